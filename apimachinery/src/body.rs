@@ -11,7 +11,7 @@ pub use peeked::PeekedBody;
 /// The error type of bodies and transports.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of each request and response. Dropping a response body before its end cancels the request.
+/// The body of an HTTP request or response. Dropping a response body before its end cancels the request.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 
 /// Creates a body of these bytes.

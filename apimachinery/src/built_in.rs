@@ -5,7 +5,7 @@ mod served_by_default;
 
 pub use served_by_default::served_by_default;
 
-/// The group, resource, kind and scope (true for namespaced) of a built-in resource.
+/// A row of the table: the group, resource and kind of a built-in resource, and whether the resource is namespaced.
 type BuiltIn = (&'static str, &'static str, &'static str, bool);
 
 /// The built-in resources by group and name: all resources that a kube-apiserver 1.36 serves with each API enabled, and
@@ -101,7 +101,7 @@ pub fn built_in(group: &str, resource: &str) -> Option<(&'static str, bool)> {
     Some((kind, namespaced))
 }
 
-/// Iterates over group, name and kind of each built-in resource.
+/// Iterates over the built-in resources, as group, resource name and kind.
 pub fn all_built_in() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     BUILT_IN.iter().map(|(group, resource, kind, _)| (*group, *resource, *kind))
 }
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn built_in_lookup_finds_each_resource_in_the_table() {
+    fn each_built_in_resource_is_found_with_its_kind_and_scope() {
         assert!(BUILT_IN.is_sorted_by_key(|(group, resource, ..)| (*group, *resource)));
         for (group, resource, kind, namespaced) in BUILT_IN {
             assert_eq!(built_in(group, resource), Some((*kind, *namespaced)));

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::change::{Change, ChangeType};
 use crate::resource_version::{InvalidResourceVersion, ResourceVersion};
 
-/// The separator between the revision and the number of its changes in a version's text.
+/// The character between the revision and the number of included changes, in the text of a version.
 const PART: char = '-';
 
 /// The version of a collection: all changes up to a revision, or all changes before a revision and the revision's first
@@ -26,7 +26,7 @@ pub struct CollectionVersion {
     known: RevisionExtent,
 }
 
-/// The included changes of a revision.
+/// The number of changes of the newest revision that a version includes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum RevisionExtent {
     /// The first `n` changes of the revision.
@@ -45,13 +45,13 @@ impl CollectionVersion {
         Self { revision, known: RevisionExtent::Part(changes) }
     }
 
-    /// Creates the lowest version that includes any change of a revision. A client's write with that revision is then
-    /// visible, or was undone.
+    /// Creates the lowest version that includes any change of a revision. A collection at this or a later version
+    /// contains a client's write with that revision, unless the write was undone.
     pub const fn begun(revision: ResourceVersion) -> Self {
         Self::part(revision, 0)
     }
 
-    /// Returns the version after one more change.
+    /// Returns the version of the collection after one more change has been applied.
     #[must_use]
     pub fn with_change(self, change: &Change) -> Self {
         let revision = change.resource_version();
@@ -77,12 +77,12 @@ impl CollectionVersion {
         }
     }
 
-    /// Returns whether more changes of the same revision may follow.
+    /// Returns whether the member may send more changes of the newest included revision.
     pub fn is_part(self) -> bool {
         self.known != RevisionExtent::Whole
     }
 
-    /// Returns the whole version of the same revision.
+    /// Returns the version that includes all changes of the same revision.
     #[must_use]
     pub fn completed(self) -> Self {
         Self::whole(self.revision)
@@ -97,7 +97,8 @@ impl CollectionVersion {
         }
     }
 
-    /// Parses digits without a leading zero and, for a part of a revision, a hyphen and the number of changes.
+    /// Parses a version: the digits of a revision without a leading zero. A part of a revision also has a hyphen and
+    /// the number of changes.
     ///
     /// # Errors
     /// [`InvalidResourceVersion`] for any other text, including a part of revision zero, which does not exist.
@@ -113,7 +114,7 @@ impl CollectionVersion {
 }
 
 impl Default for CollectionVersion {
-    /// Returns the version before any change.
+    /// Returns version zero, which is lower than the version of any change.
     fn default() -> Self {
         Self::whole(ResourceVersion::default())
     }
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn partial_revision_orders_between_previous_and_whole_revision() {
+    fn part_of_a_revision_orders_between_previous_and_whole_revision() {
         let ascending = ["7", "8-0", "8-1", "8-2", "8", "9-0"].map(version);
         assert!(ascending.is_sorted());
         assert!(version("8-1") < ResourceVersion(8) && version("8-1") > ResourceVersion(7));
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn only_deletions_leave_the_newest_revision_partial() {
+    fn revision_is_partial_until_an_object_is_put_at_it() {
         use ChangeType::{Added, Deleted, Modified};
         let steps = [
             (Deleted, 8, "8-1"),

@@ -5,9 +5,10 @@
 const LABEL_MAX: usize = 63;
 /// The longest subdomain, in bytes (`DNS1123SubdomainMaxLength`).
 const SUBDOMAIN_MAX: usize = 253;
-/// The error message for a longer name (`MaxLenError`).
+/// kube-apiserver's error message for a name that is longer than a subdomain may be (`MaxLenError`).
 const SUBDOMAIN_LENGTH_RULE: &str = "must be no more than 253 bytes";
-/// The error message for a name with other characters (`dns1123SubdomainErrorMsg`).
+/// kube-apiserver's error message for a name with characters that a subdomain may not have
+/// (`dns1123SubdomainErrorMsg`).
 const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
 /// Returns whether a text can be the name of a namespace: a DNS-1123 label (`ValidateNamespaceName` in apimachinery's
@@ -34,7 +35,7 @@ pub fn dns_subdomain_errors(text: &str) -> Vec<&'static str> {
     errors
 }
 
-/// Checks the labels of a subdomain without a length limit for each label, as Kubernetes does.
+/// Checks the characters of each label of a subdomain. As in Kubernetes, a single label may have any length.
 fn is_subdomain_of_any_length(text: &str) -> bool {
     text.split('.').all(is_label_of_any_length)
 }

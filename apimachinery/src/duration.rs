@@ -8,8 +8,8 @@ use std::time::Duration;
 #[error("{0}")]
 pub struct InvalidDuration(String);
 
-/// The units and their nanoseconds. Two different code points look like the Greek letter for micro, and both are
-/// accepted.
+/// The units of durations with their lengths in nanoseconds. Two different code points look like the Greek letter for
+/// micro, and a unit may have either.
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -21,8 +21,8 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Parses a duration like Go's `time.ParseDuration`, to the nanosecond. A negative duration counts as zero, because
-/// callers treat both alike.
+/// Parses a duration like Go's `time.ParseDuration`, to the nanosecond. A negative duration becomes zero, because no
+/// caller distinguishes the two.
 ///
 /// # Errors
 /// [`InvalidDuration`] for each text that Go refuses, with Go's message. Durations end at 2⁶³ ns, about 292 years.
@@ -68,8 +68,8 @@ pub fn parse(text: &str) -> Result<Duration, InvalidDuration> {
 /// duration.
 const LONGEST: u64 = 1 << 63;
 
-/// The number of fractional digits that count. 18: more than the digits of any unit in nanoseconds, and few enough for
-/// 128 bits.
+/// The maximum number of fractional digits that are parsed; further digits have no effect. 18: more than the digits of
+/// any unit in nanoseconds, and few enough for 128 bits.
 const FRACTION_DIGITS: usize = 18;
 
 /// Returns a number with a unit in nanoseconds; `None` if the number exceeds the limit.

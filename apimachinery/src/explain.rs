@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn explained_error_lists_each_cause_once() {
+    fn error_message_lists_each_cause_once() {
         assert_eq!(
             explain(&step("dial", Some(step("connect", Some(step("refused", None)))))),
             "dial: connect: refused"

@@ -17,12 +17,12 @@ pub const CLUSTER_LABEL: &str = CLUSTER_ANNOTATION;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClusterSelector {
     requirements: Vec<LabelRequirement>,
-    /// The clusters that the user may see; `None` for all clusters.
+    /// The clusters that the user may see; `None` if the user may see all clusters.
     only: Option<Arc<BTreeSet<ClusterName>>>,
 }
 
 impl ClusterSelector {
-    /// Returns whether all clusters are selected.
+    /// Returns whether the request's label selector has requirements on clusters.
     pub fn is_everything(&self) -> bool {
         self.requirements.is_empty() && self.only.is_none()
     }
@@ -49,7 +49,7 @@ impl ClusterSelector {
         self
     }
 
-    /// Returns whether the user may see this cluster.
+    /// Returns whether the user may see this cluster. The requirements of the request's label selector are ignored.
     pub fn admits(&self, cluster: &ClusterName) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(cluster))
     }
@@ -83,7 +83,7 @@ pub struct Filter {
     pub name: Option<Box<str>>,
     /// The label requirements, without the requirements on [`CLUSTER_LABEL`].
     pub labels: LabelSelector,
-    /// The field requirements, by index in the decoder's list.
+    /// The field requirements. Each field is an index in the object decoder's list of selectable fields.
     pub fields: CompiledFieldSelector,
     /// The requirements on clusters.
     pub clusters: ClusterSelector,
@@ -106,7 +106,7 @@ struct CompiledRequirement {
 enum FieldSource {
     Name,
     Namespace,
-    /// A field in the decoder's list.
+    /// A requirement on a field of the decoder's list.
     Field {
         index: usize,
         /// The value of an object without this field.
@@ -122,8 +122,8 @@ impl CompiledFieldSelector {
         self.requirements.is_empty()
     }
 
-    /// Returns the first equality requirement on an indexed field, as the field's index in the decoder's list and the
-    /// value.
+    /// Returns the first equality requirement on an indexed field: the field's index in the decoder's list, and the
+    /// required value.
     fn indexed(&self) -> Option<(usize, &str)> {
         self.requirements.iter().find_map(|requirement| match requirement {
             CompiledRequirement { source: FieldSource::Field { index, indexed: true, .. }, equals: true, value } => {
@@ -243,8 +243,9 @@ impl Filter {
             && self.labels.matches(object)
     }
 
-    /// Returns the cost of evaluating the filter for an object, in bytes of text that could be copied in the same time.
-    /// A long selector or many labels make an evaluation expensive, so long walks are split into steps of bounded cost.
+    /// Returns the cost of evaluating the filter for an object, as the number of bytes of text that could be copied in
+    /// the same time. A long selector or many labels make an evaluation expensive. Callers therefore split a walk over
+    /// many objects into steps of bounded cost.
     pub fn cost(&self, object: &Object) -> usize {
         /// The cost of a requirement: a search among some labels, and a search among the requirement's values.
         const REQUIREMENT: usize = 32;
@@ -254,7 +255,8 @@ impl Filter {
         Self::COST_PER_OBJECT + requirements * REQUIREMENT + text
     }
 
-    /// Returns a scope that contains all matching objects, for a walk over a snapshot.
+    /// Returns the namespace, name and indexed field value of the filter, which shorten a walk over a snapshot. All
+    /// matching objects are in this scope.
     pub fn scope(&self) -> Scope<'_> {
         Scope { namespace: self.namespace.as_deref(), name: self.name.as_deref(), field: self.fields.indexed() }
     }
@@ -270,7 +272,8 @@ impl Filter {
     }
 }
 
-/// Returns kube-apiserver's message, which differs for kinds with selectable fields (`pkg/apis/*/*/conversion.go`).
+/// Returns kube-apiserver's message for a field that field selectors cannot select. Kinds with selectable fields have a
+/// different message (`pkg/apis/*/*/conversion.go`).
 fn unsupported_field(resource: &GroupVersionResource, field: &str, fields: &[SelectableField]) -> Status {
     Status::bad_request(match (&*resource.group, &*resource.resource) {
         ("batch", "jobs") => format!("field label {field:?} not supported for Job"),

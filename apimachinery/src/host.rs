@@ -157,8 +157,8 @@ fn is_label(text: &str) -> bool {
     is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().all(is_inner)
 }
 
-/// Returns whether some programs read a label as a number, and names such as `127.1` or `0x7f000001` as an address
-/// (WHATWG URL, "ends in a number").
+/// Returns whether some programs read a DNS label as a number, as in `127.1` or `0x7f000001`. These programs use such a
+/// host as an IP address (WHATWG URL, "ends in a number").
 fn is_number(label: &str) -> bool {
     let hexadecimal = label.strip_prefix("0x").or_else(|| label.strip_prefix("0X"));
     label.bytes().all(|byte| byte.is_ascii_digit())

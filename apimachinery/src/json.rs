@@ -119,8 +119,8 @@ pub fn string_contents(text: &[u8], range: &Range<usize>) -> Option<Range<usize>
     (text.get(range.start) == Some(&b'"') && range.end >= range.start + 2).then(|| range.start + 1..range.end - 1)
 }
 
-/// Returns the ranges to cut from a comma-separated sequence. `parts` are all elements in order, each with a flag for
-/// removal.
+/// Returns the ranges of text to remove from a comma-separated sequence, including commas. `parts` are all elements in
+/// order, each with a flag that is true if the element is removed.
 pub(crate) fn cuts(parts: &[(Range<usize>, bool)]) -> Vec<Range<usize>> {
     let first_kept = parts.iter().position(|(_, gone)| !gone).unwrap_or(parts.len());
     parts
@@ -137,7 +137,7 @@ pub(crate) fn cuts(parts: &[(Range<usize>, bool)]) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// Returns the text without the matching fields of the object at `start`, in a single copy.
+/// Returns the text without those fields of the object at `start` that `is_unwanted` accepts. Cost: one copy.
 pub(crate) fn without_members(text: &[u8], start: usize, is_unwanted: impl Fn(&JsonField<'_>) -> bool) -> Vec<u8> {
     let parts: Vec<_> =
         members(text, start).map(|member| (member.start..member.value.end, is_unwanted(&member))).collect();

@@ -1,10 +1,10 @@
 //! The API that a request's host and path prefix address.
 //!
-//! | request | API |
+//! | host and path of the request | addressed API |
 //! |---|---|
-//! | path of the merged view | all clusters as one |
-//! | path below `/clusters/<name>` | the cluster's own API |
-//! | host of a cluster | the cluster's own API, without the merged view |
+//! | a host of the merged view, any other path | all clusters as one |
+//! | a host of the merged view, a path below `/clusters/<name>` | the cluster's own API |
+//! | the host of a cluster | the cluster's own API, without the merged view |
 //!
 //! The path after the prefix is parsed in the same way for each API (`RequestInfo`).
 
@@ -22,7 +22,8 @@ pub enum Mount {
 }
 
 impl Mount {
-    /// Splits a path into the cluster whose own API it addresses, and the Kubernetes path, byte for byte.
+    /// Splits a path into a cluster and a Kubernetes path. The cluster is the one whose own API the path addresses. The
+    /// Kubernetes path is returned byte for byte.
     ///
     /// # Errors
     /// 404 for an invalid cluster name after `/clusters/`. A cluster name needs no escapes, so an escaped text is not a
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn path_at_a_clusters_host_belongs_to_the_cluster() {
+    fn request_path_at_a_clusters_host_addresses_that_cluster() {
         let eu = || ClusterName::new("eu").unwrap();
         let own = Mount::Cluster(eu());
         for path in

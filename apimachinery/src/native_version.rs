@@ -1,4 +1,4 @@
-//! The resourceVersion that an API server writes into an object.
+//! The resourceVersion of an object, as the API server of the object's cluster wrote it.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::ResourceVersion;
 pub enum NativeVersion<'a> {
     /// A number. Versions of the same resource are comparable.
     Number(ResourceVersion),
-    /// Any other text, which clients can only send back.
+    /// Any other text. A client can only send this text back to the API server.
     Opaque(Cow<'a, str>),
 }
 

@@ -32,7 +32,8 @@ pub struct Object {
     key: ObjectKey,
     resource_version: ResourceVersion,
     json: Box<[u8]>,
-    /// The text `"kind":"Pod","apiVersion":"v1",` if lists of this kind omit it in their items; empty otherwise.
+    /// The text `"kind":"Pod","apiVersion":"v1",` if a kube-apiserver omits these fields in the items of a list; empty
+    /// otherwise.
     type_meta: Span,
     metadata: Span,
     resource_version_text: Span,
@@ -114,7 +115,7 @@ impl Object {
         self.labels().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
-    /// Returns the text of the labels as the member wrote it; empty without labels.
+    /// Returns the text of the object's labels as the member wrote it; empty for an object without labels.
     pub fn labels_text(&self) -> &[u8] {
         &self.json[self.labels.range()]
     }
@@ -133,8 +134,8 @@ impl Object {
         self.fields.get(index).copied().flatten().map(|span| self.text(span))
     }
 
-    /// Returns whether no selector distinguishes this object from `other`, which has the same key: labels and
-    /// selectable fields have equal texts.
+    /// Returns whether all selectors treat this object and `other` alike, because their labels and selectable fields
+    /// have equal texts. Both objects must have the same key.
     pub fn same_selectables(&self, other: &Self) -> bool {
         let mut fields = 0..self.fields.len().max(other.fields.len());
         self.labels().eq(other.labels()) && fields.all(|index| self.field(index) == other.field(index))

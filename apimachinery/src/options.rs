@@ -154,7 +154,8 @@ impl WatchOptions {
 }
 
 impl Parameters {
-    /// Converts the parameters in kube-apiserver's order, so that the first of several errors is the same.
+    /// Checks and converts the parameters in kube-apiserver's order. If several parameters are invalid, the error is
+    /// the one that a kube-apiserver reports.
     fn parse(query: Option<&str>, bounds: SelectorBounds) -> Result<Self, Status> {
         let query = decoded(query)?;
         let timeout = integer(&query, "timeoutSeconds")?.and_then(Timeout::from_seconds);

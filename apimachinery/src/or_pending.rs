@@ -2,8 +2,8 @@
 
 use std::future::{Future, pending};
 
-/// Awaits the future, or never completes without a future. For the branches of a `select!`, where
-/// `futures::future::OptionFuture` would complete with `None` at once. Cancelling is as safe as for the future.
+/// Awaits the future. Without a future, the returned future never completes. Used in the branches of a `select!`, where
+/// `futures::future::OptionFuture` would complete with `None` at once. Cancelling is as safe as for the future itself.
 pub async fn or_pending<F: Future>(future: Option<F>) -> F::Output {
     match future {
         Some(future) => future.await,

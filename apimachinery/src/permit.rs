@@ -1,21 +1,22 @@
-//! Permits that occupy a part of a limit until they are dropped.
+//! Permits that count against a limit until they are dropped.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Occupies a part of a limit until the permit is dropped, for example a slot among the concurrent requests. A response
-/// body carries a permit, which may combine several permits. Cost: one allocation.
+/// Counts against a limit until the permit is dropped, for example as one of the concurrent requests. A response body
+/// owns a permit. One permit may combine several permits. Cost: one allocation.
 #[must_use = "what it occupies is free again once it is dropped"]
 pub struct Permit(Option<Box<dyn FnOnce() + Send>>);
 
 impl Permit {
-    /// Creates a permit that calls `release` when it is dropped.
+    /// Creates a permit. Dropping the permit calls `release`.
     pub fn new(release: impl FnOnce() + Send + 'static) -> Self {
         Self(Some(Box::new(release)))
     }
 
-    /// Creates a permit that drops `guard` when the permit is dropped. The fields of a tuple are dropped in order.
+    /// Creates a permit that owns `guard`, so that dropping the permit drops `guard`. The fields of a tuple are dropped
+    /// in order.
     pub fn from_guard(guard: impl Send + 'static) -> Self {
         Self::new(move || drop(guard))
     }
@@ -48,14 +49,14 @@ impl TunnelPermits {
     }
 }
 
-/// The permit of a request until the cluster has completed the request, which may be after the client has disconnected.
+/// A permit that lasts until the cluster has completed a request, which may be after the client has disconnected.
 /// Clones share the permit.
 #[derive(Clone, Debug)]
 pub struct RequestPermit(#[expect(dead_code, reason = "it is dropped, never read")] Arc<dyn Any + Send + Sync>);
 
 impl RequestPermit {
-    /// Creates a permit that drops `guard` with the last clone. The fields of a tuple are dropped in order. Cost: one
-    /// allocation.
+    /// Creates a permit that owns `guard` and drops it with the permit's last clone. The fields of a tuple are dropped
+    /// in order. Cost: one allocation.
     pub fn from_guard(guard: impl Send + Sync + 'static) -> Self {
         Self(Arc::new(guard))
     }
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn permit_releases_its_part_of_a_limit_only_on_drop() {
+    fn dropped_permit_decrements_the_counters_of_its_limits() {
         let [user, cluster] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
         let both = Permit::from_guard((one(&user), one(&cluster)));
         let other = one(&user);

@@ -1,9 +1,9 @@
 //! Wakeups between an HTTP/2 connection and its streams when one task polls both.
 //!
 //! In tokio, a running task that is woken moves to the end of the queue, and a different thread is woken to take the
-//! task over. Therefore a wakeup from one side for the other side is only recorded, and the woken side is polled in the
-//! next round of the same poll. The task itself is woken only for other events. A side is not polled for the events of
-//! the other side.
+//! task over. To avoid this cost, a wakeup that occurs during a poll of the task is only recorded. The same poll then
+//! has another round, which polls the woken side. A wakeup between two polls wakes the task. Each round polls only the
+//! sides that were woken.
 //!
 //! ```text
 //! begin ─▶ take(Parts) ─▶ take(Connection) ─▶ rests? ── yes ──▶ pending, and woken for what comes
@@ -17,14 +17,14 @@ use std::task::{Wake, Waker};
 
 use futures::task::AtomicWaker;
 
-/// The bit of `state` that is set while the task polls.
+/// The bit of `state` that is set during a poll of the task.
 const POLLED: u8 = 1;
 
 /// One of the two sides that a task polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PollSide {
-    /// The connection.
+    /// The HTTP/2 connection.
     Connection = 2,
     /// The streams of the connection, or the tasks that the connection starts.
     Parts = 4,
@@ -51,18 +51,19 @@ impl PollRound {
         self.state.fetch_and(!(side as u8), SeqCst) & side as u8 != 0
     }
 
-    /// Ends the poll unless a side was woken in the meantime, and returns whether the poll has ended. Later wakeups of
-    /// a side wake the task.
+    /// Ends the poll, unless a side was woken since its last poll. Returns whether the poll has ended. After the end, a
+    /// wakeup of a side wakes the task.
     pub fn rests(&self) -> bool {
         self.state.compare_exchange(POLLED, 0, SeqCst, SeqCst).is_ok()
     }
 
-    /// Ends the poll with woken sides. The caller must wake the task, whose next poll handles these sides.
+    /// Ends the poll although sides are marked as woken. The caller must wake the task, whose next poll handles these
+    /// sides.
     pub fn leave(&self) {
         self.state.fetch_and(!POLLED, SeqCst);
     }
 
-    /// Marks a side for the next round without waking the task, for a caller that polls afterwards.
+    /// Marks a side for the next round without waking the task. The caller must poll the task afterwards.
     pub fn mark_woken(&self, side: PollSide) {
         self.state.fetch_or(side as u8, SeqCst);
     }

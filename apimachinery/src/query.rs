@@ -8,9 +8,9 @@ use std::borrow::Cow;
 
 use crate::Status;
 
-/// The maximum number of parameters in a query that all programs read alike. 1,000: reads and writes have up to ten
-/// parameters. A member built with Go before 1.25 reads any number, and a later Go version ignores a query with more
-/// than 10,000.
+/// The maximum number of parameters in a query that [`check_unambiguous`] accepts. 1,000: reads and writes have up to
+/// ten parameters. A member built with Go before 1.25 reads any number, and a later Go version ignores a query with
+/// more than 10,000.
 pub const PARAMETERS_MAX: usize = 1_000;
 
 /// The number of parameters up to which Go reads a query; Go ignores a query with more (`defaultMaxParams` of
@@ -57,7 +57,8 @@ impl<'a> Query<'a> {
         self.get(name).map(|value| value != "0" && !folds_to_false(value))
     }
 
-    /// Returns whether a pair was ignored, or the whole query because of too many parameters.
+    /// Returns whether the parser ignored a pair that does not decode, or ignored the whole query because of too many
+    /// parameters.
     pub fn is_malformed(&self) -> bool {
         self.malformed
     }
@@ -100,7 +101,8 @@ pub fn check_unambiguous(query: Option<&str>) -> Result<(), Status> {
     Ok(())
 }
 
-/// Returns the reason why programs read a pair differently, with the correct spelling.
+/// Returns the reason why programs could read a pair differently, with the correct spelling. Returns `None` if all
+/// programs read the pair alike.
 fn fault(pair: &str) -> Option<&'static str> {
     if pair.contains(';') {
         return Some("has a semicolon: write it as %3B, and write & between parameters");
@@ -112,7 +114,7 @@ fn fault(pair: &str) -> Option<&'static str> {
     (!is_text).then_some("is not UTF-8 once it is decoded: percent-encode the UTF-8 bytes of its text")
 }
 
-/// Returns the number of parameters as Go counts them, including empty parameters.
+/// Returns the number of a query's parameters as Go counts them: empty parameters count too.
 fn parameters(query: &str) -> usize {
     query.bytes().filter(|byte| *byte == b'&').count() + 1
 }

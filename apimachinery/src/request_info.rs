@@ -40,7 +40,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The verbs of requests for resources.
+    /// The verbs of requests whose path names a resource.
     pub const RESOURCE_VERBS: [Self; 8] = [
         Self::Get,
         Self::List,
@@ -104,7 +104,7 @@ impl fmt::Display for Verb {
 pub struct RequestInfo {
     /// The cluster of the path prefix or of the host; `None` for the merged view.
     pub cluster: Option<ClusterName>,
-    /// The Kubernetes path after the prefix, byte for byte, because it is forwarded unchanged.
+    /// The Kubernetes path after the prefix. The path is forwarded byte for byte.
     pub path: String,
     /// The verb of the request.
     pub verb: Verb,
@@ -117,7 +117,7 @@ pub struct RequestInfo {
 pub enum RequestTarget {
     /// An object, a collection or a subresource.
     Resource(ResourceRequest),
-    /// Any other path, such as discovery, health and OpenAPI.
+    /// A path without a resource, such as the paths of discovery, health checks and OpenAPI.
     NonResource,
 }
 
@@ -125,12 +125,13 @@ pub enum RequestTarget {
 /// has a time limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestClass {
-    /// The response arrives within kube-apiserver's time limit.
+    /// Any other request: the response arrives within kube-apiserver's time limit.
     #[default]
     Short,
     /// A watch: a response without a fixed end.
     Watch,
-    /// A byte stream of a node, a workload or a profile: the response may begin late and last for hours.
+    /// A byte stream of a node or a workload, or the recording of a CPU profile. The response may begin late and last
+    /// for hours.
     Streamed,
 }
 
@@ -157,8 +158,8 @@ pub struct ResourceRequest {
     pub name: Option<String>,
     /// The subresource: `status`, `log`, `proxy`, …
     pub subresource: Option<String>,
-    /// The raw path after the subresource and its slash. After `proxy`, the path of the proxied server; `Some("")` is
-    /// its root.
+    /// The raw path after the subresource and its slash. For the subresource `proxy`, this is the path on the proxied
+    /// server, and `Some("")` is its root.
     pub rest: Option<String>,
     /// The name in a collection's field selector `metadata.name=…`, which authorization treats as a name in the path.
     pub selected_name: Option<String>,
@@ -232,8 +233,8 @@ impl RequestInfo {
     }
 
     /// Returns the verb as kube-apiserver computes it for policies (apiserver `pkg/endpoints/request/requestinfo.go`).
-    /// For a method that the resource's path does not support, the result is the method's verb on a different path, or
-    /// empty.
+    /// If the resource's path does not support the method, the result is the verb that the method has on other paths,
+    /// or empty.
     pub fn requested_verb(&self) -> &'static str {
         match (&self.target, self.verb) {
             (RequestTarget::NonResource, verb) => verb.as_str(),
@@ -287,8 +288,8 @@ fn parse_target(segments: &mut Segments<'_>) -> Result<Option<(bool, ResourceReq
     let (Some(version), Some(mut resource)) = (segments.next()?, segments.next()?) else {
         return Ok(None);
     };
-    // Kubernetes removed the path segment `proxy` long ago. An old authorizer that still supports the segment would
-    // read the path differently.
+    // Old Kubernetes versions had a path segment `proxy` before the resource. An old authorizer that still supports the
+    // segment would read the path differently.
     let legacy_watch = resource == "watch";
     if legacy_watch {
         resource = segments.next()?.ok_or_else(Status::path_not_found)?;
@@ -438,7 +439,7 @@ impl<'a> Segments<'a> {
         Ok(())
     }
 
-    /// Returns the remaining raw path after checking each segment; `None` if it is empty.
+    /// Checks each remaining segment, and returns the remaining raw path; `None` if no path remains.
     fn remaining_path(&mut self) -> Result<Option<&'a str>, Status> {
         let rest = self.remaining.filter(|rest| !rest.is_empty());
         self.check_all()?;
@@ -476,7 +477,7 @@ fn decode_segment(raw: &str, check: fn(&str, &str) -> Result<(), Status>) -> Res
     Ok(text)
 }
 
-/// Refuses a group, version, resource, namespace or subresource that no cluster can have.
+/// Refuses a text that cannot be a group, version, resource, namespace or subresource of any cluster.
 fn check_word(_: &str, text: &str) -> Result<(), Status> {
     check_controls(text)?;
     if text.contains('\\') { Err(Status::path_not_found()) } else { Ok(()) }

@@ -58,7 +58,7 @@ impl GroupVersion {
         }
     }
 
-    /// Returns the path prefix of the group version, without a trailing slash: `/api/v1` or `/apis/apps/v1`.
+    /// Returns the path prefix of the group and version, without a trailing slash: `/api/v1` or `/apis/apps/v1`.
     pub fn path(&self) -> String {
         if self.group.is_empty() {
             format!("/api/{}", self.version)
@@ -107,8 +107,7 @@ impl GroupVersionResource {
         BUILT_IN_GROUPS.contains(&&*self.group)
     }
 
-    /// Returns the resource without its version, as people and kube-apiserver's messages name it: `pods`,
-    /// `deployments.apps`.
+    /// Returns the resource without its version, in the form of kube-apiserver's messages: `pods`, `deployments.apps`.
     pub fn group_resource(&self) -> String {
         if self.group.is_empty() { self.resource.to_string() } else { format!("{}.{}", self.resource, self.group) }
     }
@@ -124,7 +123,8 @@ impl GroupVersionResource {
 }
 
 impl fmt::Display for GroupVersionResource {
-    /// Writes `pods` for the core group and `deployments.v1.apps` for other groups, as kubectl accepts it.
+    /// Writes the resource in a form that kubectl accepts: `pods` for the core group, and `deployments.v1.apps` for
+    /// other groups.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.group.is_empty() {
             f.write_str(&self.resource)
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resource_prints_its_path_and_its_display_name() {
+    fn resource_formats_its_url_path_and_display_name() {
         let pods = GroupVersionResource::new("", "v1", "pods");
         assert_eq!(pods.path(None), "/api/v1/pods");
         assert_eq!(pods.to_string(), "pods");

@@ -6,8 +6,8 @@ use similar::get_close_matches;
 
 /// The maximum number of suggestions.
 const SUGGESTIONS_MAX: usize = 3;
-/// The required similarity of two names, as the share of letters that both names have in the same order. 0.66: a
-/// missing, additional or wrong letter is more similar, even in a short name.
+/// The minimum similarity of a suggested name to the typed name, as the share of letters that both names have in the
+/// same order. 0.66: a name with one missing, additional or wrong letter is more similar, even a short name.
 const SIMILARITY_MIN: f32 = 0.66;
 
 /// The names of all resources: plural, singular, kind and short names.
@@ -32,8 +32,8 @@ impl ResourceNames {
         }
     }
 
-    /// Returns a question with the most similar resources for the end of an error message; empty if no name is similar.
-    /// An API group in the typed name is ignored.
+    /// Returns a question (`did you mean …?`) with the most similar resources, for the end of an error message. The
+    /// question is empty if no name is similar. An API group in the typed name is ignored.
     pub fn did_you_mean(&self, typed: &str) -> String {
         match &self.near(typed)[..] {
             [] => String::new(),

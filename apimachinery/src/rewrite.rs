@@ -83,7 +83,7 @@ pub struct ReleaseFacts {
 }
 
 impl ReleaseFacts {
-    /// Returns `self` with absent fields from `other`.
+    /// Returns `self`, in which fields of `other` replace the absent fields.
     fn or(self, other: Self) -> Self {
         Self {
             record_owner: self.record_owner.or(other.record_owner),
@@ -111,8 +111,8 @@ const RELEASE_NAMESPACE_ANNOTATION: &str = "meta.helm.sh/release-namespace";
 const HOOK_ANNOTATION: &str = "helm.sh/hook";
 const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
 
-/// The maximum number of an object's owners, and of values of `dryRun`. 1,000: objects have a few, and a body with two
-/// bytes for each would take a hundred times its size in memory.
+/// The maximum number of an object's owner references, and of values of `dryRun`. 1,000: objects have a few. Without a
+/// limit, a body with two bytes for each entry would take a hundred times its size in memory.
 const LISTED_MAX: usize = 1_000;
 
 impl Facts {
@@ -129,8 +129,8 @@ impl Facts {
         }
     }
 
-    /// Refuses a body with more than the maximum number of owners or `dryRun` values. Readers keep one value above the
-    /// maximum, so that this check detects the excess.
+    /// Refuses a body with more owners or `dryRun` values than the maximum. The parsers stop after one value above the
+    /// maximum, which is enough for this check.
     fn within_bounds(self) -> Result<Self, Status> {
         for (field, count) in [("metadata.ownerReferences", self.owners.len()), ("dryRun", self.dry_run.len())] {
             if count > LISTED_MAX {
@@ -144,15 +144,15 @@ impl Facts {
 /// A reference to another object. Absent fields are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reference {
-    /// `apiVersion`.
+    /// The `apiVersion` field.
     pub api_version: String,
-    /// `kind`.
+    /// The `kind` field.
     pub kind: String,
     /// The `namespace` field; empty for owners, which are in the namespace of their dependents.
     pub namespace: String,
-    /// `name`.
+    /// The `name` field.
     pub name: String,
-    /// `uid`.
+    /// The `uid` field.
     pub uid: String,
 }
 
@@ -165,7 +165,8 @@ pub enum VersionOf {
     Reference,
 }
 
-/// Translates a resourceVersion of the merged view into the member's; an empty result removes it.
+/// Translates a resourceVersion of the merged view into the member's resourceVersion. An empty result removes the
+/// resourceVersion from the body.
 pub type Translate<'a> = &'a mut dyn FnMut(VersionOf, &str) -> Result<String, Status>;
 
 /// A rewritten body for a member.
@@ -173,7 +174,7 @@ pub type Translate<'a> = &'a mut dyn FnMut(VersionOf, &str) -> Result<String, St
 pub struct Rewritten {
     /// The body. Without a change, the original bytes are shared and not copied.
     pub body: Bytes,
-    /// The new media type, if it changed (YAML becomes JSON).
+    /// The new media type of the body; `None` if the media type stays. YAML becomes JSON.
     pub content_type: Option<&'static str>,
 }
 
@@ -212,8 +213,8 @@ pub fn rewrite(
     body.rewritten(shape, has_annotations, version)
 }
 
-/// Returns whether a body may contain one of these texts for some parser, including a different spelling such as an
-/// escape. The texts have only ASCII letters, digits, `.` and `-`.
+/// Returns whether any parser could find one of these texts in a body. The check includes different spellings of a
+/// text, such as escapes. The texts have only ASCII letters, digits, `.` and `-`.
 pub fn may_contain(format: Format, body: &[u8], texts: &[&str]) -> bool {
     let holds = |text: &str| body.windows(text.len()).any(|part| part == text.as_bytes());
     let may_hide_text = match format {
@@ -226,7 +227,8 @@ pub fn may_contain(format: Format, body: &[u8], texts: &[&str]) -> bool {
     may_hide_text || texts.iter().any(|text| holds(text))
 }
 
-/// Returns the translation of a version; `None` if the translation is equal. An empty text is not a version and stays.
+/// Returns the member's version for a version of the merged view; `None` if both texts are equal. An empty text is not
+/// a version and stays.
 fn translate(of: VersionOf, version: Translate<'_>, text: &str) -> Result<Option<String>, Status> {
     if text.is_empty() {
         return Ok(None);

@@ -23,7 +23,7 @@ const PODS: &[SelectableFieldRow] = &[
     // kube-apiserver accepts this field but never sets it: the value is empty for each pod.
     ("status.podIPs", &[], ""),
     ("status.nominatedNodeName", &["status.nominatedNodeName"], ""),
-    // The name of the field in old clients.
+    // Old clients select the field by this name.
     ("spec.host", &["spec.nodeName"], ""),
 ];
 

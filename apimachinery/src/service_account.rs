@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn service_account_is_in_the_groups_of_its_namespace_and_of_all() {
+    fn service_account_groups_are_the_global_and_the_namespaces_group() {
         let account = ServiceAccount { namespace: "shop", name: "robot" };
         assert_eq!(account.groups(), ["system:serviceaccounts", "system:serviceaccounts:shop"]);
     }

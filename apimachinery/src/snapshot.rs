@@ -78,7 +78,7 @@ impl Snapshot {
         replaced
     }
 
-    /// Removes an object and returns it. The version of the snapshot does not change.
+    /// Removes the object with this key and returns the object. The version of the snapshot does not change.
     pub fn remove(&mut self, key: &str) -> Option<Arc<Object>> {
         let removed = self.objects.remove(key).map(|entry| entry.0)?;
         if let Some(index) = &mut self.index {
@@ -92,9 +92,10 @@ impl Snapshot {
         self.objects.iter().map(|entry| &entry.0)
     }
 
-    /// Returns whether the member's revisions went back between `earlier` and this snapshot: this snapshot has a lower
-    /// version, or an object whose version `earlier` covers, but which `earlier` lacks. A restored backup is thus
-    /// detected even if new writes have passed the version of `earlier`.
+    /// Returns whether the member's revisions went back between `earlier` and this snapshot, as after the restore of a
+    /// backup. This is the case if this snapshot has a lower version than `earlier`. It is also the case if the version
+    /// of `earlier` covers an object's version, but `earlier` does not contain the object at this version. New writes
+    /// after the restore therefore do not hide the restore.
     ///
     /// Cost: a walk over both snapshots.
     pub fn undoes(&self, earlier: &Self) -> bool {

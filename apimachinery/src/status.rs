@@ -1,7 +1,7 @@
 //! `metav1.Status`: the wire format of each error (and of some successes).
 //!
 //! This file has the type and its JSON, `reason` has [`StatusReason`], and `cases` has a constructor for each error of
-//! Kubernetes, with kube-apiserver's message. Errors that concern several clusters are in the crates that use this one.
+//! Kubernetes, with kube-apiserver's message. Errors that concern several clusters are in other crates.
 
 mod cases;
 mod field_error;
@@ -41,7 +41,7 @@ pub struct Status {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct StatusDetails {
-    /// The name of the object.
+    /// The name of the object that the Status concerns.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
     pub name: String,
     /// The API group of the resource or kind.
@@ -50,7 +50,7 @@ pub struct StatusDetails {
     /// The resource (or the kind, for `Invalid`).
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
     pub kind: String,
-    /// The uid of the object.
+    /// The uid of the object that the Status concerns.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
     pub uid: String,
     /// The individual causes of the failure.
@@ -62,7 +62,7 @@ pub struct StatusDetails {
 }
 
 impl StatusDetails {
-    /// Creates the details of an error about a resource, or about an object of it.
+    /// Creates the details of an error about a resource, or about an object of the resource.
     pub fn for_object(resource: &GroupVersionResource, name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -147,7 +147,7 @@ impl Status {
 
     /// Encodes the status as one line of JSON, with the fields in kube-apiserver's order.
     pub fn to_json(&self) -> Vec<u8> {
-        // Strings and numbers always serialize.
+        // The conversion cannot fail, because strings and numbers always serialize.
         serde_json::to_vec(self).unwrap_or_default()
     }
 

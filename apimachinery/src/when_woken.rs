@@ -12,8 +12,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures::task::AtomicWaker;
 
-/// Polls a future once, and afterwards only after the future's own wakeup. The future must keep the waker that it
-/// receives, as futures must. Cancelling is as safe as for the future.
+/// Polls a future once, and afterwards only after a wakeup by the future's own waker. The future must keep the waker
+/// that it receives, as futures must. Cancelling is as safe as for the future itself.
 #[derive(Debug)]
 pub struct WhenWoken<F> {
     future: F,
@@ -28,7 +28,7 @@ struct WakeState {
 }
 
 impl<F> WhenWoken<F> {
-    /// Wraps a future, which the first poll polls.
+    /// Wraps a future. The wrapper's first poll polls the future.
     pub fn new(future: F) -> Self {
         let own = Arc::new(WakeState { task: AtomicWaker::new(), is_woken: AtomicBool::new(true) });
         let waker = Waker::from(Arc::clone(&own));
@@ -41,7 +41,7 @@ impl<F: Future + Unpin> Future for WhenWoken<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let Self { future, own, waker } = self.get_mut();
-        // The waker is registered first, so that no later wakeup is lost.
+        // The task's waker is registered before the check for a wakeup, so that no later wakeup is lost.
         own.task.register(cx.waker());
         match own.is_woken.swap(false, Ordering::SeqCst) {
             true => Pin::new(future).poll(&mut Context::from_waker(waker)),

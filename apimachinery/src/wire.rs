@@ -30,7 +30,8 @@ pub struct Field<'a> {
     pub contents: Option<&'a [u8]>,
 }
 
-/// Iterates over the fields of a message. A vector would take fifty bytes for a field of two bytes.
+/// Iterates over the fields of a message. The iterator allocates nothing; a vector would take fifty bytes for a field
+/// of two bytes.
 ///
 /// The last item is [`Malformed`] for a field that ends after the message, or has a number or wire type that protobuf 3
 /// lacks.

@@ -62,7 +62,7 @@ fn cluster_annotation_of_a_member_is_replaced_in_each_spelling() {
     assert!(decoder().decode(escaped.as_bytes()).unwrap().json().len() < escaped.len());
 }
 
-/// Some clients use the first of two fields with the same key, and others the last.
+/// Of two fields with the same key, some clients use the first field, and others the last field.
 #[test]
 fn object_with_repeated_fields_is_refused() {
     let twice = |metadata: &str| (object(metadata), metadata.to_owned());

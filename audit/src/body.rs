@@ -62,7 +62,8 @@ impl AuditBody<'_> {
                 let json = yaml_to_json(bytes).map_err(|_| Omitted::Malformed)?;
                 serde_json::from_slice(&json).map_err(|_| Omitted::Malformed)
             }
-            // A protobuf body cannot be decoded without its schema. A Status is an exception.
+            // A protobuf body cannot be decoded without the schema of its message. Only the schema of a Status is
+            // known.
             Some(Format::Protobuf) => {
                 let status = parse_protobuf_status(bytes).ok_or(Omitted::Form)?;
                 serde_json::to_value(status).map_err(|_| Omitted::Malformed)
@@ -133,9 +134,9 @@ mod tests {
     }
 
     #[test]
-    fn body_is_written_as_json_or_omitted() {
+    fn audited_body_is_written_as_json_or_omitted() {
         let secret = "apiVersion: v1\nkind: Secret\ndata: {a: Yg==}";
-        // These 60 KB of YAML expand to 6 MB.
+        // This YAML body of 60 KB expands to 6 MB.
         let aliases: Vec<_> = (0..99).map(|at| format!("k{at}: *d")).collect();
         let repeated = format!("d: &d {}\ndata: {{{}}}\n", "x".repeat(60_000), aliases.join(","));
         for (content_type, text, expected) in [
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn object_name_and_uid_are_read_from_every_format() {
+    fn object_name_and_uid_are_read_from_each_body_format() {
         let protobuf = b"k8s\0\x12\x05\x0a\x03\x0a\x01x";
         for (content_type, bytes) in [
             ("application/json", &br#"{"metadata":{"name":"x"},"data":{}}"#[..]),

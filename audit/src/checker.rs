@@ -1,4 +1,4 @@
-//! The decision of an audit policy on a request (apiserver `pkg/audit/policy/checker.go`).
+//! Decides by an audit policy about the events of a request (apiserver `pkg/audit/policy/checker.go`).
 
 use std::borrow::Cow;
 
@@ -32,7 +32,7 @@ impl<'a> AuditAttributes<'a> {
     }
 }
 
-/// Decodes the percent escapes of a text. Does not allocate if there are none.
+/// Decodes the percent escapes of a text. Does not allocate for a text without escapes.
 pub fn decoded(text: &str) -> Cow<'_, str> {
     if text.contains('%') { percent_decode_str(text).decode_utf8_lossy() } else { Cow::Borrowed(text) }
 }
@@ -49,8 +49,8 @@ pub struct AuditDecision {
 }
 
 impl AuditDecision {
-    /// Combines two decisions: the higher level applies, and stages and fields are omitted only if both decisions omit
-    /// them.
+    /// Combines the decisions of two policies. The higher level applies. Stages and fields are omitted only if both
+    /// decisions omit them.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         match (self.level, other.level) {
@@ -85,7 +85,7 @@ impl AuditPolicy {
 }
 
 impl PolicyRule {
-    /// The groups are compared last, because a user may have many.
+    /// The groups are compared after all other conditions, because a user may have many groups.
     fn matches(&self, attributes: &AuditAttributes<'_>) -> bool {
         if !(self.verbs.is_empty() || has(&self.verbs, attributes.verb)) || !self.matches_target(attributes) {
             return false;

@@ -24,10 +24,10 @@ pub use object_reference::ObjectReference;
 const USER_AGENT_MAX: usize = 1024;
 const IMPERSONATED_USER: &[u8] = br#","impersonatedUser":"#;
 
-/// The initial capacity for the constant part of an event, in bytes. The usual constant part is shorter, so the text is
-/// rarely reallocated.
+/// The initial capacity of the buffer for the constant part of an event, in bytes. The usual constant part is shorter,
+/// so the buffer rarely grows.
 const KNOWN_BYTES: usize = 768;
-/// The usual length of an event without the constant part and without bodies, in bytes.
+/// The usual length of the remaining fields of an event, without the constant part and without bodies, in bytes.
 const REST_BYTES: usize = 320;
 
 /// The user of a request, with the fields of `UserInfo` in authentication.k8s.io/v1.
@@ -96,7 +96,7 @@ pub struct RequestFacts<'a> {
 #[derive(Debug)]
 pub struct Event {
     level: Level,
-    /// The encoded fields of the event, except the stage and everything after the object reference.
+    /// The constant part: all encoded fields of the event from its beginning to the object reference, except the stage.
     known: Vec<u8>,
     /// The position in `known` at which the stage is inserted.
     stage_at: usize,
@@ -104,7 +104,8 @@ pub struct Event {
     /// impersonation was denied.
     impersonated_at: Range<usize>,
     has_object: bool,
-    /// The reference to the object, if the request's body may complete it. Otherwise `known` contains the reference.
+    /// The reference to the object, if the request's body may add fields to it. Otherwise the reference is already
+    /// encoded in `known`.
     object_ref: Option<Box<ObjectReference<'static>>>,
     response_status: Option<ResponseStatus>,
     request_object: Option<Box<RawValue>>,
@@ -170,13 +171,15 @@ impl Event {
         !self.decision.omit_stages.contains(stage)
     }
 
-    /// Returns whether the event needs the request's body, to record the body or the name of the object in it.
+    /// Returns whether the event needs the request's body: to record the body itself, or to record the name of the
+    /// object in the body.
     pub fn wants_request_body(&self) -> bool {
         self.is_object || (self.is_write && self.level >= Level::Request)
     }
 
-    /// Returns whether the event needs the body of a response with this status code, to record the body or its message.
-    /// Callers must not ask for long-running requests. For a workload's response, the event only needs the status code.
+    /// Returns whether the event needs the body of a response with this status code, to record the body or the message
+    /// of its Status. Callers must not call this function for long-running requests. For a workload's response, the
+    /// event needs only the status code.
     pub fn wants_response_body(&self, code: u16) -> bool {
         let says_more = self.has_object && (self.level == Level::RequestResponse || self.is_write);
         !self.is_for_workload && (says_more || code >= 400)
@@ -210,7 +213,7 @@ impl Event {
         self.response_status.get_or_insert_default().code = code;
     }
 
-    /// Sets the message of a response without a Status of the Kubernetes API.
+    /// Sets the message of a response whose body is not a Status of the Kubernetes API.
     pub fn set_response_message(&mut self, message: String) {
         self.response_status.get_or_insert_default().message = message;
     }
@@ -221,13 +224,14 @@ impl Event {
         self.replace_impersonated_user("refused");
     }
 
-    /// Records that no cluster authorized the impersonation, because the response is equal for all users. The event
-    /// then has no impersonated user, and an annotation names the requested user.
+    /// Records that no cluster authorized the impersonation. No cluster has to, because the response is equal for all
+    /// users. The event then has no impersonated user, and an annotation names the requested user.
     pub fn set_impersonation_undecided(&mut self) {
         self.replace_impersonated_user("asked");
     }
 
-    /// Replaces the impersonated user by an annotation with the outcome. A second call has no effect.
+    /// Replaces the impersonated user by an annotation with the requested user and the outcome. A second call has no
+    /// effect.
     fn replace_impersonated_user(&mut self, outcome: &str) {
         let place = std::mem::take(&mut self.impersonated_at);
         if place.is_empty() {
@@ -344,14 +348,16 @@ impl Event {
             json::field(&mut line, ":", value);
         }
         line.extend_from_slice(if self.annotations.is_empty() { b"}" } else { b"}}" });
-        // Some parts contain text from clients and clusters. A line break in this text could begin a forged event.
+        // Some parts of the line contain text from clients and clusters. Without the replacement, a line break in this
+        // text could begin a forged event.
         json::on_one_line(&mut line);
         line.push(b'\n');
         line
     }
 }
 
-/// Encodes the constant part. Returns the text, the position of the stage, and the range of the impersonated user.
+/// Encodes the constant part of an event. Returns the text, the position of the stage, and the range of the
+/// impersonated user.
 fn encode_constant_part(level: Level, verb: &str, facts: &RequestFacts<'_>) -> (Vec<u8>, usize, Range<usize>) {
     let mut known = Vec::with_capacity(KNOWN_BYTES);
     json::word(&mut known, r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"#, level.as_str());

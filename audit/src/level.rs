@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The stage of a request at which an event is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Stage {
-    /// The request has arrived, and no handler has processed it.
+    /// The request has arrived. No handler has processed the request yet.
     RequestReceived,
     /// The head of the response to a long-running request has been sent, but not the body.
     ResponseStarted,

@@ -19,10 +19,10 @@ impl MicroTime {
     }
 }
 
-/// This printer always writes six digits after the seconds, even zeros.
+/// A printer that always writes six digits for the fraction of a second, even zeros.
 const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(6));
 
-/// The format of a time, with zeros in place of its digits.
+/// The format of a timestamp, with zeros in place of its digits.
 const PATTERN: [u8; 29] = *b"\"0000-00-00T00:00:00.000000Z\"";
 
 impl MicroTime {
@@ -46,7 +46,7 @@ impl MicroTime {
                 rest /= 10;
             }
         };
-        // For each number in the format: the position of its end, and the number of its digits.
+        // `put` takes the position after a number in the format, the count of the number's digits, and the number.
         put(5, 4, year.into());
         let rest = [time.month(), time.day(), time.hour(), time.minute(), time.second()];
         for (number, end) in rest.into_iter().zip([8, 11, 14, 17, 20]) {
@@ -79,7 +79,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn micro_time_equals_jiffs_format(microseconds in -300_000_000_000_000_000_i64..=253_000_000_000_000_000) {
+        fn micro_time_is_formatted_as_by_jiff(microseconds in -300_000_000_000_000_000_i64..=253_000_000_000_000_000) {
             let time = Timestamp::from_microsecond(microseconds).unwrap();
             let (mut text, mut expected) = (Vec::new(), String::new());
             MicroTime(time).write_to(&mut text);

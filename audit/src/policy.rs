@@ -67,8 +67,8 @@ pub enum InvalidPolicy {
     NoRules,
 }
 
-/// Joins the texts of several errors like apimachinery's `Aggregate`: without duplicates, and in brackets if there are
-/// several.
+/// Joins the texts of several errors like apimachinery's `Aggregate`. Duplicates are removed, and several texts are put
+/// in brackets.
 fn aggregate(problems: &[String]) -> String {
     let mut distinct: Vec<&str> = Vec::new();
     for problem in problems {

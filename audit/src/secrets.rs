@@ -46,7 +46,7 @@ pub(crate) fn has_secrets(resource: &RequestedResource<'_>) -> bool {
     }
 }
 
-/// Limits the level of a request: requests for Secrets or tokens get the level Metadata at most.
+/// Limits the level of a request's events. A request for Secrets or tokens gets the level Metadata at most.
 pub(crate) fn cap(level: Level, has_secrets: bool) -> Level {
     if has_secrets { level.min(Level::Metadata) } else { level }
 }
@@ -64,8 +64,8 @@ pub(crate) fn is_in(body: &Value) -> bool {
     }
 }
 
-/// Replaces the values of token parameters in the path and query of a request. Borrows the text if there are none.
-/// Parameter names are compared decoded, and upper and lower case are equal.
+/// Replaces the values of token parameters in the path and query of a request. Borrows the text if the query has no
+/// token parameter. Parameter names are decoded before the comparison, which ignores upper and lower case.
 pub fn without_tokens(uri: &str) -> Cow<'_, str> {
     let Some(begins) = uri.bytes().position(|byte| byte == b'?') else { return Cow::Borrowed(uri) };
     let (path, query) = (&uri[..begins], &uri[begins + 1..]);

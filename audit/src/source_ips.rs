@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 /// Returns the addresses of a request's client and proxies, the nearest last. The addresses of `X-Forwarded-For` come
-/// first. The address of `X-Real-Ip` follows unless it is already in the list. The address of the connection follows
-/// unless it is already the last. Only the last address is verified; the client can forge the others. Invalid addresses
-/// are ignored.
+/// first. Next is the address of `X-Real-Ip`, unless the list already contains it. The address of the connection is the
+/// last. It is not added if the list already ends with it. Only the last address is verified; the client can forge the
+/// others. Invalid addresses are ignored.
 pub fn source_ips(forwarded_for: &str, real_ip: &str, peer: IpAddr) -> Vec<IpAddr> {
     let mut addresses = Vec::with_capacity(1);
     addresses.extend(forwarded_for.split(',').filter_map(address));

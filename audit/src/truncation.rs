@@ -15,8 +15,9 @@ pub(crate) const TRUNCATED_ANNOTATION: &str = "audit.k8s.io/truncated";
 const TRUNCATED_SUFFIX: &str = "...TRUNCATED";
 /// The fields that contain the bodies of the request and the response.
 const BODIES: [&str; 2] = ["requestObject", "responseObject"];
-/// The limits are applied one after another until an event without its bodies is short enough. Long texts are cut
-/// before long lists. Lists are cut before the names of the user and the object.
+/// Limits for the texts and lists of an event without its bodies. The limits are applied one after another until the
+/// event is short enough. Long texts are cut before long lists. Lists are cut before the names of the user and the
+/// object.
 const CUTS: [Cut; 6] = [
     Cut { text: 1024, entries: 512, name: 1024 },
     Cut { text: 256, entries: 512, name: NAME_MAX },
@@ -25,9 +26,11 @@ const CUTS: [Cut; 6] = [
     Cut { text: 64, entries: 4, name: NAME_MAX },
     Cut { text: 64, entries: 4, name: 64 },
 ];
-/// The minimum limit for an object's name and a ServiceAccount's user name (339 bytes at most), in bytes.
+/// The lowest limit for an object's name and a ServiceAccount's user name, in bytes. These names have at most 339
+/// bytes, so they are never cut.
 const NAME_MAX: usize = 384;
-/// The minimum number of fields that remain in a JSON object. No type in an event has more fields.
+/// The lowest limit for the number of fields in a JSON object. No type in an event has more fields, so no field is
+/// removed.
 const FIELDS: usize = 16;
 
 #[derive(Clone, Copy)]
@@ -36,14 +39,14 @@ struct Cut {
     text: usize,
     /// The maximum number of entries in a list.
     entries: usize,
-    /// The maximum length of the user's name and of the texts in the object reference, in bytes.
+    /// The maximum length of the user's name, and of each text in the object reference, in bytes.
     name: usize,
 }
 
 /// Shortens the line of an event to a number of bytes. Removes the bodies and, if necessary, cuts texts and lists.
 /// Returns `None` if the line is not an event, or is still too long.
 pub fn truncated_line(line: &[u8], bytes: usize) -> Option<Vec<u8>> {
-    // Bodies are skipped without parsing, because they may be nested deeper than serde_json allows.
+    // The bodies of the event are not parsed, because they may be nested deeper than serde_json allows.
     let fields: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(line).ok()?;
     let kept = fields.into_iter().filter(|(name, _)| !BODIES.contains(&name.as_str()));
     let read = |(name, text): (String, Box<RawValue>)| Some((name, serde_json::from_str(text.get()).ok()?));
@@ -60,7 +63,7 @@ pub fn truncated_line(line: &[u8], bytes: usize) -> Option<Vec<u8>> {
     })
 }
 
-/// Returns the line of an event if the line is short enough.
+/// Returns the line of an event if the line has at most this number of bytes.
 fn fitting(event: &Map<String, Value>, bytes: usize) -> Option<Vec<u8>> {
     let mut line = serde_json::to_vec(event).ok()?;
     line.push(b'\n');
@@ -111,7 +114,7 @@ fn shorten_text(own: &mut String, bytes: usize) {
     }
 }
 
-/// Shortens a text that is longer than a number of bytes, and adds a mark.
+/// Shortens a text that is longer than a number of bytes, and appends [`TRUNCATED_SUFFIX`].
 pub(crate) fn shortened(text: &str, bytes: usize) -> Cow<'_, str> {
     match text.len() > bytes {
         true => format!("{}{TRUNCATED_SUFFIX}", &text[..text.floor_char_boundary(bytes)]).into(),
@@ -160,14 +163,15 @@ mod tests {
                 json!({"requestURI": long}),
                 Some(json!({"requestURI": short, "annotations": {TRUNCATED_ANNOTATION: "true"}})),
             ),
-            // No client can cause this event.
+            // This event stays too long after all cuts. No client can cause such an event.
             (json!({"a": short, "b": short, "c": short}), None),
         ] {
             assert_eq!(truncated_line(&line(&event), 200), expected.as_ref().map(line), "{event}");
         }
     }
 
-    /// The parser limits the nesting of a body, and in an event the body is nested one level deeper.
+    /// A body that the parser barely accepts is nested one level deeper in the event. The truncation must therefore not
+    /// parse the body.
     #[test]
     fn truncation_ignores_deeply_nested_bodies() {
         let deep = format!("{}{}", "[".repeat(127), "]".repeat(127));
@@ -175,8 +179,8 @@ mod tests {
         assert_eq!(cut, Some(line(&json!({"auditID": "a", "annotations": {TRUNCATED_ANNOTATION: "true"}}))));
     }
 
-    /// `responseStatus` contains text from a cluster. Deep nesting in this field must not remove the other fields from
-    /// the event.
+    /// A cluster determines the text of `responseStatus`. If this field is nested too deeply, only the field is removed
+    /// from the event.
     #[test]
     fn truncation_drops_only_the_deeply_nested_field() {
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
@@ -185,7 +189,8 @@ mod tests {
         assert_eq!(cut, Some(line(&json!({"auditID": "a", "annotations": {TRUNCATED_ANNOTATION: "true"}}))));
     }
 
-    /// The test uses backslashes and control characters, because JSON encodes them with two and six bytes.
+    /// The client's texts consist of backslashes and control characters, because JSON encodes them with two and six
+    /// bytes.
     #[test]
     fn event_with_long_client_input_is_truncated_and_not_dropped() {
         const BYTES: usize = 100 << 10;
@@ -234,7 +239,7 @@ mod tests {
         assert_eq!(cut["impersonatedUser"]["username"], format!("{}{TRUNCATED_SUFFIX}", &name[..64]));
     }
 
-    /// A client must not be able to hide its user name or the object's name by sending much data.
+    /// A client must not be able to remove its user name or the object's name from an event by sending much data.
     #[test]
     fn truncation_preserves_the_user_and_object_names() {
         let (name, user) = ("n".repeat(253), format!("system:serviceaccount:{}:{}", "n".repeat(63), "s".repeat(253)));

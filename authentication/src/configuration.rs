@@ -122,7 +122,7 @@ struct Mapping {
     expression: String,
 }
 
-/// Collects the problems of a configuration file in the format of kube-apiserver's messages (apimachinery
+/// Collects the problems of a configuration file. Their format is that of kube-apiserver's messages (apimachinery
 /// `field.Error`).
 #[derive(Default)]
 struct Problems(Vec<String>);
@@ -147,8 +147,8 @@ impl Problems {
 }
 
 impl AuthenticationConfiguration {
-    /// Parses and validates a configuration file in YAML or JSON. The issuers in `disallowed` are rejected, because
-    /// another authenticator verifies their tokens: the tokens of ServiceAccounts.
+    /// Parses and validates a configuration file in YAML or JSON. An issuer in `disallowed` is rejected, because a
+    /// different authenticator already verifies the tokens of this issuer: the tokens of ServiceAccounts.
     ///
     /// # Errors
     /// [`InvalidConfiguration`] with all problems. Unknown fields, CEL expressions and settings for anonymous users are
@@ -262,8 +262,8 @@ fn validate_issuer(issuer: &Issuer, field: &str, disallowed: &[String], problems
     if !issuer.certificate_authority.is_empty() {
         let mut found = CertificateDer::pem_slice_iter(issuer.certificate_authority.as_bytes()).peekable();
         if found.peek().is_none() || found.any(|certificate| certificate.is_err()) {
-            // The first half is kube-apiserver's message. The second half is a hint: the usual cause is a file name
-            // instead of PEM text.
+            // The first half of the text is kube-apiserver's message. The second half is a hint for the usual cause: a
+            // file name instead of PEM text.
             let detail = "data does not contain any valid RSA or ECDSA certificates; the field must have the PEM text \
                           itself, not the name of a file";
             problems.invalid(format_args!("{field}.certificateAuthority"), "<omitted>", detail);

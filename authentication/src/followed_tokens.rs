@@ -28,7 +28,7 @@ const LAST_REVIEW_VALID_FOR: Duration = Duration::from_secs(60 * 60);
 pub struct FollowedToken {
     /// The cluster that vouches for the token.
     pub(crate) cluster: ClusterName,
-    /// The JSON of the TokenReview, which contains the token's text.
+    /// The body of each TokenReview request as JSON, which contains the token's text.
     pub(crate) review_body: Vec<u8>,
     /// The user in the first TokenReview's response.
     user: UserInfo,
@@ -69,8 +69,8 @@ impl FollowedToken {
         !self.is_lost.load(Ordering::Acquire)
     }
 
-    /// Returns whether the token is due for a review, and if so, makes the token due again in a minute. The minute also
-    /// passes if no review is sent, so that a cluster that does not answer is not asked about all of its tokens.
+    /// Returns whether the token is due for a review. A due token is marked as not due for the next minute, even if no
+    /// review is sent. A cluster that does not answer is therefore not asked about all of its tokens at once.
     fn is_due(&self, now: Instant) -> bool {
         let mut times = self.times.lock();
         let is_due = self.is_known() && now.duration_since(times.last_due) >= REVIEW_INTERVAL;
@@ -80,13 +80,13 @@ impl FollowedToken {
         is_due
     }
 
-    /// Records that a TokenReview is sent to the cluster.
+    /// Records the time at which a TokenReview is sent to the cluster.
     pub(crate) fn record_review(&self) {
         self.times.lock().last_reviewed = Instant::now();
     }
 
-    /// Applies the response to a TokenReview: a user, no user (`Some(None)`), or no response (`None`). Returns whether
-    /// this response makes the token invalid.
+    /// Applies the result of a TokenReview: a user, no user (`Some(None)`), or no response (`None`). Returns whether
+    /// this result makes the token invalid.
     pub(crate) fn update_user(&self, answer: Option<Option<&UserInfo>>) -> bool {
         let (mut times, now) = (self.times.lock(), Instant::now());
         let is_lost = match answer {
@@ -127,7 +127,8 @@ impl FollowedTokens {
         review_body: impl FnOnce() -> Vec<u8>,
     ) -> Arc<FollowedToken> {
         let mut by_key = self.0.lock();
-        // A token that was revoked may be valid again. The new stream then gets a new entry.
+        // A revoked token may become valid again. A new stream with the token then needs a new entry, because the old
+        // entry stays invalid.
         if let Some(known) = by_key.get(&key).and_then(Weak::upgrade).filter(|known| known.is_known()) {
             return known;
         }

@@ -15,7 +15,7 @@ use crate::verifier_name::VerifierName;
 /// Users and groups that are never sent to a member. `system:masters` may do everything, and `system:nodes` is the
 /// group of kubelets.
 const NEVER_SENT: [&str; 2] = [MASTERS_GROUP, NODES_GROUP];
-/// The user and the group of anonymous requests. No verifier may name them: the group would displace
+/// The user and the group of anonymous requests. No verifier may report these names, because the group would displace
 /// `system:authenticated`.
 const ANONYMOUS: [&str; 2] = [ANONYMOUS_USER, UNAUTHENTICATED_GROUP];
 
@@ -25,8 +25,8 @@ pub struct MemberRules {
     /// Whether the uid is sent to the member.
     pub uid: bool,
     /// The keys of the extra fields that are sent to the member, in lower case. Keys in the domains kubernetes.io and
-    /// k8s.io are never sent, even if listed: these keys name pods and nodes of one cluster, and admission in that
-    /// cluster trusts them.
+    /// k8s.io are never sent, even if this list contains them. These keys name pods and nodes of one cluster, and
+    /// admission in that cluster trusts the keys.
     pub extra: BTreeSet<String>,
 }
 
@@ -44,7 +44,7 @@ pub enum NotSent {
     Never {
         /// The kind of the name that is never sent: `user` or `group`.
         what: &'static str,
-        /// The name of the user or group that is never sent.
+        /// The user or group name that is never sent.
         name: String,
     },
     /// The user's name is empty, so there is no user to impersonate.
@@ -91,8 +91,8 @@ fn identity_for_member(user: &UserInfo, own: bool, rules: &MemberRules) -> Resul
 }
 
 /// Returns the user's name and groups that may be sent to at least one member. Only these names give privileges in
-/// Tributary itself, because an issuer may let its users choose any group name. The name is empty if it is never sent.
-/// The names of an anonymous user give privileges, because Tributary itself sets them.
+/// Tributary itself, because an issuer may let its users choose any group name. A name that is never sent is returned
+/// as the empty string. The names of an anonymous user give privileges, because Tributary itself sets them.
 pub fn counted_names<'a>(user: &'a UserInfo, authority: &Authority) -> (&'a str, Cow<'a, [String]>) {
     if authority.verifier == VerifierName::anonymous() {
         return (&user.username, Cow::Borrowed(&user.groups));
@@ -106,10 +106,13 @@ pub fn counted_names<'a>(user: &'a UserInfo, authority: &Authority) -> (&'a str,
     (name, groups)
 }
 
-/// Returns the name and the groups that give privileges beyond one member: [`counted_names`], and a condition. If only
-/// one member has authenticated the user, all names except `system:` names are dropped. The member could give a
-/// person's name, which Tributary's own authorities assign, to anyone. A `system:` name has a meaning in each cluster,
-/// and no central authority assigns it. The returned name is empty if the user's name gives no privileges.
+/// Returns the user's name and groups that give privileges beyond one member. They are [`counted_names`] for a user of
+/// all members.
+///
+/// If only one member has authenticated the user, all names except `system:` names are dropped. Tributary's own
+/// authorities assign the names of persons, and the member could give such a name to anyone. A `system:` name has a
+/// meaning in each cluster, and no central authority assigns it. The returned name is empty if the user's name gives no
+/// privileges.
 pub fn names_beyond_member<'a>(user: &'a UserInfo, authority: &Authority) -> (&'a str, Cow<'a, [String]>) {
     let (name, groups) = counted_names(user, authority);
     if !matches!(authority.reach, Reach::Member(_)) {
@@ -129,8 +132,8 @@ pub fn names_beyond_member<'a>(user: &'a UserInfo, authority: &Authority) -> (&'
 /// [`NotSent`] if a part of the identity is never sent.
 pub fn impersonated_identity(asked: &UserInfo) -> Result<UserInfo, NotSent> {
     let name = sent_name(&asked.username, true)?;
-    // An empty group counts as a requested group: a kube-apiserver then adds no groups of its own. Some HTTP stacks
-    // cannot transmit an empty header.
+    // An empty group name counts as a requested group, which makes a kube-apiserver add no groups of its own. Some HTTP
+    // stacks cannot transmit an empty header.
     if let Some(group) = asked.groups.iter().find(|group| is_never_sent(group) || group.is_empty()) {
         return Err(NotSent::Never { what: "group", name: group.clone() });
     }
@@ -197,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_sent_to_a_member_obeys_its_rules() {
+    fn identity_sent_to_a_member_obeys_its_impersonation_rules() {
         let everywhere = Reach::Everywhere;
         let a = Reach::Member(cluster("a"));
         let account = "system:serviceaccount:kube-system:default";
@@ -247,7 +250,8 @@ mod tests {
             let (name, groups) = counted_names(&who, &authority);
             assert_eq!((name, groups.iter().map(String::as_str).collect()), (expected.0, expected.1.to_vec()));
         }
-        // The names of anonymous users give privileges only if Tributary itself assigned them.
+        // The names of anonymous users give privileges if Tributary itself assigned them, and not if a verifier reports
+        // them.
         let nobody = UserInfo::anonymous();
         for (verifier, expected) in [
             (VerifierName::anonymous(), ("system:anonymous", vec!["system:unauthenticated".to_owned()])),
@@ -260,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn users_of_one_member_have_only_system_names_elsewhere() {
+    fn user_of_one_member_keeps_only_system_names_beyond_it() {
         let a = || cluster("a");
         let robot = "system:serviceaccount:n:robot";
         let known = "system:authenticated";

@@ -37,7 +37,7 @@ pub trait FetchDocument: Send + Sync + fmt::Debug {
     fn fetch(&self, url: &str, certificate_authority: Option<&str>) -> BoxFuture<'static, Result<Vec<u8>, String>>;
 }
 
-/// The reason why a token of an issuer is rejected.
+/// The reason why a token from a configured issuer is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IssuerError {
     /// The token itself is invalid.
@@ -48,7 +48,7 @@ pub enum IssuerError {
     NoKeys {
         /// The URL of the issuer.
         issuer: String,
-        /// The reason why the fetch of the keys failed.
+        /// The reason why the last fetch of the keys failed.
         problem: Arc<str>,
     },
 }
@@ -141,7 +141,7 @@ impl IssuerKeys {
         IssuerError::NoKeys { issuer: self.issuer.issuer_url.clone(), problem }
     }
 
-    /// Starts a fetch in a separate task. The fetch continues if all waiting callers are cancelled.
+    /// Starts a fetch of the keys in a separate task. The fetch continues if all waiting callers are cancelled.
     fn start(self: &Arc<Self>, state: &mut IssuerState) -> KeyFetch {
         let own = Arc::clone(self);
         let task = tokio::spawn(async move {

@@ -9,7 +9,8 @@ use tributary_apimachinery::json::null_is_default;
 
 /// The maximum number of keys in a set. Issuers have two to ten, and a token without `kid` is tried with each key.
 const MAX_KEYS: usize = 64;
-/// The maximum number of keys with the same id. A token with that `kid`, from any client, is tried with each of them.
+/// The maximum number of keys with the same id. A client can send a token with this `kid`, which is then tried with
+/// each of these keys.
 const MAX_KEYS_OF_ONE_ID: usize = 4;
 
 /// The signature algorithms that kube-apiserver accepts with `--authentication-config` (oidc `allowedSigningAlgs`).
@@ -75,7 +76,8 @@ enum PublicKey {
         modulus: Vec<u8>,
         exponent: Vec<u8>,
     },
-    /// `point` is uncompressed. `coordinate` is the length of a coordinate in bytes, which determines the curve.
+    /// A point on a curve. `point` is in the uncompressed form. `coordinate` is the length of a coordinate in bytes,
+    /// which determines the curve.
     EllipticCurve {
         point: Vec<u8>,
         coordinate: usize,
@@ -204,7 +206,8 @@ impl PublicKey {
         let bytes = |part: &str| URL_SAFE_NO_PAD.decode(part).ok().filter(|bytes| !bytes.is_empty());
         match text.kty.as_str() {
             "RSA" => {
-                // Some issuers write a leading zero byte, which is not part of the number.
+                // Some issuers write a leading zero byte into the number, and the verification requires a number
+                // without this byte.
                 let number = |bytes: Vec<u8>| bytes.into_iter().skip_while(|&byte| byte == 0).collect();
                 Some(Self::Rsa { modulus: number(bytes(&text.n)?), exponent: number(bytes(&text.e)?) })
             }

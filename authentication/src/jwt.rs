@@ -136,7 +136,7 @@ impl<'a> Token<'a> {
         })
     }
 
-    /// The unverified `iss` claim. Callers may use the claim only to choose the verifier.
+    /// Returns the unverified `iss` claim. Callers may use the claim only to choose the verifier.
     pub fn unverified_issuer(&self) -> Option<&str> {
         match self.claims.0.get("iss")?.as_str() {
             // Google issues tokens with the name with and without a scheme (`untrustedIssuer` in apiserver's `oidc.go`;
@@ -146,12 +146,12 @@ impl<'a> Token<'a> {
         }
     }
 
-    /// The unverified `kid` of the header.
+    /// Returns the unverified `kid` of the header.
     pub fn key_id(&self) -> Option<&str> {
         self.key_id.as_deref()
     }
 
-    /// The unverified `exp` claim; `None` if it is missing or invalid.
+    /// Returns the unverified `exp` claim; `None` if the claim is missing or invalid.
     pub fn unverified_expiry(&self) -> Option<SystemTime> {
         self.claims.time("exp").ok().flatten()
     }
@@ -266,7 +266,7 @@ impl Claims {
         /// The year 9999, in seconds since 1970.
         const LAST: u64 = 253_402_300_799;
         let Some(claim) = self.0.get(name) else { return Ok(None) };
-        // For Go, `exp: null` is an error and `nbf: null` is not.
+        // In Go's decoder, `exp: null` is an error, and `nbf: null` counts as absent.
         if claim.is_null() && name == "nbf" {
             return Ok(None);
         }

@@ -29,8 +29,8 @@ pub(crate) enum Signer<'a> {
 }
 
 impl MemberKeys {
-    /// Removes members that are not in `members`, and adds new members with unknown keys. Returns whether the set of
-    /// members changed.
+    /// Updates the set of members to `members`. Members that are not in `members` are removed, and the keys of new
+    /// members are unknown. Returns whether the set of members changed.
     pub fn follow(&mut self, members: &[ClusterName]) -> bool {
         let before = self.0.len();
         self.0.retain(|name, _| members.contains(name));
@@ -48,8 +48,8 @@ impl MemberKeys {
         self.0.insert(member, keys.clone()) != Some(keys)
     }
 
-    /// Records that a member answers and serves no keys. The member's previous keys stay. Returns whether the keys were
-    /// unknown.
+    /// Records that a member answers requests for its keys but serves no keys. The member's previous keys stay. Returns
+    /// whether the member's keys were unknown before.
     pub fn set_without_keys(&mut self, member: ClusterName) -> bool {
         let own = self.0.entry(member).or_default();
         let is_new = own.is_none();
@@ -62,7 +62,8 @@ impl MemberKeys {
         !self.0.get(member).and_then(Option::as_ref).is_some_and(|known| known.iter().eq(keys.keys()))
     }
 
-    /// Returns pairs of members that serve the same key. The merged view rejects tokens that are signed with this key.
+    /// Returns each pair of members that serve a common key. The merged view rejects tokens that are signed with this
+    /// key.
     pub fn members_with_shared_keys(&self) -> BTreeSet<(&ClusterName, &ClusterName)> {
         let all: Vec<_> = self.keys().collect();
         let mut members_with_shared_keys = BTreeSet::new();
@@ -78,12 +79,12 @@ impl MemberKeys {
         self.0.iter().filter(|(_, keys)| keys.is_none()).map(|(name, _)| name)
     }
 
-    /// Returns whether the keys of a member are known. The keys of a member that serves none are known.
+    /// Returns whether the keys of a member are known. A member that answered and serves no keys has known keys.
     pub(crate) fn has_known_keys(&self, member: &ClusterName) -> bool {
         self.0.get(member).is_some_and(Option::is_some)
     }
 
-    /// Removes the keys of a member, because its name now stands for another cluster.
+    /// Removes the keys of a member, because the member's name now stands for a different cluster.
     pub fn forget(&mut self, member: &ClusterName) {
         self.0.entry(member.clone()).and_modify(|keys| *keys = None);
     }
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn key_identifies_the_only_member_that_serves_it() {
+    fn signing_key_identifies_the_only_member_that_serves_it() {
         let (of_v, another) = (testing::TestSigner::new("k"), testing::TestSigner::new("k"));
         let (v, a) = (cluster("v"), cluster("a"));
         let text = of_v.signed("{}");
@@ -149,9 +150,10 @@ mod tests {
         assert_eq!(keys.signer(&Token::parse(&without_id).unwrap()), Signer::Nobody);
     }
 
-    /// Another member can copy and serve a public key, even before the key's owner serves the key.
+    /// A member can copy the public key of another member and serve the copy, even before the key's owner serves the
+    /// key.
     #[test]
-    fn key_that_two_members_serve_identifies_no_member() {
+    fn signing_key_that_two_members_serve_identifies_no_member() {
         let of_v = testing::TestSigner::new("k");
         let (v, copier) = (cluster("v"), cluster("a"));
         let text = of_v.signed("{}");
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn member_keys_stay_until_changed_or_the_member_is_removed() {
+    fn signing_keys_stay_until_changed_or_their_member_is_removed() {
         let (first, second) = (testing::TestSigner::new("k"), testing::TestSigner::new("l"));
         let (v, a) = (cluster("v"), cluster("a"));
         let mut keys = MemberKeys::default();

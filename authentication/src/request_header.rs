@@ -40,8 +40,8 @@ pub enum FrontProxyError {
     /// The value of a header is not UTF-8.
     #[error("header {0} is not text")]
     NotText(HeaderName),
-    /// A header for the user or the uid occurs twice. If a proxy appends its header to the client's header, the
-    /// client's value could win.
+    /// A header for the user or the uid occurs twice. If a proxy appends its header to a header from the client, the
+    /// client's value could take precedence.
     #[error("header {0} is given more than once")]
     Twice(HeaderName),
 }
@@ -100,7 +100,7 @@ impl RequestHeaders {
         Ok(extra)
     }
 
-    /// Removes the headers that name a user from a request, so that later stages cannot trust them.
+    /// Removes the headers that name a user from a request, so that later stages cannot use them as trusted headers.
     pub fn remove_from(&self, headers: &mut HeaderMap) {
         let ours = |name: &HeaderName| {
             [&self.username, &self.uid, &self.group].iter().any(|names| names.contains(name))
@@ -113,7 +113,8 @@ impl RequestHeaders {
     }
 }
 
-/// Returns the value of the first of these headers that is present and not empty, or the empty string.
+/// Returns the value of the first of these headers that has a non-empty value. Returns the empty string if none has
+/// one.
 fn first(headers: &HeaderMap, names: &[HeaderName]) -> Result<String, FrontProxyError> {
     for name in names {
         let mut values = headers.get_all(name).iter();

@@ -1,4 +1,4 @@
-//! The server's request for a client certificate in a TLS handshake.
+//! The request for a client certificate that the server sends in a TLS handshake.
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::WebPkiSupportedAlgorithms;
@@ -93,7 +93,7 @@ mod tests {
         trusted.add(serving.clone())?;
         let server = server.with_single_cert(vec![serving], own_key(&own).unwrap())?;
         let signing = provider.key_provider.load_private_key(own_key(key).unwrap())?;
-        // In some test cases the signing key differs from the key in the certificate.
+        // In some test cases, the signing key does not belong to the certificate.
         let shown = SingleCertAndKey::from(CertifiedKey::new(vec![certificate.clone()], signing));
         let client = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[version])?;
         let client = client.with_root_certificates(trusted).with_client_cert_resolver(Arc::new(shown));

@@ -59,14 +59,14 @@ pub(crate) struct ReviewBounds {
     at_clusters: Mutex<HashMap<ClusterName, usize>>,
 }
 
-/// The token buckets that unaccepted bearer tokens spend from.
+/// The token buckets that rejected bearer tokens spend from: one for each client address, and one for all addresses.
 #[derive(Default)]
 struct UnknownTokens {
     total: SpentTokens,
     by_address: HashMap<Option<IpAddr>, SpentTokens>,
 }
 
-/// A review that the limits of rate and memory admit.
+/// A token review that the token buckets and the limit of concurrent reviews admit.
 pub(crate) struct AdmittedReview {
     bounds: Arc<ReviewBounds>,
     address: Option<IpAddr>,
@@ -74,7 +74,7 @@ pub(crate) struct AdmittedReview {
     _permit: OwnedSemaphorePermit,
 }
 
-/// A review in flight at one cluster.
+/// A token review that counts as in flight at one cluster.
 pub(crate) struct SentReview<'a> {
     bounds: &'a ReviewBounds,
     cluster: &'a ClusterName,

@@ -32,16 +32,17 @@ use crate::token_review::{TokenReviewer, bytes, parse_review, review_request};
 use crate::user::{Authority, UserInfo};
 use crate::verifiers::{AddressedCluster, BearerToken, TokenRefused, Verifier, VerifierRules};
 
-/// The time for which a token that this process verified is cached: kube-apiserver's `TokenSuccessCacheTTL`. Invalid
-/// tokens are not cached (kube-apiserver's `TokenFailureCacheTTL` is 0), because verifying them again costs no request.
+/// The time for which the result for a token that this process verified itself is cached: kube-apiserver's
+/// `TokenSuccessCacheTTL`. Invalid tokens are not cached (kube-apiserver's `TokenFailureCacheTTL` is 0), because
+/// verifying them again costs no request.
 const VERIFIED_TTL: Duration = Duration::from_secs(10);
 /// The timeout for a review by one cluster.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
-/// The number of attempts to authenticate a token while the verifiers' configuration changes. 3: the configuration
-/// changes a few times a minute at most.
+/// The number of attempts to authenticate a token. An attempt is repeated if the configuration of the verifiers changed
+/// during it. 3: the configuration changes a few times a minute at most.
 const TRIES: usize = 3;
-/// The maximum number of concurrent repeated reviews per cluster. The number is small, so that the reviews of waiting
-/// clients are not delayed.
+/// The maximum number of concurrent reviews of followed tokens per cluster. The number is small, so that reviews for
+/// waiting clients are not delayed.
 const FOLLOWED_AT_ONCE: usize = 8;
 
 /// The user of an authenticated token.
@@ -55,7 +56,7 @@ pub struct Authenticated {
     pub expires: Option<SystemTime>,
     /// The configuration of the issuer; `None` if a cluster reviewed the token.
     issuer: Option<Arc<JwtAuthenticator>>,
-    /// The value of `Rules::forgotten` for the cluster at the time of the review.
+    /// The value that `Rules::forgotten` had for the cluster at the time of the review.
     forgotten: u64,
 }
 
@@ -78,15 +79,15 @@ pub enum TokenAuthenticationError {
     /// The TokenReview could not be sent to the cluster, or the cluster did not answer.
     #[error("cluster {cluster} could not review the token: {problem}")]
     NotReviewed {
-        /// The name of the cluster that should review the token.
+        /// The name of the cluster that was to review the token.
         cluster: ClusterName,
-        /// The reason why there is no response.
+        /// The reason why the cluster sent no response.
         problem: Arc<str>,
     },
     /// No verifier accepts the token.
     #[error("invalid bearer token")]
     Unknown,
-    /// The review was cancelled by a failure of this process, or the configuration changed during each attempt.
+    /// The review ended without a result: it failed in this process, or the configuration changed during each attempt.
     #[error("the review of the token was interrupted; try again")]
     BrokenOff,
 }
@@ -127,7 +128,8 @@ pub struct TokenAuthenticator {
     unknown_key: Notify,
 }
 
-/// The configured verifiers. An update replaces the whole value. Results from a previous value are not cached.
+/// The configured verifiers. An update replaces the whole value. A result that was computed with a previous value is
+/// not cached.
 #[derive(Clone, Default)]
 struct Rules {
     generation: u64,
@@ -196,7 +198,8 @@ impl TokenAuthenticator {
         self.rules.rcu(|rules| Rules { generation: rules.generation + 1, ..change(rules) });
     }
 
-    /// Waits for a token whose key id is unknown. A member may have a new key then. Cancel: safe.
+    /// Waits until a request has a token whose key id is unknown. A member may then have a new key, which the caller
+    /// should fetch. Cancel: safe.
     pub async fn unknown_key(&self) {
         self.unknown_key.notified().await;
     }
@@ -231,7 +234,7 @@ impl TokenAuthenticator {
         join_all(due.map(|(cluster, tokens)| self.review_tokens(cluster, tokens))).await.contains(&true)
     }
 
-    /// Reviews these tokens of one cluster. Returns whether one of the tokens has become invalid.
+    /// Reviews these tokens of a cluster again. Returns whether one of the tokens has become invalid.
     async fn review_tokens(&self, cluster: ClusterName, tokens: Vec<Arc<FollowedToken>>) -> bool {
         let (cluster, is_silent) = (&cluster, &AtomicBool::new(false));
         let begun = Instant::now();
@@ -288,8 +291,8 @@ impl TokenAuthenticator {
         for _ in 0..TRIES {
             let rules = self.rules.load_full();
             let outcome = self.authenticate_by(&rules, token, addressed, client).await;
-            // The configuration may have changed during the review. The cluster's name could stand for another cluster
-            // then.
+            // If the configuration has changed during the review, the result is not used, because the cluster's name
+            // could stand for a different cluster.
             if self.rules.load().generation == rules.generation {
                 return outcome;
             }
@@ -399,13 +402,14 @@ fn token_text(token: &[u8]) -> Result<&str, TokenAuthenticationError> {
     text.ok_or(TokenAuthenticationError::Unknown)
 }
 
-/// Returns the time for which a result is cached, which ends at the token's expiry at the latest.
+/// Returns the time for which a result is cached: `ttl`, or the time until the token's expiry if that is shorter.
 fn until(ttl: Duration, expires: Option<SystemTime>) -> Duration {
     let left = expires.map(|expires| expires.duration_since(SystemTime::now()).unwrap_or_default());
     left.map_or(ttl, |left| left.min(ttl))
 }
 
-/// Returns the cluster of a verifier, and whether this cluster is the token-review cluster. `None` for an issuer.
+/// Returns the cluster of a verifier, and whether this cluster is the token-review cluster. Returns `None` for an
+/// issuer, which needs no review.
 fn reviewing_cluster(verifier: &Verifier<'_>) -> Option<(ClusterName, bool)> {
     match verifier {
         Verifier::Issuer(_) => None,
@@ -426,7 +430,7 @@ struct Review {
 
 impl Review {
     /// Sends the token to the clusters in order, until one of them accepts the token. If a cluster fails, the review
-    /// ends: the next cluster might return another user for the token.
+    /// ends, because the next cluster might return a different user for the token.
     async fn run(self, admitted: AdmittedReview) -> CachedToken<ReviewOutcome> {
         for (cluster, is_hub) in &self.clusters {
             match self.review_token(cluster, &admitted).await {

@@ -27,7 +27,7 @@ const MAX_BYTES: usize = 64 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TokenKey([u8; 32]);
 
-/// The result of a check, and the time for which it is cached. `None` means that it is not cached.
+/// The result of a check, and the time for which the result is cached. `None` means that the result is not cached.
 pub(crate) type CachedToken<T> = (T, Option<Duration>);
 
 type TokenCheck<T> = Shared<BoxFuture<'static, Option<T>>>;
@@ -40,7 +40,7 @@ pub(crate) struct TokenCache<T> {
 
 struct TokenEntries<T> {
     known: HashMap<TokenKey, (T, Instant)>,
-    /// The keys of `known` in the order of insertion, with the expiry at the time of insertion.
+    /// The keys of `known` in the order of insertion. Each key has the expiry that its result had at the insertion.
     order: VecDeque<(TokenKey, Instant)>,
     /// The total size of the results in `known`, in bytes.
     bytes: usize,
@@ -50,8 +50,8 @@ struct TokenEntries<T> {
 impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
     /// Creates an empty cache. `bytes_of` returns the size of a result in bytes.
     pub(crate) fn new(bytes_of: fn(&T) -> usize) -> Arc<Self> {
-        // The generation of a key fails only if the system has no random numbers. TLS would not work in that case
-        // either.
+        // The generation of a key fails only if the operating system provides no random numbers. TLS would not work in
+        // that case either.
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.unwrap_or_else(|_| unreachable!("the system has random numbers"));
         let entries =
@@ -64,7 +64,7 @@ impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
     pub(crate) fn key(&self, context: &[&[u8]], token: &[u8]) -> TokenKey {
         let mut hash = hmac::Context::with_key(&self.key);
         for part in context {
-            // The length separates the parts of the context.
+            // The length of each part precedes the part, so that different contexts have different hashes.
             hash.update(&(part.len() as u64).to_le_bytes());
             hash.update(part);
         }
@@ -123,7 +123,7 @@ impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
     }
 }
 
-/// A guard that removes a running check when the check has finished or panicked.
+/// Removes a running check from the cache when the check has finished or panicked.
 struct CheckGuard<T> {
     cache: Arc<TokenCache<T>>,
     key: TokenKey,
@@ -148,7 +148,7 @@ impl<T> TokenEntries<T> {
             || self.order.front().is_some_and(|(_, until)| *until <= now)
         {
             let Some((first, until)) = self.order.pop_front() else { break };
-            // An expiry that differs from the current one belongs to a result that was cached again later, which stays.
+            // If the expiry differs, the result was cached again after this insertion. The newer result stays.
             if self.known.get(&first).is_some_and(|(_, current)| *current == until)
                 && let Some((gone, _)) = self.known.remove(&first)
             {
@@ -170,7 +170,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn token_check_is_cached_for_its_lifetime() {
+    async fn token_check_result_is_cached_for_its_lifetime() {
         let cache = TokenCache::new(|_| 0);
         let [a, b, c] = ["a", "b", "c"].map(|token| cache.key(&[], token.as_bytes()));
         cache.put(a, (1, Some(SECOND * 10)));
@@ -184,13 +184,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn token_cache_limits_its_entries() {
+    async fn token_cache_limits_the_number_of_entries() {
         let cache = TokenCache::new(|_| 0);
         let key = |number: usize| cache.key(&[], &number.to_le_bytes());
         for number in 0..MAX_TOKENS {
             cache.put(key(number), (number, Some(SECOND)));
         }
-        // Caching a token again makes its entry the newest.
+        // A token that is cached again moves to the end of the order of insertion.
         cache.put(key(1), (1, Some(SECOND * 5)));
         assert_eq!((cache.get(&key(0)), cache.get(&key(1))), (None, Some(1)));
         cache.put(key(MAX_TOKENS), (0, Some(SECOND)));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn token_cache_limits_its_bytes() {
+    async fn token_cache_limits_the_bytes_of_its_results() {
         let cache = TokenCache::new(|bytes| *bytes);
         let key = |number: usize| cache.key(&[], &number.to_le_bytes());
         for number in 0..100 {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn token_check_is_shared_and_survives_cancellation() {
+    async fn token_check_is_shared_by_callers_and_survives_cancellation() {
         let (cache, asked) = (TokenCache::new(|_| 0), Arc::new(AtomicUsize::new(0)));
         let key = cache.key(&[], b"a");
         let find = || {
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failed_token_check_is_started_again() {
+    async fn failed_token_check_is_repeated_for_the_next_caller() {
         let cache = TokenCache::<u8>::new(|_| 0);
         let key = cache.key(&[], b"a");
         assert_eq!(cache.find(key, || Err("busy")).await, Err("busy"));

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn token_review_response_is_a_user_none_or_error() {
+    fn token_review_response_becomes_a_user_a_rejection_or_an_error() {
         let ann = || UserInfo { username: "ann".to_owned(), ..UserInfo::default() };
         let known = |more: Value| {
             let mut status = json!({"authenticated": true, "user": {"username": "ann"}});

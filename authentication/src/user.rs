@@ -8,7 +8,8 @@ use tributary_apimachinery::{ANONYMOUS_USER, AUTHENTICATED_GROUP, ClusterName, S
 
 use crate::verifier_name::VerifierName;
 
-/// The key of the extra field in which kube-apiserver records the credential that was used. No rule depends on it.
+/// The key of the extra field in which kube-apiserver records the credential of the request. No rule of Tributary
+/// depends on this field.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// A user, with the fields of `UserInfo` in authentication.k8s.io/v1.
@@ -85,8 +86,8 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// Returns whether `member` authenticated the user. All attributes that the member reported may then be sent to the
-    /// member.
+    /// Returns whether `member` authenticated the user. If so, all attributes that the member reported may be sent to
+    /// the member.
     pub fn is_vouched_by(&self, member: &ClusterName) -> bool {
         self.home() == Some(member)
     }
@@ -111,8 +112,8 @@ pub struct Authority {
 
 impl Authority {
     /// Returns the only member in which the user is valid, if this member authenticated the user by a TokenReview. An
-    /// administrator of such a member can create any number of ServiceAccounts, so all its users together get one share
-    /// of each limited resource.
+    /// administrator of the member can create any number of ServiceAccounts. All users of the member together therefore
+    /// get only one share of each limited resource.
     ///
     /// Returns `None` if Tributary's own configuration authenticates the user. That includes certificate authorities
     /// for the hosts of one cluster, because the cluster cannot issue certificates of these authorities.

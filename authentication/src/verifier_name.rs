@@ -80,8 +80,7 @@ impl VerifierName {
     }
 
     /// Returns whether all requests of one connection come from a single user. A front proxy sends the requests of many
-    /// users on one connection. In personal mode, all connections belong to one person, so no connection has its own
-    /// user.
+    /// users on one connection. In personal mode, all connections belong to one person, so the function returns false.
     pub fn has_own_connection(&self) -> bool {
         !matches!(self.kind, Kind::Personal | Kind::FrontProxy)
     }

@@ -1,5 +1,4 @@
-//! The choice of the verifiers for a bearer token, and their order. The functions are pure, and no request is sent
-//! before them.
+//! Chooses the verifiers for a bearer token, and their order. The functions are pure and send no requests.
 
 use tributary_apimachinery::{ClusterName, SYSTEM_PREFIX};
 
@@ -89,8 +88,8 @@ pub struct VerifierRules<'a> {
 /// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenRefused {
-    /// Several clusters serve the key that signed the token. The clusters are clones, or one cluster copied the key of
-    /// another.
+    /// Several clusters serve the key that signed the token. Either the clusters are clones, or one cluster copied the
+    /// key of another cluster.
     #[error(
         "several clusters serve the key that signed the token, so it identifies none of them; use the token at its \
          cluster's own path, /clusters/NAME"
@@ -163,9 +162,9 @@ impl<'a> VerifierRules<'a> {
     }
 
     /// Chooses the verifier like [`Self::order_by_key`], for the merged view. While the keys of a cluster are unknown,
-    /// any key may be a copy of a key of this cluster. Then only the token-review cluster gets the token: for its own
-    /// key, and for all keys while its own keys are unknown. The token-review cluster gets every token without a known
-    /// key anyway.
+    /// any served key may be a copy of a key of this cluster. During this time, only the token-review cluster may get a
+    /// token: a token that its own key signed or, while its own keys are unknown, a token that any member's key signed.
+    /// The token-review cluster also gets every token without a known key.
     fn order_by_signer(&self, signer: Signer<'a>) -> Result<Option<Vec<Verifier<'a>>>, TokenRefused> {
         let hub = self.token_review_cluster;
         let unknown_hub = hub.filter(|hub| !self.members.has_known_keys(hub));

@@ -20,7 +20,7 @@ pub(crate) enum VersionOneError {
     /// The certificate names another authority as its issuer.
     #[error("the certificate is of X.509 version 1, and no authority in the bundle issued it directly")]
     OtherIssuer,
-    /// The certificate, or the certificate of its authority, breaks a rule.
+    /// The certificate, or the certificate of its authority, breaks a rule of verification.
     #[error("the certificate is of X.509 version 1, and {0}")]
     Unusable(&'static str),
 }
@@ -48,7 +48,8 @@ pub(crate) fn verify_tls12_signature(
     let Some(key) = key(certificate) else {
         return rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms);
     };
-    // For TLS 1.2, rustls has no function that verifies a signature with a key instead of a certificate.
+    // For TLS 1.2, rustls can verify a signature only with a certificate. This code verifies the signature with the key
+    // alone.
     let advertised = algorithms.mapping.iter().find(|(scheme, _)| *scheme == signature.scheme);
     let (_, candidates) = advertised.ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
     let bad = rustls::CertificateError::BadSignature;
@@ -114,8 +115,8 @@ fn is_signed(
 ) -> bool {
     let identifier = algorithm.algorithm.as_bytes();
     let Ok(length) = u8::try_from(identifier.len()) else { return false };
-    // The parameters of the algorithm follow the identifier. The algorithms of RSA-PSS have the same identifier and
-    // differ only in their parameters.
+    // The search compares only the identifier of the algorithm. The algorithms of RSA-PSS have the same identifier and
+    // differ only in their parameters, so several candidates are tried.
     let named = [&[OBJECT_IDENTIFIER, length], identifier].concat();
     let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms.all;
     let mut candidates = algorithms.iter().filter(|own| own.signature_alg_id().as_ref().starts_with(&named));
@@ -149,7 +150,7 @@ pub(crate) mod tests {
     }
 
     fn wrap(tag: u8, contents: &[u8]) -> Vec<u8> {
-        // DER requires the shortest form of a length.
+        // DER requires that a length has its shortest form.
         let head = match u16::try_from(contents.len()).unwrap().to_be_bytes() {
             [0, short @ 0..0x80] => vec![tag, short],
             [0, long] => vec![tag, 0x81, long],
@@ -158,7 +159,7 @@ pub(crate) mod tests {
         [&head, contents].concat()
     }
 
-    /// Converts a certificate to version 1 and signs it again.
+    /// Converts a certificate to version 1, and replaces its signature by a signature of `signer`.
     pub(crate) fn as_version_one(certificate: &[u8], signer: &impl SigningKey) -> CertificateDer<'static> {
         as_version_one_with(certificate, signer, |_| {})
     }
@@ -190,7 +191,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn version_1_certificate_is_verified_by_its_issuer_alone() {
+    fn version_1_certificate_is_verified_only_by_its_own_issuer() {
         let key = || KeyPair::generate().unwrap();
         let (authority, stranger) = (Issuer::new(named("people"), key()), Issuer::new(named("people"), key()));
         let own = named("people").self_signed(authority.key()).unwrap().der().clone();
@@ -204,7 +205,8 @@ pub(crate) mod tests {
         changed[name] = b'b';
         let longer = [&good[..], &[5, 0]].concat();
         let other_algorithm = as_version_one_with(ann.der(), authority.key(), |fields| {
-            // The certificate names ecdsa-with-SHA384 in the signed part, and ecdsa-with-SHA256 outside.
+            // The signed part of the certificate names ecdsa-with-SHA384. The field outside of the signed part names
+            // ecdsa-with-SHA256.
             *fields[1].last_mut().unwrap() = 3;
         });
         let with_extensions = as_version_one_with(ann.der(), authority.key(), |fields| {

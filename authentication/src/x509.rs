@@ -108,7 +108,8 @@ struct Refusal {
 /// its 401.
 const WHY_CHARACTERS_MAX: usize = 200;
 
-/// The order of refusals if several authorities refuse a certificate. The largest value is reported.
+/// The severity of a refusal. If several authorities refuse a certificate, the refusal with the greatest severity is
+/// reported.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum RefusalRank {
     /// The issuer of the certificate is another authority.
@@ -137,7 +138,8 @@ impl From<webpki::Error> for Refusal {
             webpki::Error::PathLenConstraintViolated => {
                 "the path length of an authority allows fewer intermediate certificates".to_owned()
             }
-            // webpki's errors quote bytes of the certificate, tens of kilobytes at worst.
+            // webpki's message for these errors quotes bytes of the certificate, in the worst case tens of kilobytes.
+            // The message is replaced.
             webpki::Error::UnsupportedSignatureAlgorithmContext(_)
             | webpki::Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {
                 "the signature algorithm of the certificate is not supported".to_owned()
@@ -150,8 +152,8 @@ impl From<webpki::Error> for Refusal {
 }
 
 impl TrustedAuthority {
-    /// Verifies a chain up to this authority. Returns the earliest expiry of the certificates on the path, in seconds
-    /// since 1970.
+    /// Verifies a chain of certificates from the client's certificate to this authority. Returns the earliest expiry of
+    /// the certificates on the path, in seconds since 1970.
     fn verify(
         &self,
         leaf: &CertificateDer<'_>,
@@ -239,8 +241,8 @@ impl ClientCertificates {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Returns the subjects of the authorities, as DER. The TLS handshake sends them, and clients choose a certificate
-    /// by them.
+    /// Returns the subjects of the authorities, as DER. The server sends the subjects in the TLS handshake, and clients
+    /// choose a certificate whose issuer is among the subjects.
     pub fn subjects(&self) -> Vec<Vec<u8>> {
         self.authorities.load().iter().map(|authority| authority.subject.clone()).collect()
     }
@@ -267,8 +269,8 @@ impl ClientCertificates {
         if intermediates.len() > MAX_INTERMEDIATES {
             return Err(CertificateError::TooMany);
         }
-        // Go also checks the time before the authority (`Certificate.isValid`): the owner of an expired certificate can
-        // renew it.
+        // Like Go (`Certificate.isValid`), the code checks the validity period before the authority. The error then
+        // tells the owner of an expired certificate to renew it.
         check_time(leaf, now)?;
         let mut refusal: Option<Refusal> = None;
         for authority in self.authorities.load().iter() {
@@ -315,7 +317,7 @@ pub fn time_text(time: ASN1Time) -> String {
     format!("{:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z", time.year())
 }
 
-/// The expiry of a certificate in seconds since 1970; 0 if the certificate is malformed.
+/// Returns the expiry of a certificate in seconds since 1970; 0 if the certificate is malformed.
 fn end_of(certificate: &CertificateDer<'_>) -> i64 {
     X509Certificate::from_der(certificate).map_or(0, |(_, parsed)| parsed.validity().not_after.timestamp())
 }
@@ -340,8 +342,8 @@ fn authorities(bundle: &[u8]) -> Result<Vec<TrustedAuthority>, CertificateError>
     Ok(found)
 }
 
-/// Returns the reason why a certificate cannot be an authority for clients, and its limit for authorities below it.
-/// Certificates of version 1 or 2 have no extensions and are accepted, as in Go.
+/// Returns the reason why a certificate cannot be an authority for clients (`None` if it can), and the maximum number
+/// of intermediate authorities below it. Certificates of version 1 or 2 have no extensions and are accepted, as in Go.
 fn fitness(certificate: &X509Certificate<'_>) -> (Option<&'static str>, Option<u32>) {
     let constraints = match certificate.basic_constraints() {
         Ok(constraints) => constraints.map(|extension| extension.value),
@@ -364,7 +366,7 @@ fn fitness(certificate: &X509Certificate<'_>) -> (Option<&'static str>, Option<u
     (None, constraints.and_then(|own| own.path_len_constraint))
 }
 
-/// Returns the common name of a certificate. If there are several, returns the last one, as Go does.
+/// Returns the common name of a certificate. If the subject has several common names, returns the last, as Go does.
 ///
 /// # Errors
 /// [`CertificateError::Subject`], [`CertificateError::NoName`].
@@ -506,7 +508,7 @@ pub(crate) mod tests {
         let chain = |authority: &TestAuthority| {
             vec![as_version_one(&authority.client("ann", &[(&[2, 5, 4, 10], "dev")])[0], authority.1.key())]
         };
-        // The two authorities have the same name and different keys.
+        // The two authorities have the same name but different keys.
         let certificates = ClientCertificates::new(format!("{}{}", other.pem(), own.pem()).as_bytes()).unwrap();
         for authority in [&own, &other] {
             let (user, until) = certificates.user(&chain(authority), UnixTime::now()).unwrap();
@@ -542,9 +544,10 @@ pub(crate) mod tests {
         assert_eq!(std::collections::BTreeSet::from(generations).len(), 3, "{generations:?}");
     }
 
-    /// Go checks the same properties of a root: basicConstraints, the key usages, and the path length.
+    /// Go checks the same properties of an authority's certificate: basicConstraints, the key usages, and the path
+    /// length.
     #[test]
-    fn authority_is_limited_by_its_own_certificate() {
+    fn authority_certificate_limits_the_client_certificates_it_may_sign() {
         use rcgen::KeyUsagePurpose::{CrlSign, KeyCertSign};
         type Change = fn(&mut CertificateParams);
         let rows: [(&str, Change, [bool; 2]); 8] = [
@@ -587,7 +590,7 @@ pub(crate) mod tests {
     /// certificate to the root, including self-issued certificates. Certificates that were sent but are not on the path
     /// do not count.
     #[test]
-    fn path_length_counts_the_certificates_on_the_path() {
+    fn path_length_limit_counts_only_certificates_on_the_verified_path() {
         let key = || KeyPair::generate().unwrap();
         let authority = |name: &str, length| {
             let mut own = CertificateParams::new(Vec::<String>::new()).unwrap();
@@ -602,7 +605,7 @@ pub(crate) mod tests {
             let (root, root_key) = (authority("root", BasicConstraints::Constrained(length)), key());
             let own = root.self_signed(&root_key).unwrap();
             let root = Issuer::new(root, root_key);
-            // A self-issued certificate with the root's name and another key, as for a key rollover.
+            // For a key rollover, an authority issues a self-issued certificate with the root's name and a new key.
             let (next, next_key) = (authority("root", BasicConstraints::Unconstrained), key());
             let next_own = next.signed_by(&next_key, &root).unwrap().der().clone();
             let next = Issuer::new(next, next_key);

@@ -7,10 +7,10 @@ use tributary_apimachinery::status::go_quote;
 
 use crate::object::{Binding, RbacKind, Subject};
 
-/// The reason why RBAC allows a request.
+/// The reason why RBAC allows a user's request.
 #[derive(Clone, Copy, Debug)]
 pub enum AllowedBy<'a> {
-    /// The user is in the group `system:masters`, which may do everything, whatever the roles are.
+    /// The user is in the group `system:masters`. This group may do everything, without any roles or bindings.
     Masters,
     /// A RoleBinding or ClusterRoleBinding grants the request.
     Binding(UserBinding<'a>),

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use percent_encoding::percent_decode_str;
 use tributary_apimachinery::{RequestInfo, RequestTarget, RequestedResource, ResourceRequest};
 
-/// The user of a request, as RBAC sees it. RBAC ignores the uid and the extra fields.
+/// The attributes of a request's user that RBAC uses. RBAC ignores the uid and the extra fields.
 #[derive(Clone, Copy, Debug)]
 pub struct RbacUser<'a> {
     /// The user's name. A ServiceAccount has the name `system:serviceaccount:NAMESPACE:NAME`.
@@ -50,7 +50,7 @@ pub struct ResourceAttributes<'a> {
 }
 
 impl<'a> ResourceAttributes<'a> {
-    /// Returns the attributes of a resource request, with this verb.
+    /// Returns the attributes of a resource request. `verb` replaces the verb of the request.
     pub fn from_request(request: &'a ResourceRequest, verb: &'a str) -> Self {
         let RequestedResource { group, resource, subresource, namespace, name } =
             RequestedResource::from_request(request);
@@ -79,7 +79,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Returns the attributes with another verb.
+    /// Returns the same attributes with a different verb.
     pub fn with_verb<'b>(&'b self, verb: &'b str) -> Attributes<'b> {
         match self {
             Self::Resource(own) => Attributes::Resource(ResourceAttributes { verb, ..*own }),
@@ -87,7 +87,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Returns the namespace whose RoleBindings apply; empty if only ClusterRoleBindings apply.
+    /// Returns the namespace whose RoleBindings apply to the request; empty if only ClusterRoleBindings apply.
     pub(crate) fn namespace(&self) -> &str {
         match self {
             Self::Resource(attributes) => attributes.namespace,
@@ -116,7 +116,8 @@ mod tests {
             ("DELETE", "/api/v1/namespaces/a/pods", None, ["deletecollection", "", "pods", "", "a", ""]),
             ("GET", "/api/v1/namespaces/a", None, ["get", "", "namespaces", "", "a", "a"]),
             ("PUT", "/api/v1/namespaces/a/finalize", None, ["update", "", "namespaces", "finalize", "a", "a"]),
-            // A name in a field selector sets no namespace: kube-apiserver reads the namespace only from the path.
+            // The namespace does not depend on the field selector, because kube-apiserver reads the namespace only from
+            // the path.
             (
                 "GET",
                 "/api/v1/namespaces",

@@ -33,7 +33,7 @@ impl Deref for Fleet {
     }
 }
 
-/// The roles, bindings and subjects of a cluster that a batch of changes affects.
+/// The roles, bindings and subjects of a cluster whose grants a batch of changes affects.
 #[derive(Default)]
 struct Changed {
     roles: HashSet<Arc<NamespacedName>>,
@@ -42,8 +42,9 @@ struct Changed {
     principals: HashSet<Principal>,
 }
 
-/// The methods of this block change the fleet. A changed binding costs the grants of its subjects in this cluster. A
-/// changed role costs the grants of all its bound subjects. Each call recompiles a subject only once.
+/// The methods of this block change the fleet. A changed binding causes a recompilation of the grants of its subjects
+/// in the binding's cluster. A changed role causes a recompilation for the subjects of all bindings to the role. Each
+/// call recompiles the grants of a subject only once.
 impl Fleet {
     /// Adds a role or a binding to a cluster, or replaces the object of the same kind, namespace and name. An unknown
     /// cluster is added. Returns whether any rights may have changed.
@@ -60,7 +61,8 @@ impl Fleet {
     /// Applies changes of one cluster in order. An unknown cluster is added if the changes contain a
     /// [`RbacChange::Put`]. Returns whether any rights may have changed.
     ///
-    /// Costs time per change, plus all grants of each affected subject once, whatever the number of changes.
+    /// Cost: constant time for each change, plus one compilation of all grants of each affected subject. The
+    /// compilation does not depend on the number of changes.
     pub fn apply(&mut self, cluster: &ClusterName, changes: impl IntoIterator<Item = RbacChange>) -> bool {
         let changes: Vec<_> = changes.into_iter().collect();
         if !self.knows(cluster) && !changes.iter().any(|change| matches!(change, RbacChange::Put(_))) {
@@ -123,7 +125,7 @@ impl Fleet {
         self.rights.close()
     }
 
-    /// Applies a change of one cluster. All effects of the change get the same generation.
+    /// Applies a change of one cluster. All effects of the change on the rights get the same generation number.
     fn change(&mut self, cluster: &ClusterName, apply: impl FnOnce(&mut Self, ClusterIndex)) -> bool {
         let index = self.rights.index(cluster).unwrap_or_else(|| self.join(cluster));
         apply(self, index);
@@ -238,7 +240,8 @@ impl Fleet {
         shares.collect()
     }
 
-    /// Replaces the objects of the cluster at an index (`None` removes them), and recompiles its grants.
+    /// Replaces the roles and bindings of the cluster with this index (`None` removes them), and recompiles the
+    /// cluster's grants.
     fn put_member(&mut self, index: ClusterIndex, member: Option<ClusterObjects>) {
         let before = self.members[index].take().filter(|before| !before.exceeds_subject_limit());
         let had = before.iter().flat_map(ClusterObjects::bindings).flat_map(|binding| principals(binding));
@@ -248,8 +251,8 @@ impl Fleet {
         self.members[index] = member;
     }
 
-    /// Recompiles the grants of each subject of a cluster. `grants` has an empty entry for each subject that had grants
-    /// before. If the bindings name too many subjects, no subject gets grants.
+    /// Recompiles the grants of each subject of a cluster. `grants` must have an empty entry for each subject that had
+    /// grants before, so that these grants are removed. If the bindings name too many subjects, no subject gets grants.
     fn compile(&mut self, index: ClusterIndex, member: &ClusterObjects, mut grants: HashMap<Principal, Vec<Grant>>) {
         self.rights.set_unknown(index, member.exceeds_subject_limit());
         for binding in member.bindings().filter(|_| !member.exceeds_subject_limit()) {
@@ -268,7 +271,8 @@ impl Fleet {
         self.rights.set_share(index, principal, share);
     }
 
-    /// Returns the grants of all bindings of a cluster. The order stays the same until the bindings change.
+    /// Returns the grants of all bindings of a cluster. The order of the grants stays the same until the bindings
+    /// change.
     pub(crate) fn grants(&self, cluster: &ClusterName) -> impl Iterator<Item = Grant> {
         let member = self.rights.index(cluster).and_then(|index| self.members[index].as_ref());
         member.into_iter().flat_map(|member| member.bindings().map(|binding| member.grant(binding)))

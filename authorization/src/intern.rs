@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// The minimum number of values for a sweep. A sweep of fewer values would free little memory.
+/// The number of values below which no sweep removes unused values. Such a sweep would free little memory.
 const SWEEP_MIN: usize = 1024;
 
 /// Keeps one `Arc` for each distinct value in use. Two interned values are equal exactly if their `Arc`s point to the
@@ -23,8 +23,8 @@ impl<T> Default for Interner<T> {
 }
 
 impl<T: Eq + Hash> Interner<T> {
-    /// Returns the shared copy of a value. Costs the value's hash and, amortized over the added values, an iteration
-    /// over all values.
+    /// Returns the shared copy of a value. Cost: hashing the value, and sometimes an iteration over all values, which
+    /// is amortized over the added values.
     pub(crate) fn intern(&mut self, value: T) -> Arc<T> {
         if let Some(known) = self.values.get(&value) {
             return Arc::clone(known);

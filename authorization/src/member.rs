@@ -12,8 +12,8 @@ struct RoleEntry {
     rules: Option<Arc<Rules>>,
     /// The bindings that refer to the role. The list may contain outdated bindings and duplicates.
     bindings: Vec<Arc<Binding>>,
-    /// The number of outdated bindings in the list. They are removed when they are more than half of the list. Removing
-    /// each of them immediately would cost an iteration over all bindings of the role per change.
+    /// The number of outdated bindings in the list. When more than half of the list is outdated, the outdated bindings
+    /// are removed. An immediate removal would cost an iteration over all bindings of the role for each change.
     stale: usize,
 }
 
@@ -76,8 +76,8 @@ impl ClusterObjects {
         !same
     }
 
-    /// Adds, replaces or removes (`None`) a binding. Returns the previous binding. Costs constant time, plus an
-    /// iteration over the bindings of the role that is amortized over the changes.
+    /// Adds, replaces or removes (`None`) a binding. Returns the previous binding. Cost: constant time, plus an
+    /// iteration over the bindings of the role, which is amortized over the changes.
     pub(crate) fn set_binding(
         &mut self,
         place: &Arc<NamespacedName>,

@@ -87,7 +87,7 @@ pub(crate) enum Subject {
     Group(Arc<str>),
     ServiceAccount {
         user: Arc<str>,
-        /// The length of the namespace within `user`, in bytes.
+        /// The length of the ServiceAccount's namespace within `user`, in bytes.
         namespace: u32,
     },
 }
@@ -140,7 +140,7 @@ pub(crate) enum Content {
 pub enum RbacChange {
     /// The object was added or updated. It replaces the object of the same kind, namespace and name.
     Put(RbacObject),
-    /// The object was deleted, or cannot be parsed. In both cases it grants nothing.
+    /// The object was deleted, or its text cannot be parsed. In both cases the object grants nothing.
     Deleted {
         /// The kind of the object.
         kind: RbacKind,
@@ -202,8 +202,8 @@ struct WireMetadata {
     name: String,
 }
 
-/// A roleRef or a subject. Its `apiGroup` is ignored, because kube-apiserver checks it only when the object is written,
-/// not when it authorizes.
+/// A roleRef or a subject in a binding's JSON. Its `apiGroup` is ignored, because kube-apiserver checks it only when
+/// the object is written, not when it authorizes.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WireName {
@@ -262,8 +262,8 @@ impl RbacObject {
     }
 }
 
-/// Returns the namespace and name of a binding's role; `None` for an invalid kind, such as a Role in a
-/// ClusterRoleBinding.
+/// Returns the namespace and name of the role that a roleRef names; `None` if the roleRef has an invalid kind, such as
+/// a Role in a ClusterRoleBinding.
 fn role_of(reference: &WireName, namespace: &str) -> Option<NamespacedName> {
     match reference.kind.as_str() {
         "ClusterRole" => Some(NamespacedName::new("", &reference.name)),

@@ -13,7 +13,7 @@ use crate::rule::{CompiledRule, rules};
 pub struct RulesReview {
     incomplete: bool,
     evaluation_error: String,
-    /// The resource rules and the non-resource rules.
+    /// The resource rules and the non-resource rules of the review.
     rules: HashSet<CompiledRule>,
 }
 
@@ -23,15 +23,15 @@ pub enum ReviewMismatch {
     /// An authorizer of the cluster, for example a webhook, cannot list its rules.
     #[error("the cluster cannot list all rules")]
     Incomplete,
-    /// The cluster reported an error while it evaluated its rules.
+    /// The cluster reported an error that occurred while it evaluated its rules.
     #[error("the cluster could not evaluate its rules")]
     EvaluationError,
-    /// The review lacks a rule of the RBAC objects that Tributary has read: another authorizer decides, or these
-    /// objects are outdated.
+    /// The review lacks a rule of the RBAC objects that Tributary has read. Either the objects are outdated, or the
+    /// cluster does not authorize by RBAC.
     #[error("the cluster's SelfSubjectRulesReview lacks rules of its RBAC objects")]
     Missing,
-    /// The review has a rule that the RBAC objects lack: another authorizer also grants rights, or the objects that
-    /// Tributary has read are outdated.
+    /// The review has a rule that the RBAC objects lack. Either the objects that Tributary has read are outdated, or a
+    /// different authorizer also grants rights.
     #[error("the cluster's SelfSubjectRulesReview has rules that its RBAC objects lack")]
     Additional,
 }
@@ -133,10 +133,11 @@ mod tests {
         let whole = review(&format!(r#"{{"incomplete":false,{rules}}}"#));
         let all = rule(r#"{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}"#);
         assert_eq!(whole.confirms_rules([&pods, &paths, &all, &nothing]), Ok(()));
-        // The review contains rules of another authorizer, which no role has. A user may also have no roles at all.
+        // The review contains a rule of a different authorizer, which no role has. The check reports this doubt also if
+        // the user has no roles.
         assert_eq!(whole.confirms_rules([&pods, &paths]), Err(ReviewMismatch::Additional));
         assert_eq!(whole.confirms_rules([]), Err(ReviewMismatch::Additional));
-        // A rule that allows more than the expected rule does not replace the expected rule.
+        // The review must contain exactly the expected rule. A rule that allows more does not count.
         for other in [&turned, &named, &both] {
             assert_eq!(whole.confirms_rules([&pods, other]), Err(ReviewMismatch::Missing), "{other:?}");
         }

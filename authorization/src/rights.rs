@@ -29,17 +29,18 @@ pub struct FleetRights {
     clusters: SharedMap<ClusterName, ServedCluster>,
     /// One more than the largest index that was ever assigned.
     next_index: ClusterIndex,
-    /// The number of subjects whose grants exceed the limit, for each cluster with any.
+    /// The number of subjects whose grants exceed the limit, by cluster. Clusters without such a subject have no entry.
     over_grant_limit: BTreeMap<ClusterIndex, usize>,
-    /// The number of subjects with a binding to a role that does not exist, for each cluster with any.
+    /// The number of subjects with a binding to a role that does not exist, by cluster. Clusters without such a subject
+    /// have no entry.
     without_role: BTreeMap<ClusterIndex, usize>,
     /// The clusters whose bindings name too many subjects. No subject has grants in these clusters.
     unknown: BTreeSet<ClusterIndex>,
     users: SharedMap<Arc<str>, Arc<Shares>>,
     groups: SharedMap<Arc<str>, Arc<Shares>>,
-    /// Increases with each change of any user's rights.
+    /// The generation number of the rights: increases with each change of any user's rights.
     generation: u64,
-    /// Whether any rights have changed since the current generation began.
+    /// Whether any rights have changed during the current generation.
     touched: bool,
     /// The generation in which a cluster was last added or removed.
     clusters_changed: u64,
@@ -54,7 +55,7 @@ pub struct FleetRights {
 #[derive(Clone, Copy, Debug)]
 struct ServedCluster {
     index: ClusterIndex,
-    /// The generation in which the cluster was added.
+    /// The generation in which the cluster was added to the fleet.
     since: u64,
 }
 
@@ -68,7 +69,7 @@ struct Shares {
 #[derive(Clone, Debug)]
 struct ClusterShare {
     index: ClusterIndex,
-    /// `None` if the subject has lost its grants. The entry stays until the record of the loss is deleted.
+    /// The grants; `None` if the subject has lost its grants. The entry stays until the record of the loss is deleted.
     share: Option<Arc<Share>>,
     changed: u64,
 }
@@ -77,7 +78,7 @@ struct ClusterShare {
 #[derive(Debug)]
 pub struct AllowingClusters<'a> {
     rights: &'a FleetRights,
-    /// Indexed by the cluster's index: whether the cluster allows the request.
+    /// Whether each cluster allows the request, by the cluster's index.
     indices: Vec<bool>,
 }
 
@@ -213,8 +214,8 @@ impl FleetRights {
         Arc::make_mut(map.entry(Arc::clone(name)).or_default()).set(index, share, now);
     }
 
-    /// Records whether the bindings of a cluster name too many subjects. A change of this state counts as a change of
-    /// every user's rights in the cluster.
+    /// Records whether the bindings of a cluster name too many subjects. If the value changes, the rights of every user
+    /// in the cluster count as changed.
     pub(crate) fn set_unknown(&mut self, index: ClusterIndex, is_unknown: bool) {
         let is_news = if is_unknown { self.unknown.insert(index) } else { self.unknown.remove(&index) };
         if is_news {
@@ -238,15 +239,15 @@ impl FleetRights {
         touched
     }
 
-    /// Records a change and returns the generation of the change.
+    /// Records a change of rights and returns the generation number of the change.
     fn touch(&mut self) -> u64 {
         self.touched = true;
         self.generation + 1
     }
 }
 
-/// Updates the number of subjects in a cluster that have a property. `before` and `now` tell whether one subject had
-/// the property before the change, and has it after the change.
+/// Updates the number of subjects with a property in a cluster, after a change of one subject. `before` and `now` tell
+/// whether this subject had the property before the change, and has it after the change.
 fn count(counted: &mut BTreeMap<ClusterIndex, usize>, index: ClusterIndex, [before, now]: [bool; 2]) {
     let subjects = counted.remove(&index).unwrap_or_default() + usize::from(now) - usize::from(before);
     if subjects > 0 {
@@ -254,7 +255,7 @@ fn count(counted: &mut BTreeMap<ClusterIndex, usize>, index: ClusterIndex, [befo
     }
 }
 
-/// The methods of this block are queries. An unknown cluster allows nothing to any user.
+/// The methods of this block read the rights. An unknown cluster allows nothing to any user.
 impl FleetRights {
     /// Returns whether the snapshot contains the cluster.
     pub fn knows(&self, cluster: &ClusterName) -> bool {
@@ -285,7 +286,7 @@ impl FleetRights {
             && self.shares_of(user).filter_map(|shares| shares.get(index)).any(|share| share.exceeds_limit())
     }
 
-    /// The number of changes of rights in all clusters.
+    /// Returns the number of changes of any user's rights in all clusters.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -299,7 +300,7 @@ impl FleetRights {
         self.shares_of(user).map(|shares| shares.changed).fold(rest, u64::max)
     }
 
-    /// Returns the generation in which the rights of this user in one cluster last changed, as in
+    /// Returns the generation in which the rights of this user in one cluster last changed or may have changed, as in
     /// [`Self::generation_of`].
     pub fn generation_in(&self, cluster: &ClusterName, user: RbacUser<'_>) -> u64 {
         let Some(ServedCluster { index, since }) = self.clusters.get(cluster) else { return self.clusters_changed };
@@ -315,8 +316,10 @@ impl FleetRights {
         is_master(user) || shares.any(|share| share.allows(attributes, asked))
     }
 
-    /// Returns the clusters that allow at least one of these requests, decided as by [`Self::allows`]. Costs a lookup
-    /// per group. Clusters in which a subject has equal grants cost together as much as one cluster.
+    /// Returns the clusters that allow at least one of these requests. Each decision equals that of [`Self::allows`].
+    ///
+    /// Cost: one lookup for each group. All clusters in which a subject has equal grants cost together as much as one
+    /// cluster.
     pub fn allowing(&self, user: RbacUser<'_>, asked: &[Attributes<'_>]) -> AllowingClusters<'_> {
         let marked: Vec<_> =
             asked.iter().map(|attributes| (attributes, BloomFilter::from_request(attributes))).collect();
@@ -433,8 +436,8 @@ impl FleetRights {
         naming.into_iter().map(role_not_found).collect()
     }
 
-    /// Returns the grants of a user and the user's groups in a cluster, if they include a binding to a role that does
-    /// not exist.
+    /// Returns the grants of a user and of the user's groups in a cluster. Grants are omitted if all their bindings
+    /// refer to existing roles.
     fn shares_without_role(&self, cluster: &ClusterName, user: RbacUser<'_>) -> impl Iterator<Item = &Arc<Share>> {
         // Most clusters have no binding to a missing role.
         let index = self.index(cluster).filter(|index| self.without_role.contains_key(index));
@@ -458,7 +461,7 @@ fn part_of(shares: &[&Arc<Share>], asked: &ResourceAttributes<'_>) -> Option<Par
     let (mut part, mut reaches) = (Part::default(), HashMap::new());
     for Grant { binding, rules } in shares.iter().flat_map(|share| share.evaluated_grants()) {
         let Some(rules) = rules.as_ref().filter(|rules| rules.may_match(bloom_filter)) else { continue };
-        // Many bindings may refer to one role. The rules of the role are evaluated once.
+        // Many bindings may refer to one role, so the rules of each role are evaluated only once.
         let reach =
             reaches.entry(Arc::as_ptr(rules)).or_insert_with(|| GrantedObjects::from_rules(rules, asked, bloom_filter));
         if !reach.add_to(&mut part, &binding.place.namespace) {

@@ -39,7 +39,7 @@ struct WireRule {
     resources: WireWords,
     #[serde(deserialize_with = "null_is_default")]
     resource_names: WireWords,
-    /// The field is `NonResourceURLs` in Go and `nonResourceURLs` in JSON.
+    /// Go's type names this field `NonResourceURLs`, and the JSON name is `nonResourceURLs`.
     #[serde(rename = "nonResourceURLs", deserialize_with = "null_is_default")]
     non_resource_urls: WireWords,
 }
@@ -210,8 +210,8 @@ impl CompiledRule {
             && (self.non_resource_urls().len() > 0 || (self.api_groups().len() > 0 && self.resources().len() > 0))
     }
 
-    /// Splits the rule into a rule for resources and a rule for paths, as a SelfSubjectRulesReview lists them
-    /// (`RBACAuthorizer.RulesFor`).
+    /// Splits the rule into a rule for resources and a rule for paths. A SelfSubjectRulesReview lists the two
+    /// separately (`RBACAuthorizer.RulesFor`).
     pub(crate) fn split_by_target(&self) -> impl Iterator<Item = Self> {
         let (none, words) = (WireWords::default, |list| self.list(list).collect());
         let resources = || Self::from_lists([words(0), words(1), words(2), words(3), none()]);
@@ -236,7 +236,7 @@ impl CompiledRule {
             && self.resources().any(|resource| resource_matches(resource, attributes))
     }
 
-    /// Returns whether the rule applies to this name. An empty name means a request without a name.
+    /// Returns whether the rule's resource names include this name. An empty name means a request without a name.
     fn names(&self, name: &str) -> bool {
         self.resource_names().len() == 0 || self.resource_names().any(|own| own == name)
     }
@@ -328,7 +328,8 @@ fn without_subresource(resource: &str) -> &str {
 fn bit_of(text: &str) -> u64 {
     const PRIME: u64 = 0x0100_0000_01b3;
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
-    // The lowest bits of the product depend on few bits of its factors, so the function uses the upper bits.
+    // The lowest bits of a product depend on only a few bits of its factors, so the function uses the upper bits of the
+    // hash.
     1 << (hash >> 58)
 }
 
@@ -365,7 +366,7 @@ impl Rules {
         self.rules.len()
     }
 
-    /// Returns whether a rule may match a request with these bits.
+    /// Returns whether a rule may match a request. `asked` contains the bits of the request.
     pub(crate) fn may_match(&self, asked: BloomFilter) -> bool {
         self.bloom_filter.may_match(asked)
     }

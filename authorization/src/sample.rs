@@ -1,4 +1,5 @@
-//! Chooses allowed requests from roles and bindings. The cluster is then asked to confirm that it allows them.
+//! Chooses requests that roles and bindings allow. The caller then asks the cluster to confirm that it allows these
+//! requests.
 
 use tributary_apimachinery::ClusterName;
 
@@ -29,12 +30,12 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The user who is allowed the request.
+    /// Returns the user to whom the request is allowed.
     pub fn user(&self) -> RbacUser<'_> {
         RbacUser { name: &self.user, groups: &self.groups }
     }
 
-    /// The attributes of the allowed request.
+    /// Returns the attributes of the allowed request.
     pub fn attributes(&self) -> ResourceAttributes<'_> {
         ResourceAttributes {
             verb: &self.verb,
@@ -101,7 +102,7 @@ mod tests {
     use crate::object::{RbacKind, RbacObject};
 
     #[test]
-    fn samples_are_allowed_requests_and_cover_all_bindings() {
+    fn sampled_requests_are_allowed_and_cover_all_bindings() {
         let (mut fleet, eu) = (Fleet::default(), ClusterName::new("eu").unwrap());
         assert_eq!(fleet.samples(&eu, 20, 0), []);
         let mut put = |kind, text: &str| fleet.upsert(&eu, RbacObject::parse(kind, text.as_bytes()).unwrap());

@@ -54,7 +54,7 @@ impl Grant {
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Share {
     grants: Vec<Grant>,
-    /// The number of ClusterRoleBindings.
+    /// The number of ClusterRoleBindings among the grants.
     cluster_wide: usize,
     /// The number of bindings, plus the resource names that their roles are limited to.
     entry_count: usize,
@@ -93,18 +93,18 @@ impl Share {
         self.lacks_role
     }
 
-    /// Returns all grants, or no grants if they exceed the limit.
+    /// Returns all grants of the share. Returns no grants if the grants exceed the limit.
     pub(crate) fn evaluated_grants(&self) -> &[Grant] {
         if self.exceeds_limit { &[] } else { &self.grants }
     }
 
-    /// Returns all grants, even if they exceed the limit.
+    /// Returns all grants of the share, even if the grants exceed the limit.
     pub(crate) fn grants(&self) -> &[Grant] {
         &self.grants
     }
 
     /// Returns the grants that apply in a namespace, ClusterRoleBindings first. An empty namespace selects only
-    /// ClusterRoleBindings. Returns no grants if they exceed the limit.
+    /// ClusterRoleBindings. Returns no grants if the grants of the share exceed the limit.
     pub(crate) fn within(&self, namespace: &str) -> impl Iterator<Item = &Grant> {
         let grants = self.evaluated_grants();
         let (cluster_wide, namespaced) = grants.split_at(self.cluster_wide.min(grants.len()));

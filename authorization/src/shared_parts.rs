@@ -18,18 +18,18 @@ const SWEEP_MIN: usize = 256;
 /// The key of a cached result: the user's grants, and the verb and resource of the request.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct PartKey {
-    /// The addresses of the grants.
+    /// The addresses of the user's grants.
     shares: Vec<usize>,
     verb: Box<str>,
     group: Box<str>,
     resource: Box<str>,
 }
 
-/// A cached result, which lives as long as a list or watch uses it.
+/// A cached result. The result is dropped when no list or watch uses it any more.
 #[derive(Debug)]
 struct WeakPart {
     part: Weak<Part>,
-    /// These references keep the addresses in the key from being reused.
+    /// These references keep the grants' memory allocated. No other grants can therefore get the addresses in the key.
     _shares: Vec<Weak<Share>>,
 }
 
@@ -39,7 +39,7 @@ struct Parts {
     sweep_at: usize,
 }
 
-/// The large results in use.
+/// The cached results that a list or watch uses.
 #[derive(Debug, Default)]
 pub(crate) struct SharedParts(Mutex<Parts>);
 

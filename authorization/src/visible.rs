@@ -30,14 +30,15 @@ pub struct Part {
 /// The difference between a user's rights before and after a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VisibleChange {
-    /// An object has become visible.
+    /// At least one object has become visible.
     pub gains: bool,
-    /// An object is no longer visible.
+    /// At least one object is no longer visible.
     pub losses: bool,
 }
 
 impl Part {
-    /// Removes redundant names, which a namespace or a name for all namespaces already allows.
+    /// Removes the names that are redundant, because an allowed namespace, or a name that is allowed in every
+    /// namespace, already covers them.
     pub(crate) fn simplified(mut self) -> Self {
         let Self { namespaces, names, names_within } = &mut self;
         names_within.retain(|namespace, own| {
@@ -133,7 +134,7 @@ impl Visible {
         }
     }
 
-    /// The number of allowed namespaces and names.
+    /// Returns the number of allowed namespaces and names.
     pub fn entry_count(&self) -> usize {
         match self {
             Self::Whole => 0,
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn change_of_rights_reports_gains_and_losses() {
+    fn change_of_rights_reports_gained_and_lost_objects() {
         let cases = [
             ("", "", false, false),
             ("", "n", true, false),
@@ -185,7 +186,7 @@ mod tests {
             ("n/a", "n", true, false),
             ("n/a", "/a", true, false),
             ("/a", "n/a", false, true),
-            // A name in every namespace also applies to namespaces that are not listed.
+            // A name that is allowed in every namespace is also allowed in namespaces that the rights do not list.
             ("/a", "n m", true, true),
             ("n/a n/b", "n/a", false, true),
             ("n/a m/a", "/a n/a", true, false),

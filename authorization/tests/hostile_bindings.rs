@@ -88,7 +88,7 @@ fn taken(clusters: usize, bindings: usize, subjects: usize, written: Written, is
 }
 
 #[test]
-fn bindings_use_at_most_four_times_their_text() {
+fn compiled_bindings_take_at_most_four_times_their_text() {
     let cases = [
         (4, 5, 1_000, Written::User),
         (4, 5, 1_000, Written::ServiceAccount),
@@ -125,7 +125,7 @@ fn cluster_with_too_many_subjects_has_unknown_rights() {
     let (master, nobody) = (RbacUser { name: "root", groups: &masters }, RbacUser { name: "nobody", groups: &[] });
     let (mut fleet, [a, b]) = (Fleet::default(), ["a", "b"].map(name));
     let binding = |number, subjects| read(RbacKind::RoleBinding, &made_up(0, number, subjects, Written::Shortest));
-    // The bindings and the binding of `ann` have exactly the maximum number of subjects.
+    // Together with the binding of `ann`, these bindings have exactly the maximum number of subjects.
     let full = NAMED_SUBJECTS_MAX / EACH;
     let some = || (1..full).map(|number| binding(number, EACH)).chain([binding(0, EACH - 1), role(), ann_binding()]);
     fleet.replace(&a, some());
@@ -157,7 +157,8 @@ fn cluster_with_too_many_subjects_has_unknown_rights() {
     assert!(!fleet.exceeds_subject_limit(&a) && !fleet.has_unknown_rights(&a, nobody) && lists(&fleet, &a, ANN));
     assert!(lists(&fleet, &a, RbacUser { name: "0-1-7", groups: &[] }));
 
-    // A relist causes the same states. A new cluster that reuses the index starts without this state.
+    // Replacing all objects of the cluster makes its rights unknown or known again, like single changes. A new cluster
+    // that reuses the cluster's index starts with known rights.
     assert!(fleet.replace(&a, some().chain([binding(full, 1)])));
     unknown(&fleet);
     assert!(fleet.replace(&a, [role(), ann_binding()]));

@@ -95,11 +95,12 @@ fn compiled_roles_take_at_most_four_times_their_text() {
     }
 }
 
-/// Samples are chosen under the lock that also protects the compilation of all clusters' roles.
+/// Samples are chosen under the lock of the fleet, which delays the compilation of the roles of all clusters. The
+/// choice must therefore be fast.
 #[test]
 #[expect(clippy::disallowed_types, reason = "how long it takes is what is looked at, and nothing here waits")]
 fn sampling_cost_does_not_depend_on_the_size_of_roles() {
-    /// A hundred times the usual duration.
+    /// The maximum time for choosing samples: a hundred times the usual time.
     const MOST: Duration = Duration::from_secs(5);
     let rules = repeated(|_| r#"{"verbs":["a"],"nonResourceURLs":["b"]}"#.to_owned());
     let binding = |number: usize| {
@@ -161,7 +162,7 @@ fn visible_objects_of_large_grants_are_stored_once() {
 #[test]
 #[expect(clippy::disallowed_types, reason = "how long it takes is what is looked at, and nothing here waits")]
 fn large_grants_to_all_users_add_little_cost_per_request() {
-    /// A hundred times the usual duration.
+    /// The maximum time for each measured step: a hundred times the usual time.
     const EACH: Duration = Duration::from_millis(250);
     const MOST_BYTES: u64 = 8 << 20;
     let group = ["system:authenticated".to_owned()];
@@ -227,7 +228,7 @@ fn missing_role_messages_are_written_only_up_to_the_limit() {
         read(RbacKind::RoleBinding, &text.to_string())
     };
     let not_found = |role: usize| format!("clusterrole.rbac.authorization.k8s.io \"r{role}\" not found");
-    // The number of bindings per role, and the expected number of messages.
+    // Each case has the number of bindings for each role, and the expected number of messages.
     for (each, told) in [(1, 10), (2, 10), (BINDINGS, 1)] {
         let (mut fleet, own) = (Fleet::default(), name("eu"));
         fleet.replace(&own, (0..BINDINGS).map(|number| binding(number, number / each)));

@@ -28,8 +28,8 @@ pub struct CircuitBreaker {
 }
 
 impl Default for CircuitBreaker {
-    /// Returns the defaults for a cluster without the field. An endpoint with an open circuit breaker is tried as often
-    /// as it is probed.
+    /// Returns the settings of a cluster that does not configure them. By default, an endpoint whose circuit breaker is
+    /// open gets trial requests at the interval of its probes.
     fn default() -> Self {
         Self {
             consecutive_failures: 5,

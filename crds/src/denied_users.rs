@@ -24,7 +24,7 @@ pub enum DeniedUsersError {
         /// The `kind` of the file.
         kind: String,
     },
-    /// The entry with this index is an empty name.
+    /// The entry of `deniedUsers` at this index is an empty name.
     #[error("deniedUsers[{0}] is empty; give the name of a user")]
     Empty(usize),
 }

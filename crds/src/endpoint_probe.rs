@@ -26,8 +26,8 @@ pub struct EndpointProbe {
 }
 
 impl Default for EndpointProbe {
-    /// Returns the defaults for a cluster without the field: the readiness check of kube-apiserver; one result changes
-    /// the health.
+    /// Returns the settings of a cluster that does not configure them. The path is kube-apiserver's readiness check,
+    /// and a single result of a probe changes the health.
     fn default() -> Self {
         Self {
             path: "/readyz".to_owned(),

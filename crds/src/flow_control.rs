@@ -177,7 +177,7 @@ pub struct Queueing {
 }
 
 impl Default for Queueing {
-    /// Returns the queues of kube-apiserver, and a wait of 1 s.
+    /// Returns the default queues: kube-apiserver's numbers of queues, and a maximum wait of 1 s.
     fn default() -> Self {
         Self { queues: 64, hand_size: 8, queue_length_limit: 50, max_wait: "1s".to_owned() }
     }

@@ -28,12 +28,13 @@ const FEATURE_GATES: &str = "proxy.kubegateway.io/feature-gates";
 /// The maximum length of a cluster name, in characters.
 const NAME_MAX: usize = 63;
 
-/// A converted cluster, and the differences to the manifest.
+/// A converted cluster, and the list of its differences from the manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Converted {
     /// The UpstreamCluster of Tributary.
     pub cluster: UpstreamCluster,
-    /// The differences and losses, each with its path in the manifest. They contain no secrets.
+    /// The differences between the manifest and the converted cluster, including settings that the conversion drops.
+    /// Each text names the path in the manifest. The texts contain no secrets.
     pub differences: Vec<String>,
 }
 
@@ -202,8 +203,8 @@ impl Conversion {
         }
     }
 
-    /// Converts the hosts of the cluster and their TLS settings. The hosts are the cluster's name (if it is a host) and
-    /// `serverNames`.
+    /// Converts the hosts of the cluster and the TLS settings of these hosts. The hosts are the cluster's name (if the
+    /// name is a host) and `serverNames`.
     fn hosts(&mut self, name: &str, serving: GatewaySecureServing) -> (Vec<String>, Option<crate::SecureServing>) {
         let path = "spec.secureServing";
         self.unknown(path, &serving.rest);
@@ -251,7 +252,7 @@ impl Conversion {
         let tls_server_name = match config.server_name {
             Some(given) if !given.is_empty() => Some(given),
             _ if config.insecure => None,
-            // Without a setting, KubeGateway expects this name in the certificate.
+            // KubeGateway expects the cluster's name in the certificate if the manifest has no `serverName`.
             _ => {
                 let what = format!(
                     "is missing, and KubeGateway then expects certificates for {name:?}; tlsServerName is set to this name"
@@ -354,9 +355,9 @@ impl Conversion {
         }
     }
 
-    /// Returns a policy that denies all requests, for a cluster whose policies never match. KubeGateway refuses all
-    /// requests to such a cluster (`ErrNoRouterRuleMatches`), but Tributary allows all requests to a cluster without
-    /// policies.
+    /// Returns a policy that denies all requests to the cluster. The policy is necessary if the cluster's policies
+    /// never match: KubeGateway then refuses all requests (`ErrNoRouterRuleMatches`), but Tributary allows all requests
+    /// to a cluster without policies.
     fn deny_all_policy(&mut self, has_policies: bool) -> DispatchPolicy {
         let why = if has_policies { "no policy ever matches" } else { "is empty" };
         let what = "so KubeGateway refuses all requests, but Tributary would allow all; a policy that denies all \
@@ -403,7 +404,8 @@ impl Conversion {
             self.add_difference(&format!("{path}.upstreamSubset"), what);
         }
         let log_mode = self.log_mode(&policy.log_mode, &format!("{path}.logMode"));
-        // A converted policy without endpoints would apply to all endpoints.
+        // If no endpoint of the subset exists, the converted policy must deny requests. A policy without endpoints
+        // would apply to all endpoints.
         let deny = (!subset.is_empty() && known.is_empty()).then(|| {
             self.add_difference(
                 path,

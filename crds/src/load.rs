@@ -191,7 +191,7 @@ fn split(text: &str) -> Vec<(usize, &str)> {
             .is_some_and(|rest| rest.trim_start_matches([' ', '\t']) != rest || rest.trim().is_empty());
         if marker {
             documents.push((start_line, &text[start..at]));
-            // Text after the marker on the same line belongs to the new document.
+            // The text on the same line after the marker `---` belongs to the new document.
             (start, start_line) = (at + 3, index + 1);
         }
         at += line.len();
@@ -205,9 +205,9 @@ fn is_blank(document: &str) -> bool {
 }
 
 fn value(text: &str, origin: &Origin) -> Result<Value, LoadError> {
-    // Empty lines before the text make the parser report line numbers of the file.
+    // The parser gets the document with empty lines before it, so that its line numbers are those of the file.
     let padded = format!("{}{text}", "\n".repeat(origin.line - 1));
-    // A snippet of the text in the error could contain a token.
+    // Errors have no snippet of the document, because the snippet could contain a token.
     let options = serde_saphyr::options! { with_snippet: false };
     serde_saphyr::from_str_with_options(&padded, options)
         .map_err(|source| LoadError::Yaml { origin: origin.clone(), source: Box::new(source) })
@@ -235,10 +235,10 @@ fn object_of(document: &Value, kind: &str) -> String {
     object_text(kind, document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default())
 }
 
-/// Checks a document against the schema of its kind, then decodes it.
+/// Checks a document against the schema of its kind, and decodes the document.
 fn decode<T: DeserializeOwned>(mut document: Value, kind: &str, origin: &Origin) -> Result<T, Vec<LoadError>> {
     let object = object_of(&document, kind);
-    // The status from a hub cluster has no meaning in a file.
+    // The `status` is removed. It describes an object in a hub cluster and has no meaning in a file.
     if let Some(document) = document.as_object_mut() {
         document.remove("status");
     }

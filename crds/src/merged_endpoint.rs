@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::flow_control::{GLOBALLY_NAMED_SCHEMAS_EXIST, NAMED_SCHEMAS_EXIST};
 use crate::{ConfigurationStatus, DispatchPolicy, FlowControl, Logging};
 
-/// The name of the only MergedEndpoint, and of the context of the merged view. No cluster can have this name.
+/// The name of the only MergedEndpoint, and of the kubeconfig context for the merged view. No cluster can have this
+/// name.
 pub const MERGED_ENDPOINT: &str = "all";
 
 /// Policies and limits of the merged view. The policies of each UpstreamCluster that a request reaches, or whose

@@ -39,15 +39,15 @@ pub(crate) const SERVER_NAME: &str = concat!(
     r"[A-Za-z](",
     rest_of_label!(),
     r")?",
-    // A label with a letter or hyphen after a decimal number that is not 0.
+    // A label that begins with a decimal number, not with 0, and has a letter or hyphen after the number.
     r"|([1-9]|0[0-9])[0-9]*([A-Za-z]|[-A-Za-z]",
     rest_of_label!(),
     r")",
-    // A label with a letter or hyphen after 0, but not x.
+    // A label that begins with 0, followed by a hyphen or any letter except x.
     r"|0([A-WYZa-wyz]|[-A-WYZa-wyz]",
     rest_of_label!(),
     r")",
-    // A label with a character after 0x that is not a hexadecimal digit.
+    // A label that begins with 0x and has a character that is not a hexadecimal digit.
     r"|0[Xx][0-9A-Fa-f]*([G-Zg-z]|[-G-Zg-z]",
     rest_of_label!(),
     r"))$"
@@ -59,7 +59,8 @@ pub(crate) const WAIT: &str = r"^([0-9]+(\.[0-9]+)?(ms|s|m))+$";
 
 /// Returns whether a text matches a pattern.
 ///
-/// Cost: each call compiles the pattern. A load of the configuration calls this function once for a field.
+/// Cost: each call compiles the pattern. During a load of the configuration, this function is called once for each
+/// field.
 pub(crate) fn matches_pattern(text: &str, pattern: &str) -> bool {
     Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(text))
 }
@@ -86,9 +87,10 @@ mod tests {
         }
     }
 
-    /// The test compares all names of one to five characters, from an alphabet with all cases of the pattern.
+    /// The test compares the pattern with `HostName` for all names of one to five characters. The alphabet covers each
+    /// alternative of the pattern.
     #[test]
-    fn server_name_pattern_agrees_with_host_name() {
+    fn server_name_pattern_accepts_the_names_that_host_name_parses() {
         let pattern = Regex::new(SERVER_NAME).unwrap();
         let mut names = vec![String::new()];
         for _ in 0..5 {
@@ -110,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_pattern_accepts_minutes_seconds_and_milliseconds() {
+    fn max_wait_pattern_accepts_minutes_seconds_and_milliseconds() {
         for (text, expected) in [
             ("1s", true),
             ("750ms", true),

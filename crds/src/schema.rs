@@ -26,7 +26,7 @@ pub(crate) fn check(value: &Value, schema: &JSONSchemaProps, field: &str, violat
     if let Some(r#type) = schema.type_.as_deref()
         && !has_type(value, r#type)
     {
-        // The message omits the value, which may be a token in the wrong field.
+        // The message omits the value, because a user may have put a token into the wrong field.
         return wrong(format!("{} is not allowed here; give {} {type}", describe(value), article(r#type)));
     }
     if let Some(allowed) = &schema.enum_

@@ -121,8 +121,9 @@ impl ConfigurationObjects {
         }
     }
 
-    /// Warns about two UpstreamClusters with the uid of one cluster, whose objects would appear twice. This is not an
-    /// error, because the recorded uid can be out of date, and `serve` refuses a cluster with two names.
+    /// Warns about two UpstreamClusters with the same recorded cluster uid. Each object of the cluster would appear
+    /// twice in the merged view. The problem is not an error, because a recorded uid can be out of date, and `serve`
+    /// refuses a cluster with two names.
     fn unique_clusters(&self, found: &mut Vec<ValidationProblem>) {
         let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
         for cluster in &self.clusters {
@@ -158,7 +159,7 @@ impl ConfigurationObjects {
         }
     }
 
-    /// Reports a host that two clusters name, because the host of a request must select a single cluster.
+    /// Reports a host in `serverNames` of two clusters, because the host of a request must select a single cluster.
     fn unique_server_names(&self, found: &mut Vec<ValidationProblem>) {
         let mut owners: BTreeMap<String, &str> = BTreeMap::new();
         for cluster in &self.clusters {

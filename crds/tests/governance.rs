@@ -219,7 +219,7 @@ fn merged_endpoint_is_named_all_and_has_no_endpoints() {
 }
 
 #[test]
-fn merged_endpoint_refuses_limits_by_cluster() {
+fn merged_endpoint_refuses_schemas_with_separate_limits_per_cluster() {
     for (kind, limit) in [("maxRequestsInflight", "max: 1"), ("tokenBucket", "qps: 1")] {
         let fields = format!(
             "flowControl: {{flowControlSchemas: [{{name: a, {kind}: {{{limit}, limitBy: [User, Cluster]}}}}]}}, \
@@ -233,7 +233,7 @@ fn merged_endpoint_refuses_limits_by_cluster() {
 }
 
 #[test]
-fn merged_endpoint_refuses_paths_that_never_reach_it() {
+fn merged_endpoint_refuses_policies_for_paths_it_does_not_serve() {
     let fields = "dispatchPolicies: [{rules: [{verbs: [get], nonResourceURLs: [/version, /metrics]}]}]";
     let found = problems_of_merged("all", fields);
     let expected =

@@ -23,7 +23,7 @@ fn differences(converted: &Converted) -> Vec<&str> {
     differences.filter(|line| line.starts_with("spec.dispatchPolicies[")).collect()
 }
 
-/// Converts a rule. Returns the converted rule and the differences, with shortened paths.
+/// Converts a rule. Returns the converted rule, and the reported differences with shortened paths.
 fn rule(rule: Value) -> (Option<Value>, Vec<String>) {
     let converted = of(json!({"dispatchPolicies": [{"rules": [rule]}]}));
     let mut policies = converted.cluster.spec.dispatch_policies.iter().filter(|policy| policy.deny.is_none());
@@ -97,7 +97,7 @@ fn kubegateway_manifest_becomes_a_valid_upstream_cluster() {
     for (found, expected) in differences.iter().zip(expected) {
         assert!(found.starts_with(expected) && !found.contains("hunter2"), "{found}");
     }
-    // The serialized cluster parses to an equal value without problems.
+    // Parsing the serialized cluster yields an equal cluster without validation problems.
     let text = serde_json::to_string(&cluster).unwrap();
     let read = tributary_crds::parse(&text, Path::new("out.yaml")).unwrap();
     assert_eq!(read.clusters, [cluster]);
@@ -196,9 +196,9 @@ fn rule_that_never_matches_in_kubegateway_is_removed() {
     );
 }
 
-/// KubeGateway matches a WebSocket to a Pod by its method, GET.
+/// KubeGateway matches the request that opens a WebSocket to a Pod by its method, GET.
 #[test]
-fn kubegateway_rule_for_exec_by_get_is_reported() {
+fn kubegateway_rule_that_allows_exec_by_get_is_reported() {
     let of = |verbs: Value, resources: Value| rule(json!({"verbs": verbs, "apiGroups": [""], "resources": resources}));
     for (verbs, resources) in [
         (json!(["get", "list", "watch"]), json!(["*"])),
@@ -220,7 +220,7 @@ fn kubegateway_rule_for_exec_by_get_is_reported() {
         let (rule, found) = of(verbs.clone(), resources.clone());
         assert!(rule.is_some() && found.is_empty(), "{verbs} {resources}: {found:?}");
     }
-    // Without `create`, a later and perhaps less strict policy would match these requests.
+    // Without the added verb `create`, a later and perhaps less strict policy would match these requests.
     let (rule_of_exec, found) = of(json!(["get"]), json!(["pods/exec", "pods/attach"]));
     assert_eq!(rule_of_exec.unwrap()["verbs"], json!(["get", "create"]));
     let expected = "R.verbs: in KubeGateway this rule matches requests that are opened by a WebSocket (GET)";
@@ -234,7 +234,7 @@ fn kubegateway_rule_for_exec_by_get_is_reported() {
         assert!(found[0].starts_with(expected), "{verbs}: {found:?}");
         assert_eq!(found[1..], ["R: never matches; removed", "P: has no rule that can match; removed"]);
     }
-    // The rule stays for its non-resource paths.
+    // The rule is kept, because its non-resource paths can still match.
     let both =
         json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods/exec"], "nonResourceURLs": ["/healthz"]});
     let (rule, found) = rule(both);

@@ -3,9 +3,9 @@
 use tributary_apimachinery::RequestInfo;
 use tributary_audit::{AuditAttributes, AuditPolicy, Level, PolicyRule, Stage};
 
-/// The input is a policy file, optionally after the path of a request and a NUL byte. An accepted policy is
-/// deterministic: it decides about a request like one of its rules. It omits at least the stages that the top level of
-/// the file omits.
+/// The input is an audit policy file. The path of a request and a NUL byte may precede the file. The decision of an
+/// accepted policy about a request is deterministic, and equals the decision of one of the policy's rules. The decision
+/// omits at least the stages that the top level of the file omits.
 pub fn audit_policy(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (path, text) = text.split_once('\0').unwrap_or(("/api/v1/namespaces/n/pods/p/log", text));

@@ -21,8 +21,8 @@ const NOW: Duration = Duration::from_secs(1_900_000_000);
 static CERTIFICATES: LazyLock<ClientCertificates> = LazyLock::new(|| ClientCertificates::new(AUTHORITY).unwrap());
 static KEY_SET: LazyLock<JsonWebKeySet> = LazyLock::new(|| JsonWebKeySet::parse(KEYS).unwrap());
 
-/// The input is a certificate. The target uses the certificate as a client's, as an intermediate below a valid one, and
-/// as a bundle of authorities. Only users of the corpus are accepted.
+/// The input is a certificate. The target uses the certificate in three roles: as a client's certificate, as an
+/// intermediate below a valid certificate, and as a bundle of authorities. Only users of the corpus are accepted.
 pub fn certificate(data: &[u8]) {
     let now = UnixTime::since_unix_epoch(NOW);
     let shown = CertificateDer::from(data);
@@ -82,7 +82,7 @@ pub fn authentication_configuration(data: &[u8]) {
                 assert!(!issuer.audiences.is_empty() && !issuer.username.claim.is_empty());
                 let same = configuration.jwt.iter().filter(|other| other.issuer_url == issuer.issuer_url).count();
                 assert_eq!(same, 1, "each issuer has a single rule");
-                // An issuer that another authenticator verifies must be rejected.
+                // The parser must reject an issuer whose tokens another authenticator verifies.
                 assert!(AuthenticationConfiguration::parse(text, std::slice::from_ref(&issuer.issuer_url)).is_err());
             }
         }

@@ -1,4 +1,5 @@
-//! The fuzzed properties of request bodies in JSON, YAML and patches: rewriting the text equals rewriting a tree.
+//! The fuzzed properties of request bodies in JSON, YAML and patches: rewriting a body's text has the same result as
+//! rewriting its parsed tree.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -18,8 +19,8 @@ pub(crate) const SHAPES: [BodyKind; 7] = [
     BodyKind::DeleteOptions,
 ];
 
-/// Translates a resourceVersion for the tests: into another text, into an equal text, into an empty text, or into an
-/// error.
+/// Translates a resourceVersion for the fuzz targets: into a different text, into an equal text, into an empty text, or
+/// into an error.
 pub(crate) fn translated(of: VersionOf, version: &str) -> Result<String, Status> {
     match version {
         "refused" => Err(Status::gone(version)),
@@ -54,7 +55,8 @@ fn places(shape: BodyKind) -> &'static [(VersionOf, &'static [&'static str])] {
     }
 }
 
-/// Rewrites a tree as the expected result. Returns an error if a resourceVersion has no translation.
+/// Rewrites a parsed tree, as the expected result of rewriting the text. Returns an error if a resourceVersion has no
+/// translation.
 fn expected(shape: BodyKind, mut value: Value) -> Result<Value, Status> {
     for (of, place) in places(shape) {
         let found = place.iter().try_fold(&mut value, |value, key| value.as_object_mut()?.get_mut(*key));
@@ -75,7 +77,7 @@ fn expected(shape: BodyKind, mut value: Value) -> Result<Value, Status> {
     Ok(value)
 }
 
-/// Returns whether an object in a JSON text contains a name twice.
+/// Returns whether an object in a JSON text contains two fields with the same name.
 fn names_repeat(text: &[u8], start: usize) -> bool {
     let members: Vec<_> = json::members(text, start).collect();
     let keys: Vec<String> = members
@@ -98,8 +100,8 @@ pub fn json_body(data: &[u8]) {
         return;
     }
     let Ok(value) = serde_json::from_slice::<Value>(text) else {
-        // The text is nested too deeply for serde_json, but not for a member. Without a tree, there is no expected
-        // result.
+        // serde_json cannot parse a text that is nested too deeply, but a member can. Without a parsed tree, there is
+        // no expected result.
         let is_json = json::validate(text).is_ok();
         assert!(is_json || (rewritten.is_err() && facts.is_err()), "invalid JSON was rewritten to {rewritten:?}");
         return;
@@ -124,7 +126,7 @@ pub fn json_body(data: &[u8]) {
     }
 }
 
-/// The input is a YAML body. A rewritten body becomes JSON, and a JSON body is also accepted as YAML.
+/// The input is a YAML body. Rewriting converts the body to JSON, and a JSON body is also accepted as YAML.
 pub fn yaml_body(data: &[u8]) {
     let (kind, text) = choice(data);
     let shape = SHAPES[usize::from(kind / 2) % 5];
@@ -146,7 +148,7 @@ pub fn yaml_body(data: &[u8]) {
     }
 }
 
-/// The input is a JSON patch. The result is a JSON patch, and a second rewrite changes nothing.
+/// The input is a JSON patch. The rewritten body is a JSON patch, and rewriting it once more changes nothing.
 pub fn json_patch(data: &[u8]) {
     let (kind, text) = choice(data);
     let shape = SHAPES[usize::from(kind / 2) % 5];

@@ -6,11 +6,13 @@ use tributary_policy::{
     Verdict, can_match, examine,
 };
 
-/// The input contains policies, optionally after the path of a request and a NUL byte. A line is a field with its
-/// entries, separated by spaces (`''` is the empty entry). An empty line begins a rule, and `---` begins a policy.
-/// `audit` makes the policy audit-only, and `deny` makes the policy a refusal that matches each spelling of a name. The
-/// index returns the same policies as the evaluation of each rule. A rule that is reported as useless matches no
-/// request.
+/// The input contains dispatch policies. The path of a request and a NUL byte may precede them. A line is a field with
+/// its entries, separated by spaces (`''` is the empty entry). An empty line begins a rule, and `---` begins a policy.
+/// The line `audit` gives the policy the mode `Audit`. The line `deny` makes the policy deny its requests; it then
+/// matches each spelling of a name.
+///
+/// The policy index returns the same policies as the evaluation of each rule. A rule that is reported as useless
+/// matches no request.
 pub fn dispatch_policies(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (path, text) = text.split_once('\0').unwrap_or(("/api/v1/namespaces/n/pods/p/log", text));

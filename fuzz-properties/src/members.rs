@@ -1,4 +1,4 @@
-//! The fuzzed properties of watches and lists from members, split at any position.
+//! The fuzzed properties of watch and list responses from members, split into chunks at any position.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -17,8 +17,8 @@ fn chunks(cuts: u8, text: &[u8]) -> Vec<&[u8]> {
     std::iter::once(head).chain(tail.chunks(size)).collect()
 }
 
-/// The input contains the bytes of a watch. The frames do not depend on the splits and equal the lines of the text, and
-/// each frame agrees with a JSON parser.
+/// The input contains the bytes of a watch response. The parsed frames do not depend on the splits, and equal the lines
+/// of the text. Each parsed frame agrees with a JSON parser.
 pub fn frames(data: &[u8]) {
     let (cuts, text) = choice(data);
     let whole = split(&[text]);
@@ -30,7 +30,7 @@ pub fn frames(data: &[u8]) {
             expected.1 = false;
             break;
         }
-        // Text without a newline at its end is an incomplete frame.
+        // A text without a newline at its end is an incomplete frame, which the parser does not return.
         if lines.peek().is_some() && !line.trim_ascii().is_empty() {
             expected.0.push(line.to_vec());
         }
@@ -87,7 +87,8 @@ fn has_escapes(frame: &[u8]) -> bool {
     frame.contains(&b'\\')
 }
 
-/// The input contains the bytes of a list. The items do not depend on the splits, and agree with a JSON parser.
+/// The input contains the bytes of a list response. The parsed items do not depend on the splits, and agree with a JSON
+/// parser.
 pub fn list(data: &[u8]) {
     let (cuts, text) = choice(data);
     let (items, meta) = parse(&[text]);
@@ -125,7 +126,7 @@ fn parse(chunks: &[&[u8]]) -> (Vec<Vec<u8>>, Option<ListMeta>) {
     (items, parser.finish().ok())
 }
 
-/// Returns whether the list or its metadata contains a name twice.
+/// Returns whether the list or its metadata contains two fields with the same name.
 fn keys_repeat(text: &[u8]) -> bool {
     let repeats = |text: &[u8]| {
         let keys: Vec<_> = tributary_apimachinery::json::members(text, 0).map(|member| member.key.to_vec()).collect();

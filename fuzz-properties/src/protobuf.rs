@@ -1,4 +1,5 @@
-//! The fuzzed property of protobuf bodies: rewriting in place equals decoding, modifying and encoding.
+//! The fuzzed property of protobuf bodies: rewriting a body in place has the same result as decoding, modifying and
+//! encoding it.
 
 use bytes::Bytes;
 use tributary_apimachinery::Status;
@@ -175,8 +176,8 @@ fn expected(shape: BodyKind, unknown: &[u8]) -> Result<Vec<u8>, Refused> {
     })
 }
 
-/// Encodes a message in its canonical form, down to the depth of resourceVersions. The canonical form is necessary for
-/// comparisons, because a length may have several encodings and unchanged fields keep their encoding.
+/// Encodes a message in its canonical form, down to the depth of resourceVersions. Comparisons need the canonical form,
+/// because a length may have several encodings, and rewriting keeps the encoding of unchanged fields.
 fn canonical(bytes: &[u8], depth: usize) -> Vec<u8> {
     let Some(mut message) = decode(bytes) else { return bytes.to_vec() };
     for (_, value) in &mut message {
@@ -187,10 +188,11 @@ fn canonical(bytes: &[u8], depth: usize) -> Vec<u8> {
     encode(&message)
 }
 
-/// The depth of resourceVersions: the envelope, the object, DeleteOptions, preconditions.
+/// The number of message levels around a resourceVersion: the envelope, the object, DeleteOptions, preconditions.
 const DEPTH: usize = 4;
 
-/// The input is a protobuf body. Rewriting the body in place equals decoding, modifying and encoding.
+/// The input is a protobuf body. Rewriting the body in place has the same result as decoding, modifying and encoding
+/// it.
 pub fn protobuf_body(data: &[u8]) {
     let (kind, text) = choice(data);
     let shape = SHAPES[usize::from(kind) % 5];

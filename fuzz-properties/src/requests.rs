@@ -49,7 +49,7 @@ pub fn path(data: &[u8]) {
     }
 }
 
-/// Checks that the prefix of a cluster, and a host of the cluster, change only the cluster of the parsed request.
+/// Checks that the path prefix of a cluster, and a host of the cluster, change only the cluster of the parsed request.
 fn below_a_cluster(method: &str, path: &str, query: Option<&str>, parsed: &Result<RequestInfo, Status>) {
     let below = RequestInfo::parse(method, &format!("/clusters/c{path}"), query);
     if let Ok(below) = &below {
@@ -91,8 +91,8 @@ fn escaped(method: &str, path: &str, query: Option<&str>, parsed: &Result<Reques
 
 /// The input is a query string, which is parsed as the options of a get, a list and a watch.
 ///
-/// Encoding and parsing yields equal options. An unknown parameter changes nothing, unless the query has too many
-/// parameters.
+/// Encoding parsed options and parsing the result yields equal options. An unknown parameter changes nothing, unless
+/// the query has too many parameters.
 pub fn options(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if text.matches('&').count() + 1 >= PARAMETERS_MAX {
@@ -162,8 +162,8 @@ fn written(parameters: &[(&str, Option<String>)]) -> String {
     text
 }
 
-/// The input is a label selector or a field selector. Printing and parsing yields an equal selector, which selects the
-/// same objects as a reference implementation.
+/// The input is a label selector or a field selector. Printing a parsed selector and parsing the text yields an equal
+/// selector. It selects the same objects as a reference implementation.
 pub fn selectors(data: &[u8]) {
     let (kind, rest) = choice(data);
     let Ok(text) = std::str::from_utf8(rest) else { return };
@@ -238,7 +238,8 @@ fn fields(text: &str) {
     }
 }
 
-/// The input is an `Accept` header. The header names the chosen form, and the quality of a single clause has no effect.
+/// The input is an `Accept` header. The header names the form that the server chooses. If the header has a single
+/// clause, its quality has no effect.
 pub fn accept(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let services = GroupVersionResource::new("", "v1", "services");
@@ -256,7 +257,7 @@ pub fn accept(data: &[u8]) {
         let Some(given) = form(text) else { return };
         if let Some(given) = given {
             let (kind, subtype) = given.encoding.content_type().split_once('/').expect("a media type");
-            // A header without a media type has no effect.
+            // A header without any media type is ignored, so any form may be chosen.
             let names = !text.contains('/') || text.contains('*') || text.contains(kind) && text.contains(subtype);
             assert!(names, "{text:?} is given {given:?}");
         }

@@ -7,7 +7,7 @@ use tributary_merge::{CompositeResourceVersion, ContinueToken, Epochs, IntegerRe
 
 use crate::choice;
 
-/// The number of clusters. With so many clusters, a composite version of all of them has the compact form.
+/// The number of clusters. A composite version of so many clusters has the compact form.
 const CLUSTERS: usize = 150;
 
 static NAMES: LazyLock<Vec<ClusterName>> = LazyLock::new(|| {
@@ -19,7 +19,7 @@ fn cluster(number: usize) -> ClusterName {
     NAMES[number].clone()
 }
 
-/// Creates two lists of clusters: the previous list, and the current list, in which one cluster was replaced.
+/// Creates the previous and the current list of clusters. In the current list, one cluster has been replaced.
 fn epochs() -> Epochs {
     let mut epochs = Epochs::default();
     epochs.update((0..CLUSTERS).map(|number| (cluster(number), format!("old-{number}"))));
@@ -32,9 +32,9 @@ thread_local! {
     static EPOCHS: Epochs = epochs();
 }
 
-/// The input is a resourceVersion as a text, and as bytes for each cluster. A decoded text encodes to itself, or to the
-/// other form (long or compact) of the same composite version. An encoded version decodes to itself. Joining two
-/// versions yields their least upper bound.
+/// The input is a resourceVersion as a text, and as bytes for each cluster. Encoding a decoded text yields the same
+/// text, or the text in the other form (long or compact) of the same composite version. Decoding an encoded version
+/// yields an equal version. Joining two versions yields their least upper bound.
 pub fn version(data: &[u8]) {
     EPOCHS.with(|epochs| {
         if let Ok(text) = std::str::from_utf8(data) {
@@ -69,8 +69,8 @@ fn version_text(text: &str, epochs: &Epochs) {
     }
 }
 
-/// Decodes a composite version from bytes. A sequence of a cluster, a length and a component of this length repeats.
-/// The first length of zero adds all remaining clusters.
+/// Decodes a composite version from bytes. The bytes repeat three parts: the index of a cluster, the length of a
+/// component, and the component. The first length of zero adds all remaining clusters.
 fn vector(mut data: &[u8]) -> CompositeResourceVersion {
     let (mut vector, mut is_long) = (CompositeResourceVersion::new(), false);
     while let [number, length, rest @ ..] = data {
@@ -89,7 +89,8 @@ fn vector(mut data: &[u8]) -> CompositeResourceVersion {
     vector
 }
 
-/// The input is a continue token as a text, and as bytes for its fields. An encoded token decodes to itself.
+/// The input is a continue token as a text, and as bytes for its fields. Decoding an encoded token yields an equal
+/// token.
 pub fn continue_token(data: &[u8]) {
     EPOCHS.with(|epochs| {
         if let Ok(text) = std::str::from_utf8(data)

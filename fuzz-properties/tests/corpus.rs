@@ -1,5 +1,5 @@
-//! Runs each target over its corpus and over random changes of the corpus. Previous findings of a fuzzer stay fixed,
-//! and each run also searches for new ones.
+//! Runs each fuzz target over its corpus and over random changes of the corpus. The corpus includes the inputs that
+//! revealed earlier errors, and each run also tries new inputs.
 
 use std::path::{Path, PathBuf};
 

@@ -30,8 +30,8 @@ pub struct Column {
 const CLUSTER_HEADINGS: [&str; 3] = ["Cluster", "Member", "Member-Cluster"];
 
 impl Column {
-    /// Returns the column with the cluster of each row's object, which is the second column in the merged view. Its
-    /// heading differs from the headings in `others`, compared in upper case as kubectl shows them.
+    /// Returns the column that shows the cluster of each row's object. This column is the second in the merged view.
+    /// Its heading differs from the headings in `others`, compared in upper case as kubectl shows them.
     pub fn cluster<'a>(others: impl Iterator<Item = &'a str> + Clone) -> Self {
         let is_taken = |heading: &str| others.clone().any(|other| other.eq_ignore_ascii_case(heading));
         let [.., last] = CLUSTER_HEADINGS;
@@ -60,7 +60,7 @@ impl Column {
         Self::named("Name", 0, NAME_DESCRIPTION)
     }
 
-    /// Creates a string column with the format `name`.
+    /// Creates a string column whose format is `name`.
     pub(crate) const fn named(name: &'static str, priority: i32, description: &'static str) -> Self {
         Self {
             name: Cow::Borrowed(name),

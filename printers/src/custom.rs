@@ -29,18 +29,20 @@ pub struct ColumnDefinition {
     /// The priority for kubectl: 0 for columns that are always shown, greater for columns of `-o wide`.
     #[serde(default, deserialize_with = "null_is_default")]
     pub priority: i32,
-    /// The JSONPath of the value in the object, for example `.spec.replicas`; empty for a column of a Table.
+    /// The JSONPath of the value in the object, for example `.spec.replicas`. Empty if the definition comes from a
+    /// column of a Table.
     #[serde(default, deserialize_with = "null_is_default")]
     pub json_path: String,
 }
 
-/// The prefix of kube-apiserver's description for a column without its own. The JSONPath follows.
+/// The prefix of kube-apiserver's description for a column whose definition has no description. The JSONPath follows
+/// the prefix.
 const DEFAULT_DESCRIPTION: &str = "Custom resource definition column (in JSONPath format): ";
 
 impl ColumnDefinition {
     /// Converts a column of a kube-apiserver's Table into a definition. A Table has no JSONPath, but kube-apiserver's
-    /// default description contains the path. Returns `None` for an unknown path, and for the column `Name`. The column
-    /// `Age` is recognised by its heading.
+    /// default description of a column contains the path. Returns `None` for a column without a known path, and for the
+    /// column `Name`. The column `Age` is recognised by its heading.
     pub fn from_table_column(mut self) -> Option<Self> {
         self.json_path = match self.description.strip_prefix(DEFAULT_DESCRIPTION) {
             Some(path) => path.to_owned(),
@@ -80,13 +82,13 @@ pub struct InvalidColumn {
 #[derive(Debug)]
 pub(crate) struct CustomPrinter {
     columns: Vec<Column>,
-    /// The paths of all columns except the first.
+    /// The JSONPaths of all columns except the first, which is `Name`.
     paths: Vec<JsonPath>,
 }
 
 impl CustomPrinter {
-    /// Creates the printer with the columns before the first column whose JSONPath kube-apiserver cannot parse. Also
-    /// returns that column.
+    /// Creates the printer of a custom resource. If kube-apiserver cannot parse a column's JSONPath, the printer has
+    /// only the columns before that column, and the function also returns that column.
     ///
     /// Source: `tableconvertor.New` in `k8s.io/apiextensions-apiserver`.
     pub(crate) fn new(definitions: &[ColumnDefinition]) -> (Self, Option<InvalidColumn>) {
@@ -122,8 +124,8 @@ impl CustomPrinter {
         for (column, path) in self.columns[1..].iter().zip(&self.paths) {
             match path.first(&object, &mut budget) {
                 Ok(Some(value)) => cell(&column.r#type, &value, now, row),
-                // An error means that the path does not fit the object. kube-apiserver also shows an empty cell for
-                // such an object.
+                // An error means that the path does not fit the object. kube-apiserver shows an empty cell in this
+                // case, too.
                 Ok(None) | Err(_) => row.null(),
             }
         }
@@ -161,7 +163,7 @@ fn column(definition: &ColumnDefinition) -> Column {
 fn cell(r#type: &str, value: &Value, now: Timestamp, row: &mut Row) {
     match (r#type, value) {
         ("string", Value::String(text)) => row.text(cut(text)),
-        // Values other than strings are formatted like Go's text/template.
+        // Go's text/template formats `null` and other values that are not strings in its own way.
         ("string", Value::Null) => row.text("<no value>"),
         ("string", Value::Number(number)) => row.text(&go_number(number, 1e-4, 2)),
         ("string", Value::Bool(value)) => row.format(format_args!("{value}")),
@@ -203,13 +205,13 @@ fn go_number(number: &serde_json::Number, least: f64, exponent_digits: usize) ->
     format!("{mantissa}e{sign}{digits:0>exponent_digits$}")
 }
 
-/// Cuts a text to the maximum length of a cell.
+/// Cuts a text to the maximum length of a cell's text.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(CELL_BYTES_MAX)]
 }
 
-/// Appends a value like Go's `json.Marshal`: sorted keys, and escapes for `<`, `>` and `&`. The text of a value longer
-/// than a cell may end early, but not before the maximum length of a cell.
+/// Appends a value like Go's `json.Marshal`: sorted keys, and escapes for `<`, `>` and `&`. The function may stop
+/// early, but only after the maximum length of a cell's text.
 fn go_json(value: &Value, out: &mut String) {
     match value {
         _ if out.len() > CELL_BYTES_MAX => {}
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn custom_columns_respect_the_budget_of_a_row() {
+    fn custom_columns_respect_size_and_evaluation_limits() {
         let mut deep = serde_json::json!({"a": 1});
         for _ in 0..100 {
             deep = serde_json::json!({"a": deep});
@@ -358,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn table_columns_with_known_paths_become_column_definitions() {
+    fn table_columns_with_known_jsonpaths_become_column_definitions() {
         let (shown, _) = CustomPrinter::new(&[
             definition("string", ".spec.s"),
             ColumnDefinition { description: "Its size.".to_owned(), ..definition("integer", ".spec.size") },
@@ -383,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_before_an_invalid_jsonpath_are_printed() {
+    fn columns_before_one_with_an_invalid_jsonpath_are_printed() {
         let object = serde_json::json!({"metadata": {"name": "a"}, "spec": {"s": "text", "x": "hidden"}});
         let [first, last] = [".spec.s", ".spec.x"].map(|path| definition("string", path));
         for bad in [".spec[", ".spec[\"x\"]", ".spec}", ".spec[?(@.x", ".spec....x", ".spec['x'"] {

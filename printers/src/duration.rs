@@ -6,8 +6,8 @@ use jiff::Timestamp;
 
 /// The time between two instants in two or three significant figures: `5s`, `3m20s`, `4h7m`, `2d4h`, `3y40d`.
 ///
-/// A negative duration prints as `0s` if it is shorter than two seconds, which differing clocks explain, and as
-/// `<invalid>` otherwise.
+/// A negative duration of less than two seconds prints as `0s`, because differing clocks can cause it. Any other
+/// negative duration prints as `<invalid>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HumanDuration {
     /// Whole seconds, rounded towards zero.
@@ -48,7 +48,7 @@ impl fmt::Display for HumanDuration {
     }
 }
 
-/// Writes two units of a duration. The smaller unit is omitted if it is zero.
+/// Writes two units of a duration. The smaller unit is omitted if its number is zero.
 fn pair(f: &mut fmt::Formatter<'_>, larger: (i64, char), smaller: (i64, char)) -> fmt::Result {
     write!(f, "{}{}", larger.0, larger.1)?;
     if smaller.0 == 0 { Ok(()) } else { write!(f, "{}{}", smaller.0, smaller.1) }

@@ -58,9 +58,9 @@ impl Budget {
         Self(bytes.saturating_add(SMALL))
     }
 
-    /// Subtracts visits from the budget.
+    /// Subtracts visited values from the budget.
     fn spend(&mut self, values: usize) -> Result<(), EvaluationError> {
-        // An overdrawn budget becomes zero, so that later steps fail too.
+        // If the budget is too small, it becomes zero, so that later steps fail too.
         let left = self.0.checked_sub(values);
         self.0 = left.unwrap_or(0);
         left.map(drop).ok_or(EvaluationError::OverBudget)
@@ -79,7 +79,7 @@ enum JsonPathNode {
         comparison: Option<(Operator, Vec<JsonPathNode>)>,
     },
     Literal(Value),
-    /// A name such as `range`, which is valid in templates but not in columns.
+    /// A name such as `range`, which is valid in client-go's templates but not in columns.
     Identifier,
 }
 
@@ -100,7 +100,7 @@ enum Operator {
     NotEqual,
     LessOrEqual,
     GreaterOrEqual,
-    /// An unknown operator, which parses but fails in each comparison.
+    /// An unknown operator. The path parses, but each comparison with the operator fails.
     Unknown,
 }
 
@@ -248,7 +248,7 @@ impl<'a> JsonPathParser<'a> {
         }
         let key = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
         if let Some(key) = key.filter(|key| !key.contains('\'')) {
-            // The key is parsed as a field again, which turns `['a.b']` into `.a.b`.
+            // The key is parsed once more as a field, so that `['a.b']` means `.a.b`.
             nodes.extend(JsonPathParser { rest: &format!(".{key}") }.nodes()?);
             return Ok(());
         }
@@ -376,7 +376,7 @@ fn evaluate<'a>(
     Ok(values)
 }
 
-/// Replaces each value by the results of `step` for it.
+/// Applies `step` to each value, and returns all results in one list.
 fn flat<'a>(
     values: Values<'a>,
     mut step: impl for<'b> FnMut(&'b Value) -> Result<Vec<&'b Value>, EvaluationError>,
@@ -405,7 +405,7 @@ fn children<'b>(value: &'b Value, budget: &mut Budget) -> Result<Vec<&'b Value>,
     }
 }
 
-/// Collects the value and all nested values that have children.
+/// Collects a value and all its nested values that have children.
 fn descend<'b>(value: &'b Value, found: &mut Vec<&'b Value>, budget: &mut Budget) -> Result<(), EvaluationError> {
     let below = children(value, budget)?;
     if !below.is_empty() {
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn jsonpath_step_into_another_type_is_an_error() {
+    fn jsonpath_step_into_a_value_of_wrong_type_is_an_error() {
         let object = serde_json::json!({"a": {"b": "s"}, "l": [1]});
         for path in [".a[0]", ".l[1]", ".a[?(@.b)]", ".l[?(@==\"x\")]", ".a.b[*]", "range"] {
             let found = JsonPath::parse(path).unwrap();

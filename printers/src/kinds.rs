@@ -9,7 +9,7 @@ mod admission;
 mod autoscaling;
 mod batch;
 mod certificates;
-// The module is a table with one line per column, so rustfmt must not wrap its lines.
+// The module is a table with one line for each column, so rustfmt must not wrap its lines.
 #[rustfmt::skip]
 mod columns;
 mod control_plane;
@@ -29,7 +29,7 @@ use serde::Deserialize;
 
 use crate::{Column, Row};
 
-/// A function that prints an object as the cells of a row.
+/// A function that prints an object into the cells of a row.
 pub(crate) type Print = fn(&[u8], Timestamp, &mut Row) -> Result<(), serde_json::Error>;
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub(crate) fn find(group: &str, resource: &str) -> Option<&'static BuiltInPrinte
 fn decode<'a, T: Deserialize<'a>>(object: &'a [u8]) -> Result<T, serde_json::Error> {
     match std::str::from_utf8(object) {
         Ok(text) => serde_json::from_str(text),
-        // The text is not UTF-8. serde_json's error contains the position.
+        // If the text is not UTF-8, serde_json parses it again, because its error contains the position.
         Err(_) => serde_json::from_slice(object),
     }
 }

@@ -47,11 +47,11 @@ impl Printer {
         Self(PrinterSource::BuiltIn(&kinds::DEFAULT))
     }
 
-    /// Creates the printer of a custom resource: `Name`, then the `additionalPrinterColumns` of its version, or `Age`
-    /// without any.
+    /// Creates the printer of a custom resource. The columns are `Name`, followed by the `additionalPrinterColumns` of
+    /// the resource's version, or by `Age` if the version has none.
     ///
-    /// kube-apiserver accepts a definition with an invalid JSONPath, and shows the columns before it. This printer
-    /// shows the same columns, and also returns the first invalid column.
+    /// kube-apiserver accepts a definition with an invalid JSONPath, and shows only the columns before the invalid
+    /// column. This printer shows the same columns, and the function also returns the first invalid column.
     pub fn custom(columns: &[ColumnDefinition]) -> (Self, Option<InvalidColumn>) {
         let (printer, invalid) = CustomPrinter::new(columns);
         (Self(PrinterSource::Custom(Arc::new(printer))), invalid)

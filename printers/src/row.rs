@@ -67,7 +67,7 @@ impl Row {
         self.cell(|out| write_json_string(text, out));
     }
 
-    /// Appends a string cell with `text`, or with `fallback` if the text is empty.
+    /// Appends a string cell with `text`. If `text` is empty, the cell contains `fallback`.
     pub(crate) fn text_or(&mut self, text: &str, fallback: &str) {
         self.text(if text.is_empty() { fallback } else { text });
     }

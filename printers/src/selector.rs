@@ -40,7 +40,7 @@ pub(crate) fn format_labels(labels: &Labels<'_>) -> String {
 /// Formats a selector as `a=b,c in (d,e),!f`, sorted by key. Returns `None` for an unknown operator, or a wrong number
 /// of values.
 ///
-/// A missing selector selects nothing, and an empty selector selects everything, but both have an empty text.
+/// A missing selector selects nothing, and an empty selector selects everything. In both cases, the text is empty.
 pub(crate) fn selector_text(selector: Option<&StructuredLabelSelector<'_>>) -> Option<String> {
     let Some(selector) = selector else {
         return Some(String::new());

@@ -26,7 +26,7 @@ impl Time {
         Ok(Self((timestamp.as_second() != GO_ZERO_SECONDS).then_some(timestamp)))
     }
 
-    /// Returns the age at `now`. The age of an unknown time is printed as `<unknown>`.
+    /// Returns the age of an object at `now`. The age of an unknown time is printed as `<unknown>`.
     pub(crate) fn since(self, now: Timestamp) -> Since {
         Since(self.0.map(|time| HumanDuration::between(time, now)))
     }

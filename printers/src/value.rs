@@ -10,7 +10,7 @@ use std::ops::Deref;
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
-/// A string, borrowed if it has no escapes. `null` is read as the empty string.
+/// A string. The string is borrowed from the JSON text if the text has no escapes. `null` is read as the empty string.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TextValue<'a>(pub(crate) Cow<'a, str>);
 
@@ -56,7 +56,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for TextValue<'a> {
     }
 }
 
-/// A string or a whole number, such as a port, percentage or quantity. The original text is printed.
+/// A string or a whole number, such as a port, percentage or quantity. The value is printed with its original text.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TextOrNumber<'a>(TextValue<'a>);
 
@@ -142,7 +142,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for ListValue<T> {
 #[derive(Debug, Clone)]
 pub(crate) struct Map<'a, V>(BTreeMap<TextValue<'a>, V>);
 
-/// Labels, annotations, or a label selector of equality requirements only.
+/// Labels, annotations, or a label selector that has only equality requirements.
 pub(crate) type Labels<'a> = Map<'a, TextValue<'a>>;
 
 impl<V> Default for Map<'_, V> {
@@ -217,7 +217,8 @@ where
     }
 }
 
-/// Formats the first items of a list with a separator, and the number of remaining items.
+/// Formats the first items of a list with a separator between them. If there are more items, the text ends with the
+/// number of the remaining items.
 pub(crate) fn first_and_more<T: fmt::Display>(items: &[T], limit: usize, separator: &str, empty: &str) -> String {
     let shown = JoinedTexts(separator, items.iter().take(limit)).to_string();
     if items.len() > limit {
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lists_end_with_a_count() {
+    fn long_list_in_a_cell_ends_with_the_remaining_count() {
         assert_eq!(first_and_more(&[1, 2, 3], 3, ",", "-"), "1,2,3");
         assert_eq!(first_and_more(&[1, 2, 3, 4, 5], 3, ",", "-"), "1,2,3 + 2 more...");
         assert_eq!(first_and_more::<u8>(&[], 3, ",", "-"), "-");

@@ -3,7 +3,7 @@
 //! `testdata/samples` contains the objects as they were created. `testdata/golden` contains the objects in the server's
 //! responses, with the time of the response, the columns and the cells.
 
-// A test helper may panic like a test.
+// The helpers of this test may panic, like tests.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use tributary_printers::{ColumnDefinition, Printer, Row};
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Golden {
-    /// The column definitions by group, version and resource.
+    /// The column definitions of resources, by group, version and resource.
     column_definitions: BTreeMap<String, Value>,
     rows: Vec<GoldenRow>,
 }
@@ -132,7 +132,7 @@ fn table_columns_equal_those_of_kube_apiserver() {
 }
 
 #[test]
-fn objects_without_status_are_printed() {
+fn objects_without_a_status_print_a_cell_for_each_column() {
     let goldens = goldens();
     let custom = custom_printers(&goldens);
     for (file, golden) in &goldens {
@@ -151,8 +151,7 @@ fn objects_without_status_are_printed() {
 
 #[test]
 fn invalid_objects_print_no_cells() {
-    /// The distance between the positions at which the test cuts an object, in bytes. The distance is large enough for
-    /// a fast test.
+    /// The test cuts objects at positions with this distance, in bytes. The distance is large enough for a fast test.
     const STEP: usize = 211;
     let goldens = goldens();
     let custom = custom_printers(&goldens);

@@ -50,7 +50,7 @@ impl Api {
         self.bookmark_interval
     }
 
-    /// Spawns a task that ends by itself or when the member stops.
+    /// Spawns a task. The task is cancelled when the member stops, if it has not ended earlier.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         self.tasks.spawn(async move {

@@ -11,7 +11,7 @@ use crate::path::ResourcePath;
 use crate::store::{MemberStore, TransactionOutcome};
 use crate::write::{self, Request};
 
-/// Returns the Pod that a Binding in a namespace refers to.
+/// Returns the path of the Pod that a Binding in a namespace refers to.
 ///
 /// # Errors
 /// 400 for a body that is not a JSON object.

@@ -22,7 +22,8 @@ pub(crate) use tributary_apimachinery::body::{Body, BoxError, full};
 const PIECES_PER_SECOND: u64 = 10;
 /// The maximum number of chunks that wait for a slow client. A chunk is a batch of events or 64 KiB of a list.
 const CHUNKS_MAX: usize = 8;
-/// The delay of a cut after the last byte, because an HTTP/2 RST_STREAM overtakes unwritten bytes.
+/// The delay between the last byte of a body and a cut of its stream. Without the delay, an HTTP/2 RST_STREAM would
+/// overtake unwritten bytes.
 const CUT_DELAY: Duration = Duration::from_millis(100);
 
 /// The error of a response body that a test cuts.
@@ -46,7 +47,7 @@ impl hyper::body::Body for Endless {
     }
 }
 
-/// Applies the configured fault to the body of a response to a write.
+/// Applies the configured fault of write responses to the body of a write's response.
 pub(crate) fn for_write_response(body: Body, answers: WriteAnswers) -> Body {
     let (left, breaks) = match answers {
         WriteAnswers::Whole => return body,
@@ -56,10 +57,10 @@ pub(crate) fn for_write_response(body: Body, answers: WriteAnswers) -> Body {
     Unfinished { body, left, breaks, pause: None }.boxed_unsync()
 }
 
-/// A body that breaks off, or sends no further bytes, before its end.
+/// A body that fails, or sends no further bytes, before its end.
 struct Unfinished {
     body: Body,
-    /// The number of bytes until the fault.
+    /// The number of bytes that the body still sends before the fault.
     left: usize,
     breaks: bool,
     pause: Option<Pin<Box<Sleep>>>,
@@ -86,12 +87,13 @@ impl hyper::body::Body for Unfinished {
     }
 }
 
-/// Creates a body that is written chunk by chunk. The sender's `closed` completes when the client has disconnected.
+/// Creates a body that is written chunk by chunk. The `closed` future of the returned sender completes when the client
+/// has disconnected.
 pub(crate) fn streamed(faults: &Arc<Faults>) -> (mpsc::Sender<Bytes>, Body) {
     streamed_within(faults, None)
 }
 
-/// Creates the body of a list, which the configured request timeout cuts.
+/// Creates the body of a list. The body is cut after the configured request timeout, if one is set.
 pub(crate) fn list(faults: &Arc<Faults>) -> (mpsc::Sender<Bytes>, Body) {
     streamed_within(faults, faults.request_timeout())
 }
@@ -102,7 +104,7 @@ pub(crate) fn page(faults: &Arc<Faults>, bytes: Vec<u8>) -> Body {
         return full(bytes);
     }
     let (sender, body) = list(faults);
-    // The channel has capacity for the first chunk.
+    // Sending cannot fail, because the channel has capacity for one chunk.
     let _ = sender.try_send(bytes.into());
     body
 }
@@ -137,7 +139,7 @@ struct Streamed {
     cut: Pin<Box<dyn Future<Output = ()> + Send>>,
     left: Option<u64>,
     faults: Arc<Faults>,
-    /// The unsent bytes of the current chunk in a slow stream.
+    /// The unsent bytes of the current chunk of a slow stream.
     rest: Bytes,
     pause: Option<Pin<Box<Sleep>>>,
 }
@@ -148,7 +150,7 @@ impl hyper::body::Body for Streamed {
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if self.cut.as_mut().poll(context).is_ready() {
-            // A completed future must not be polled again.
+            // The cut has completed, and a completed future must not be polled again.
             self.cut = Box::pin(std::future::pending());
             return Poll::Ready(Some(Err(Cut.into())));
         }

@@ -187,7 +187,7 @@ pub(crate) static GROUP_VERSIONS: [(&str, &str); 3] = [("", "v1"), ("apps", "v1"
 /// The group version of [`CUSTOM_RESOURCE`], which has no OpenAPI document and no protobuf.
 pub(crate) const CUSTOM_GROUP_VERSION: (&str, &str) = ("projectcalico.org", "v3");
 
-/// The only custom resource. It is not served until a test enables it.
+/// The only custom resource of the simulator. The member does not serve the resource until a test enables it.
 pub(crate) const CUSTOM_RESOURCE: &str = "networksets.projectcalico.org";
 
 /// Returns the resource with this group, version and plural name.
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resource_constants_match_the_catalog() {
+    fn resource_index_constants_match_the_catalog() {
         for (index, name) in [
             (CONFIGMAPS, "configmaps"),
             (EVENTS, "events"),

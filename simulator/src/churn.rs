@@ -17,7 +17,7 @@ use crate::scale;
 use crate::store::MemberStore;
 use crate::write;
 
-/// The number of status changes in ten changes. Each other change replaces a pod.
+/// Of ten changes, the number that change the status of a pod. The remaining changes replace a pod.
 const STATUS_CHANGES: u32 = 7;
 /// The maximum time between two changes, in seconds.
 const PAUSE_MAX: f64 = 3600.0;

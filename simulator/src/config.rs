@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A day, in seconds.
+/// The number of seconds in a day.
 const DAY: i64 = 24 * 60 * 60;
 
 /// The configuration of a simulated member. Equal configurations generate equal objects, byte for byte.
@@ -14,7 +14,7 @@ pub struct SimulatorConfig {
     pub seed: u64,
     /// The number of generated pods.
     pub pods: usize,
-    /// The number of namespaces with pods. The four namespaces of each new cluster are additional.
+    /// The number of namespaces with pods. The member also has the four namespaces of each new cluster.
     pub namespaces: usize,
     /// The number of nodes.
     pub nodes: usize,

@@ -26,7 +26,7 @@ pub enum RequestKind {
     Get,
     /// A create, update, patch or delete.
     Write,
-    /// A request for any other path: `/version`, `/healthz`, `/readyz`, unknown paths.
+    /// A request for a discovery or OpenAPI document: `/api`, `/apis`, `/openapi` and their documents.
     Discovery,
     /// Any other request: `/version`, `/healthz`, `/readyz`, unknown paths.
     Other,
@@ -98,9 +98,9 @@ pub trait Authorizer: Send + Sync {
 /// The state of a member's simulated faults, and the counters of its connections and requests.
 pub(crate) struct Faults {
     pub(crate) line: Arc<MemberLink>,
-    /// Each new value ends all open streams with an error.
+    /// Each new value makes all open streams end with an error.
     pub(crate) cut: watch::Sender<u64>,
-    /// Each new value ends all open watches with an ERROR event 410.
+    /// Each new value makes all open watches end with an ERROR event 410.
     pub(crate) expire: watch::Sender<u64>,
     /// Each new value closes all connections.
     pub(crate) disconnect: watch::Sender<u64>,
@@ -137,9 +137,9 @@ pub(crate) struct Faults {
     review_lag: AtomicU64,
     /// Whether writes are rejected, independently of `rejection`.
     read_only: AtomicBool,
-    /// The additional accepted tokens, each with the rejection of its requests.
+    /// The bearer tokens that are accepted besides the member's own token, each with the rejection of its requests.
     tokens: Mutex<BTreeMap<String, Option<Rejection>>>,
-    /// Whether lists and initial events are delayed.
+    /// Whether responses to lists and to watches with initial events are delayed.
     pub(crate) lists_held: watch::Sender<bool>,
     /// Whether responses to `/readyz` are delayed.
     pub(crate) readyz_held: watch::Sender<bool>,
@@ -152,7 +152,8 @@ pub(crate) struct Faults {
     open_connections: AtomicI64,
 }
 
-/// A logged list of all namespaces from the first page at the current state, or a watch with initial events.
+/// A logged request that read all objects of a resource: a list of all namespaces from the first page at the current
+/// state, or a watch with initial events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// The resource (`pods`, `deployments.apps`).
@@ -179,8 +180,8 @@ impl Faults {
             unserved: watch::Sender::new(BTreeSet::from([CUSTOM_RESOURCE.to_owned()])),
             silent: Mutex::default(),
             extra_groups: Mutex::default(),
-            // kube-apiserver has no watch cache for Events (`DefaultWatchCacheSizes`), and bookmarks come from the
-            // watch cache.
+            // kube-apiserver's watch cache excludes Events (`DefaultWatchCacheSizes`). Watches of Events get no
+            // bookmarks, because bookmarks come from the watch cache.
             without_bookmarks: Mutex::new(["events".to_owned()].into()),
             opaque: Mutex::default(),
             watch_lag: AtomicU64::new(0),
@@ -239,7 +240,7 @@ impl Faults {
         Duration::from_millis(self.watch_lag.load(Ordering::SeqCst))
     }
 
-    /// Waits until a delay has ended.
+    /// Waits while `held` is true.
     pub(crate) async fn released(&self, held: &watch::Sender<bool>) {
         // The member owns the sender, so the channel stays open.
         let _ = held.subscribe().wait_for(|held| !held).await;
@@ -274,7 +275,7 @@ impl Faults {
         *self.endless.lock() == Some(kind)
     }
 
-    /// Returns the rejection of a request of this kind, for this resource.
+    /// Returns the configured rejection of a request of this kind, for this resource; `None` if the request is allowed.
     pub(crate) fn rejection(&self, kind: RequestKind, resource: &str, cluster_wide: bool) -> Option<Rejection> {
         let read_only = kind == RequestKind::Write && self.read_only.load(Ordering::SeqCst);
         let rejection = || self.rejection.lock().clone().filter(|own| own.applies_to(kind, resource, cluster_wide));
@@ -290,8 +291,8 @@ impl Faults {
         self.authorizer.lock().clone()
     }
 
-    /// Returns whether a token is accepted, and the rejection of a request with this token, of this kind, for this
-    /// resource.
+    /// Returns whether a token is accepted. Also returns the configured rejection of a request with this token, of this
+    /// kind, for this resource.
     pub(crate) fn token(
         &self,
         token: &str,
@@ -404,7 +405,7 @@ impl Control {
         self.store.new_incarnation();
     }
 
-    /// Sets whether a resource (`pods`, `deployments.apps`) is served, as if a definition were created or deleted. A
+    /// Sets whether a resource (`pods`, `deployments.apps`) is served, as if its definition were created or deleted. A
     /// resource that is not served is missing in discovery, its paths return 404 (503 while the member is not
     /// [`ready`](Self::ready)), and its watches end. Its objects stay stored. `networksets.projectcalico.org` is the
     /// only resource that is not served at the start.
@@ -488,8 +489,8 @@ impl Control {
         *self.faults.write_answers.lock() = answers;
     }
 
-    /// Answers requests of this kind with 200 and an endless body of space characters, without processing them. `None`
-    /// ends the fault.
+    /// Answers requests of this kind with 200 and an endless body of space characters. The requests are not processed.
+    /// `None` ends the fault.
     pub fn answer_endlessly(&self, kind: Option<RequestKind>) {
         *self.faults.endless.lock() = kind;
     }
@@ -500,7 +501,7 @@ impl Control {
         self.faults.kubelets_refuse.store(on, Ordering::SeqCst);
     }
 
-    /// Rejects requests. `None` ends the fault.
+    /// Rejects all requests that `rejection` describes. `None` ends the fault.
     pub fn reject(&self, rejection: Option<Rejection>) {
         *self.faults.rejection.lock() = rejection;
     }
@@ -521,9 +522,9 @@ impl Control {
         self.faults.read_only.store(on, Ordering::SeqCst);
     }
 
-    /// Accepts an additional token. The member rejects requests with this token accordingly, like requests of a user
-    /// with fewer rights. Open watches continue after a change, because rights are checked only at the beginning of a
-    /// request.
+    /// Accepts an additional bearer token. Requests with this token get the error `rejection`, like requests of a user
+    /// with fewer rights. Open watches continue after a change of the rejection, because rights are checked only at the
+    /// beginning of a request.
     pub fn accept(&self, token: &str, rejection: Option<Rejection>) {
         self.faults.tokens.lock().insert(token.to_owned(), rejection);
     }

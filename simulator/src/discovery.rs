@@ -57,8 +57,8 @@ pub(crate) fn document(path: &str, aggregated: bool) -> Result<Value, Status> {
     }
 }
 
-/// Removes resources (`pods`, `deployments.apps`) from a discovery document, and also groups and versions that have no
-/// other resources.
+/// Removes resources (`pods`, `deployments.apps`) from a discovery document. Groups and versions without remaining
+/// resources are removed, too.
 pub(crate) fn remove_unserved(document: &mut Value, unserved: &BTreeSet<String>) {
     if unserved.is_empty() {
         return;

@@ -19,7 +19,7 @@ use template::Template;
 
 /// All generated objects were created within this number of seconds before the configured epoch.
 const CREATED_WITHIN: u64 = 30 * 24 * 60 * 60;
-/// The seconds from a pod's creation until its container runs.
+/// The number of seconds between a pod's creation and the start of its container.
 const STARTED_AFTER: i64 = 4;
 
 pub(crate) struct Generator {
@@ -188,7 +188,7 @@ impl Generator {
             "replicaset" => out.push_str(&layout.replicaset(index)),
             "hash" => out.push_str(&layout.template_hash(index)),
             "replicaset_uid" => self.uid(REPLICASETS, index, out),
-            // The owner of a ReplicaSet is its Deployment.
+            // The owner of a ReplicaSet is the Deployment with the same index.
             "uid" if resource == REPLICASETS => self.uid(DEPLOYMENTS, index, out),
             "uid" => self.uid(resource, index, out),
             "version" => display(out, layout.revision(resource, index)),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_have_the_uids_of_generated_objects() {
+    fn owner_references_have_the_uids_of_generated_objects() {
         let generator = Generator::new(&SimulatorConfig::default());
         let parse =
             |resource, index| serde_json::from_str::<serde_json::Value>(&generator.text(resource, index)).unwrap();

@@ -67,8 +67,8 @@ impl Api {
         if let Some(refusal) = refusal {
             return Err(refusal);
         }
-        // A member without a known uid of kube-system gets no requests from Tributary, so the request for this
-        // namespace is always answered.
+        // The request for the namespace kube-system is always answered. Without the uid of this namespace, Tributary
+        // would send no requests to the member.
         if self.faults().is_endless(kind) && !path.ends_with("/namespaces/kube-system") {
             return Ok(json(200, body::endless()));
         }
@@ -78,7 +78,7 @@ impl Api {
         self.dispatch(route, request, &query, kind, &resource).await
     }
 
-    /// Checks the bearer token, and rejects the request if a test has configured a rejection.
+    /// Checks the bearer token of a request, and rejects the request if a test has configured a rejection.
     fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -215,8 +215,8 @@ impl Api {
         })
     }
 
-    /// Simulates controllers and kubelets after a write. Deployments get their pods, pods start, and owned objects are
-    /// deleted.
+    /// Simulates the work of controllers and kubelets after a write. Deployments get their pods, pods start, and owned
+    /// objects are deleted.
     fn settle(self: &Arc<Self>, target: &ResourcePath, deleted: bool, name: Option<String>) {
         let store = self.store().clone();
         let target = target.clone();
@@ -252,7 +252,7 @@ impl Api {
         Ok(json(200, body::full(out)))
     }
 
-    /// Assigns the Pod that a Binding refers to to a node.
+    /// Assigns a Pod to a node. The Binding in the request's body names the Pod and the node.
     async fn bind(
         &self,
         namespace: String,
@@ -307,8 +307,8 @@ impl Api {
             }
             _ => return Err(Status::path_not_found()),
         };
-        // Generated clients send protobuf, which this handler does not decode, so the response omits the requested
-        // attributes.
+        // The response omits the requested attributes. Generated clients send them in protobuf, which this handler does
+        // not decode.
         let kind = match resource {
             "selfsubjectrulesreviews" => "SelfSubjectRulesReview",
             "subjectaccessreviews" => "SubjectAccessReview",
@@ -321,7 +321,7 @@ impl Api {
         Ok(json_value(201, &review))
     }
 
-    /// Returns whether a configured rejection makes a request with these `resourceAttributes` return 403.
+    /// Returns whether a configured rejection answers a request with these `resourceAttributes` by 403.
     fn forbids(&self, asked: &Value) -> bool {
         let text = |field: &str| asked[field].as_str().unwrap_or_default();
         let kind = match text("verb") {

@@ -24,13 +24,13 @@ impl MemberLink {
         }
     }
 
-    /// Registers the task for a wakeup at the end of the silence. Returns false if the connections are not silent.
+    /// Registers the task, so that the end of the silence wakes it. Returns false if the connections are not silent.
     fn blocks(&self, context: &Context<'_>) -> bool {
         if !self.silent.load(Ordering::SeqCst) {
             return false;
         }
         self.waiting.lock().push(context.waker().clone());
-        // The silence may have ended between the first check and the registration.
+        // The silence may have ended between the previous check and the registration of the task.
         self.silent.load(Ordering::SeqCst)
     }
 }

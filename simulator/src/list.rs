@@ -30,7 +30,8 @@ const CHUNK: usize = 64 * 1024;
 /// selector may match no object.
 const YIELD_AFTER: u32 = 64;
 
-/// A continue token in kube-apiserver's format: the version of the first page and the last key.
+/// The contents of a continue token in kube-apiserver's format: the version of the first page, and the key of the last
+/// object.
 #[derive(Serialize, Deserialize)]
 struct ApiServerContinueToken {
     v: String,
@@ -160,7 +161,7 @@ fn expired(options: &ListParameters) -> Status {
     }
 }
 
-/// Sends a complete list, or the part after a key. Objects are generated while the list is sent.
+/// Sends a complete list, or the objects after a key. The objects are generated while the list is sent.
 fn whole(
     api: &Arc<Api>,
     target: &ResourcePath,

@@ -113,7 +113,7 @@ pub(crate) async fn run_in_process(
             _ = listening.changed() => {}
             stream = dialed.recv() => {
                 let Some(stream) = stream else { return };
-                // A connection that was dialed before the port was closed is dropped.
+                // The connection is dropped if the port was closed after the dial.
                 if listens {
                     let plain = |line| std::future::ready(Ok(LinkStream::new(stream, line)));
                     tasks.spawn(connection(plain, false, api.clone(), stop.clone()));
@@ -123,8 +123,9 @@ pub(crate) async fn run_in_process(
     }
 }
 
-/// Creates a socket that reserves a port without listening. The system refuses connections, and no other process gets
-/// the port. A listener can be bound to the same port, because both sockets allow the reuse of the address.
+/// Creates a socket that reserves a port without listening. The system refuses connections to the port, and no other
+/// process gets the port. A listener of this process can be bound to the same port, because the socket and the listener
+/// allow the reuse of the address.
 fn reserve(address: SocketAddr) -> std::io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;

@@ -69,8 +69,7 @@ impl Simulator {
     }
 
     /// Starts a member that only this process can connect to, with [`SimulatedCluster::dial`]. The member has no port
-    /// and no TLS, so that under paused time only the actions of the test happen. Must be called within a tokio
-    /// runtime.
+    /// and no TLS. A test with paused time is therefore deterministic. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// [`StartError::Name`].

@@ -47,7 +47,7 @@ pub(crate) fn strategic(target: &mut Value, patch: Value) {
                 list.retain(|item| !gone.contains(item));
             }
         } else if key.starts_with('$') {
-            // The server determines the order of elements.
+            // Directives such as `$setElementOrder` are ignored: the simulator determines the order of elements.
         } else if value.is_null() {
             map.remove(&key);
         } else {
@@ -60,7 +60,7 @@ pub(crate) fn strategic(target: &mut Value, patch: Value) {
     }
 }
 
-/// Returns the key that distinguishes the elements of a list, from the `patchMergeKey` of Kubernetes' types.
+/// Returns the field that identifies the elements of a list, from the `patchMergeKey` of Kubernetes' types.
 fn merge_key(list: &str) -> &'static str {
     match list {
         "ownerReferences" => "uid",
@@ -74,12 +74,13 @@ fn merge_key(list: &str) -> &'static str {
 
 fn merge_list(slot: &mut Value, items: Vec<Value>, list: &str) {
     let key = match merge_key(list) {
-        // The key of a Service's ports is `port`, and the key of a container's ports is `containerPort`.
+        // Both lists are named `ports`. The merge key of a Service's ports is `port`, and the merge key of a
+        // container's ports is `containerPort`.
         "containerPort" if items.iter().any(|item| item.get("port").is_some()) => "port",
         key => key,
     };
     let keyed = !items.is_empty() && items.iter().all(|item| item.get(key).is_some() || item.get("$patch").is_some());
-    // Lists without a merge key, for example tolerations, are replaced.
+    // A list without a merge key, for example tolerations, is replaced by the list of the patch.
     if !keyed || !matches!(slot, Value::Array(_)) {
         *slot = Value::Array(items.into_iter().filter(|item| item.get("$patch").is_none()).collect());
         return;
@@ -173,7 +174,7 @@ fn object_mut(value: &mut Value) -> &mut Map<String, Value> {
     }
     match value {
         Value::Object(map) => map,
-        // The previous statement has replaced any other value by an object.
+        // A previous statement has made the value an object.
         _ => unreachable!("an object"),
     }
 }

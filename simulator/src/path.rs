@@ -4,10 +4,10 @@ use crate::catalog::{self, CATALOG, ResourceIndex};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// `/healthz`, `/livez`, `/readyz`, or a path below them.
+    /// The path `/healthz`, `/livez` or `/readyz`, or a path below one of the three.
     Health,
     Version,
-    /// `/api`, `/apis`, or a path below them, down to a group version.
+    /// The path `/api` or `/apis`, or a path below one of the two, down to a group and version.
     Discovery(String),
     OpenApiV2,
     /// `/openapi/v3`, or a document below it (`api/v1`, `apis/apps/v1`).
@@ -86,7 +86,8 @@ fn resource(group: &str, version: &str, segments: &[&str]) -> Route {
     };
     let [name, rest @ ..] = rest else { return Route::Unknown };
     let Some(resource) = catalog::find(group, version, name) else { return Route::Unknown };
-    // The path of a namespaced object must contain a namespace, and the path of a cluster-scoped object must not.
+    // The path of a namespaced object must contain a namespace. The path of a cluster-scoped object must not contain
+    // one.
     if CATALOG[resource].namespaced != namespace.is_some() && (namespace.is_some() || !rest.is_empty()) {
         return Route::Unknown;
     }

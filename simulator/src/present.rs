@@ -158,7 +158,8 @@ fn table_head(resource: ResourceIndex, metadata: &str, columns: bool, out: &mut 
 fn row(resource: ResourceIndex, object: &Object, row_object: RowObject, out: &mut Vec<u8>) {
     let (mut cells, now) = (Row::new(), Timestamp::now());
     if PRINTERS[resource].print(object.json(), now, &mut cells).is_err() {
-        // Writes are not validated. A row for an object that the printer cannot print still shows the object's name.
+        // The simulator does not validate writes, so an object may be malformed. If the kind's printer fails, the row
+        // still shows the object's name.
         let _ = Printer::default_columns().print(object.json(), now, &mut cells);
     }
     out.put_slice(br#"{"cells":"#);

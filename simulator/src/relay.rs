@@ -126,7 +126,7 @@ impl RelayShared {
         let left = Arc::new(Mutex::new(BytesUntilCut::default()));
         let upward = self.clone().pass(from_client, to_server, Arc::clone(&left));
         let downward = self.clone().pass(from_server, to_client, left);
-        // The end of one direction closes the connection. HTTP needs no half-closed connections.
+        // The connection is closed when one direction ends. HTTP needs no half-closed connections.
         tokio::select! {
             () = upward => {}
             () = downward => {}
@@ -134,7 +134,7 @@ impl RelayShared {
         }
     }
 
-    /// Forwards the bytes of one direction until it ends or is cut.
+    /// Forwards the bytes of one direction until the direction ends or the connection is cut.
     async fn pass(
         mut self,
         mut from: tcp::OwnedReadHalf,
@@ -190,8 +190,8 @@ impl RelayShared {
         true
     }
 
-    /// Returns how many of `wanted` bytes may be forwarded before the cut, and whether the connection is cut after
-    /// them.
+    /// Returns how many of `wanted` bytes the relay may forward, and whether the connection must be cut after these
+    /// bytes.
     fn allowance(&self, within: u64, wanted: usize, left: &Mutex<BytesUntilCut>) -> (usize, bool) {
         let (Ok(mut left), Ok(mut random)) = (left.lock(), self.random.lock()) else { return (0, true) };
         let budget = left.0.get_or_insert_with(|| random.random_range(0..=within));

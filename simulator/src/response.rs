@@ -32,7 +32,7 @@ pub(crate) fn tagged(headers: &HeaderMap, content_type: &'static str, document: 
     response
 }
 
-/// Returns the redirect from a document's previous hash to the current hash.
+/// Returns a redirect to the document's current hash, for a request with a previous hash of the document.
 pub(crate) fn moved(location: &str) -> Response<Body> {
     let mut response = Response::new(body::full(Bytes::new()));
     *response.status_mut() = http::StatusCode::MOVED_PERMANENTLY;

@@ -154,7 +154,7 @@ fn reconcile_replicaset(store: &MemberStore, replicaset: &Object) {
     set_replicas(store, REPLICASETS, replicaset.key().as_str(), wanted as u64);
 }
 
-/// Updates the numbers of replicas in a status, if they differ.
+/// Updates the numbers of replicas in the status of an object, if the numbers differ.
 fn set_replicas(store: &MemberStore, resource: ResourceIndex, key: &str, replicas: u64) {
     change(store, resource, key, |object| {
         let generation = object["metadata"]["generation"].clone();
@@ -175,7 +175,8 @@ pub(crate) fn start_pods(store: &MemberStore, namespace: &str) {
     let pods: Vec<_> = store.view(PODS).range(Some(namespace), None).collect();
     for pod in pods {
         let mut value = to_value(&pod);
-        // A generated pod that waits has a condition with the reason, and stays Pending.
+        // Only new pods without conditions are started. A generated pod that waits stays Pending, and has a condition
+        // with the reason.
         if value["status"]["phase"] == "Pending" && value["status"]["conditions"].is_null() {
             run(store, &mut value);
             change(store, PODS, pod.key().as_str(), |object| {
@@ -258,7 +259,7 @@ fn owned_by(object: &Object, uid: &str) -> bool {
     owner_uid(object).is_some_and(|owner| owner == uid)
 }
 
-/// Applies a change to an object. If the object stays equal, no write happens.
+/// Applies a change to an object. If the change has no effect, the object is not written.
 pub(crate) fn change(store: &MemberStore, resource: ResourceIndex, key: &str, change: impl FnOnce(&mut Value)) {
     let _ = store.transact(resource, key, |existing, revision| {
         let Some(existing) = existing else { return Ok(TransactionOutcome::Unchanged) };

@@ -41,7 +41,8 @@ impl Selection {
         Ok(Self { namespace, name, labels, fields, known: known.clone() })
     }
 
-    /// Returns whether labels or fields restrict the response. Such a response has no remainingItemCount.
+    /// Returns whether a label or field selector restricts the response. A list with a selector has no
+    /// remainingItemCount.
     pub(crate) fn has_selectors(&self) -> bool {
         !self.labels.is_empty() || !self.fields.is_empty()
     }

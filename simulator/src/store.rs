@@ -25,8 +25,8 @@ pub(crate) struct StoreEvent {
 
 #[derive(Clone)]
 pub(crate) enum Content {
-    /// A change of an object. `object` is the new state. For a deletion, it is the last state with the revision of the
-    /// deletion.
+    /// A change of an object. `object` is the state of the object after the change. For a deletion, `object` is the
+    /// last state with the revision of the deletion.
     Change { change_type: ChangeType, object: Arc<Object>, previous: Option<Arc<Object>> },
     /// Raw text that a test injects into watches.
     Raw(Arc<str>),
@@ -81,7 +81,7 @@ struct StoreState {
     /// [`SimulatorConfig::keep_history`](crate::SimulatorConfig::keep_history) is set.
     history: Vec<(Option<ResourceIndex>, HistoryEvent)>,
     incarnation: u64,
-    /// A counter. Its mixed values become uids and suffixes.
+    /// A counter whose values are mixed into uids and suffixes.
     entropy: u64,
 }
 
@@ -230,8 +230,8 @@ impl MemberStore {
         let mut events = Vec::new();
         for event in inner.events.range(from..) {
             if event.resource == resource {
-                // The events of one revision stay together, because a client that resumes at this revision would miss
-                // the remaining ones.
+                // All events of one revision are returned together. A client that resumes a watch at this revision
+                // would miss the events that were not yet sent.
                 if let Some(last) =
                     events.last().filter(|last: &&StoreEvent| events.len() >= max && last.revision < event.revision)
                 {
@@ -245,8 +245,8 @@ impl MemberStore {
     }
 
     /// Changes an object with `change`, which receives the current object and the revision of the change. Returns the
-    /// resulting object and whether it changed. For a deletion, the resulting object is the last state with the
-    /// revision of the deletion. Returns `None` if the object did not exist and was not written.
+    /// object after the transaction, and whether the object changed. For a deletion, the returned object is the last
+    /// state with the revision of the deletion. Returns `None` if the object did not exist and was not written.
     pub(crate) fn transact<E>(
         &self,
         resource: ResourceIndex,
@@ -306,7 +306,7 @@ impl MemberStore {
         if there.is_empty() {
             return None;
         }
-        // Watches are notified once, after all deletions.
+        // Watches are notified only once, after all deletions of the transaction.
         self.revision.send_replace(revision);
         Some(revision)
     }
@@ -316,7 +316,7 @@ impl MemberStore {
         let version = revision.to_string();
         let mut text = Vec::with_capacity(object.size());
         object.render(&Rendering { resource_version: Some(&version), annotation: None, list_item: false }, &mut text);
-        // The original text was decoded before, so decoding succeeds.
+        // Decoding succeeds, because the text was decoded before with a different resourceVersion.
         self.decoders[resource].decode(&text).map_or_else(|_| object.clone(), Arc::new)
     }
 

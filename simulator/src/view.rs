@@ -9,7 +9,7 @@ use tributary_apimachinery::{Object, ObjectDecoder};
 use crate::catalog::ResourceIndex;
 use crate::generate::Generator;
 
-/// The changes since the start by key. `None` marks a deleted generated object.
+/// The objects that were written or deleted since the start, by key. `None` marks a deleted generated object.
 pub(crate) type Overlay = OrdMap<Arc<str>, Option<Arc<Object>>>;
 
 /// The immutable state of a resource at a revision. It costs a few pointers for any number of objects.
@@ -44,7 +44,7 @@ impl ResourceAtRevision {
     }
 
     fn generated(&self, index: usize) -> Option<Arc<Object>> {
-        // Generated text is valid: a test decodes each kind.
+        // Decoding succeeds for generated text. A test decodes an object of each kind.
         self.decoder.decode(self.generator.text(self.resource, index).as_bytes()).ok().map(Arc::new)
     }
 
@@ -60,7 +60,7 @@ impl ResourceAtRevision {
         let high = end.as_deref().map_or(layout.count(self.resource), |end| layout.lower_bound(self.resource, end));
         let from = Bound::Included(start.as_str());
         let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        // `OrdMap::range` panics if the start is after the end.
+        // The check prevents a panic of `OrdMap::range` for a range whose start is after its end.
         let empty = end.as_deref().is_some_and(|end| end <= start.as_str());
         let written = (!empty).then(|| self.overlay.range::<_, str>((from, to))).into_iter().flatten();
         Merged { view: self, next: low, high: high.max(low), next_key: None, written: written.peekable() }
@@ -86,7 +86,7 @@ impl ResourceAtRevision {
     }
 }
 
-/// Returns the first key of a range, and the key that ends the range.
+/// Returns the start and the end of the range of keys.
 fn bounds(namespace: Option<&str>, after: Option<&str>) -> (String, Option<String>) {
     let first = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
     // The character `0` follows `/` in byte order.

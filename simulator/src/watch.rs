@@ -1,4 +1,4 @@
-//! Handles watches: initial events, changes, bookmarks, and the different ends of a watch.
+//! Handles watches: initial events, changes, bookmarks, and the different reasons for the end of a watch.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ pub(crate) fn watch(
     expire.mark_unchanged();
     api.spawn(async move {
         let _open = open;
-        // Each end of the watch closes the stream with EOF.
+        // After any end of the watch, the stream is closed with EOF.
         let _ = watcher.run(options, expire).await;
     });
     let mut response = json(200, body);
@@ -181,7 +181,7 @@ impl SimulatedWatch {
     /// Sends the initial events, or starts at the version of the request.
     async fn begin(&mut self, options: &WatchParameters, end: Instant) -> Result<(), WatchEnded> {
         if options.initial_events {
-            // The watch may end before all initial events are sent.
+            // The watch's time limit may pass before all initial events are sent.
             return tokio::time::timeout_at(end, self.initial_events(options)).await.unwrap_or(Err(WatchEnded));
         }
         self.cursor = if options.version == 0 { self.api.store().revision() } else { options.version };
@@ -207,8 +207,8 @@ impl SimulatedWatch {
     async fn events(&mut self, options: &WatchParameters, replays: bool) -> Result<bool, WatchEnded> {
         let store = self.api.store().clone();
         let Some((events, upto)) = store.events_after(self.target.resource, self.cursor, BATCH) else {
-            // A version that is too old at the start of the watch gets an ERROR event. A client that falls behind later
-            // gets EOF.
+            // If the version is too old at the start of the watch, the client gets an ERROR event. A client that later
+            // falls behind the watch window gets EOF.
             if !self.sent_any && self.cursor == options.version {
                 self.error(&Status::watch_expired(options.version, store.revision())).await?;
             }
@@ -233,7 +233,7 @@ impl SimulatedWatch {
         (Instant::now() + self.api.bookmark_interval()).min(end - BOOKMARK_BEFORE_END)
     }
 
-    /// Sends all objects, and the bookmark at their end.
+    /// Sends all objects as ADDED events, and then the bookmark that ends the initial events.
     async fn initial_events(&mut self, options: &WatchParameters) -> Result<(), WatchEnded> {
         if let Err(status) = wait_for(&self.api, options.version).await {
             self.error(&status).await?;
@@ -339,7 +339,7 @@ fn gzip_member(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap_or_default()
 }
 
-/// Completes at a moment and returns the moment. Never completes without a moment.
+/// Completes at the time `moment` and returns it. Without a time, the future never completes.
 async fn at(moment: Option<Instant>) -> Instant {
     let Some(moment) = moment else { return std::future::pending().await };
     sleep_until(moment).await;

@@ -314,7 +314,7 @@ pub(crate) fn delete_collection(
     Ok((200, WriteResponse::Value(list)))
 }
 
-/// Writes the result of `change` for the existing object. A dry run writes nothing and has an equal response.
+/// Writes the result of `change` for an existing object. A dry run writes nothing and returns an equal response.
 fn put(
     store: &MemberStore,
     target: &ResourcePath,
@@ -340,8 +340,8 @@ fn put(
     rehearsed.or(written).ok_or_else(|| Status::internal_error("the object could not be stored"))
 }
 
-/// Restores the fields that an update must not change: the identity, and either the status or all other fields. The
-/// path decides which.
+/// Restores the fields that an update must not change. These fields are the object's identity and, depending on the
+/// path, either the status or all fields except the status.
 fn updated(target: &ResourcePath, mut object: Value, existing: &Object, entropy: u64) -> Value {
     let old = to_value(existing);
     let has_status = CATALOG[target.resource].subresources.contains(&"status");
@@ -423,7 +423,8 @@ fn check_preconditions(target: &ResourcePath, wanted: &Value, existing: &Object)
     Ok(())
 }
 
-/// Sets the fields that the server determines: uid and creationTimestamp. They are copied from an existing object.
+/// Sets the fields that the server determines: uid and creationTimestamp. If the object exists, the fields are copied
+/// from the existing object.
 fn inherit(object: &mut Value, existing: Option<&Object>, entropy: u64) {
     let (uid, created) = match existing {
         Some(existing) => (existing.uid().to_owned(), existing.creation_timestamp().to_owned()),
@@ -523,7 +524,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn serialized_fields_are_in_the_order_of_go() {
+    fn serialized_object_fields_have_the_order_of_go() {
         let mut object = json!({
             "spec": {}, "kind": "Pod", "apiVersion": "v1", "status": null,
             "metadata": {"labels": {"a": "b"}, "uid": "u", "name": "n", "x": 1},

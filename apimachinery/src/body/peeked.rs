@@ -1,4 +1,5 @@
-//! A body whose first frame is read early, to determine whether the whole body is in memory.
+//! A body whose first frame can be read before the body is sent. The caller then knows whether the whole body is in
+//! memory.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -18,10 +19,10 @@ pub struct PeekedBody {
 
 #[derive(Default)]
 enum FirstFrame {
-    /// The first frame has not been read, or has been returned.
+    /// The first frame has not been read, or a caller has already received the frame.
     #[default]
     Passed,
-    /// The first frame has been read: a frame or an error.
+    /// The first frame, or the error that occurred instead, has been read and is stored until the body is sent.
     Frame(Result<Frame<Bytes>, BoxError>),
     /// The body ended without a frame.
     End,
@@ -30,7 +31,8 @@ enum FirstFrame {
 impl PeekedBody {
     /// Reads the first frame of a body if the frame is ready.
     pub fn begin(mut body: Body) -> Self {
-        // A frame that is not ready wakes the task later, because the next poll registers a waker.
+        // This poll registers no waker. If no frame is ready, the next poll registers the waker of its task, so no
+        // wakeup is lost.
         let first = match body.frame().now_or_never() {
             None => FirstFrame::Passed,
             Some(Some(frame)) => FirstFrame::Frame(frame),
@@ -44,7 +46,8 @@ impl PeekedBody {
         Self { first: FirstFrame::Passed, rest: body }
     }
 
-    /// Returns the data of the first frame, which stays in the body. Returns `None` if no data frame was ready.
+    /// Returns the data of the first frame without removing the data from the body. Returns `None` if no data frame was
+    /// ready.
     pub fn data(&self) -> Option<&Bytes> {
         match &self.first {
             FirstFrame::Frame(Ok(frame)) => frame.data_ref(),
@@ -52,7 +55,8 @@ impl PeekedBody {
         }
     }
 
-    /// Takes the data of the first frame out of the body if `is_wanted` accepts the data.
+    /// Takes the data of the first frame out of the body if `is_wanted` accepts the data. Otherwise the data stays in
+    /// the body.
     pub fn take_data(&mut self, is_wanted: impl FnOnce(&Bytes) -> bool) -> Option<Bytes> {
         if !self.data().is_some_and(is_wanted) {
             return None;
@@ -63,7 +67,7 @@ impl PeekedBody {
         }
     }
 
-    /// Returns whether the body ends after the first frame.
+    /// Returns whether the body has no frames after the first frame.
     pub fn rest_has_ended(&self) -> bool {
         self.rest.is_end_stream()
     }

@@ -1,6 +1,6 @@
 //! The built-in resources that kube-apiservers serve by default, with subresources and verbs.
 
-/// The verbs of objects, and the verbs of most subresources.
+/// The verbs that a kube-apiserver supports for most resources, and the verbs of most subresources.
 const OBJECT_VERBS: &str = "create delete deletecollection get list patch update watch";
 const SUBRESOURCE_VERBS: &str = "get patch update";
 

@@ -79,7 +79,7 @@ fn field_selector_matches_the_selectable_fields_of_a_pod() {
 }
 
 #[test]
-fn field_selector_matches_the_selectable_fields_of_other_kinds() {
+fn field_selector_matches_the_selectable_fields_of_kinds_besides_pod() {
     let event = fixture(
         "",
         "events",
@@ -190,7 +190,8 @@ fn filter_matches_object_names_and_namespaces() {
     assert!(matches(compile(Some("n"), Some("p"), "").unwrap()));
     assert!(!matches(compile(Some("m"), None, "").unwrap()));
     assert!(!matches(compile(Some("n"), Some("q"), "").unwrap()));
-    // A name in a field selector becomes the filter's name, which a lookup can use.
+    // A field selector on `metadata.name` becomes the filter's name. A lookup by name then replaces a walk over all
+    // objects.
     let filter = compile(Some("n"), None, "metadata.name=p").unwrap();
     assert_eq!((filter.name.as_deref(), filter.fields.is_empty()), (Some("p"), true));
     assert!(compile(Some("n"), Some("p"), "metadata.name=p").is_ok());

@@ -29,7 +29,7 @@ impl ClusterAnnotation {
 pub(super) enum AnnotationPosition {
     /// The object has no annotations map. A new map becomes the first field of the metadata.
     NewMap,
-    /// The annotations map has entries. The annotation precedes the entries.
+    /// The annotations map has entries. The cluster annotation is inserted before these entries.
     BeforeOthers,
     EmptyMap,
 }

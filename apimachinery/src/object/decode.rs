@@ -56,7 +56,8 @@ impl ObjectDecoder {
         u32::try_from(text.len() + self.type_meta.len()).map_err(|_| ObjectDecodeError::TooLarge)?;
         match self.index(text.trim_ascii())? {
             Indexed::Object(object) => Ok(object),
-            // A text is cut only once: a second cut would indicate an error in the first cut.
+            // The text without the removed entries is indexed once more. If that text needed another removal, the first
+            // removal would have a bug.
             Indexed::Cut(text) => match self.index(&text)? {
                 Indexed::Object(object) => Ok(object),
                 Indexed::Cut(_) => Err(ObjectDecodeError::Repeated("metadata.annotations")),
@@ -64,7 +65,8 @@ impl ObjectDecoder {
         }
     }
 
-    /// Finds the positions, or returns the text without the entries that the cluster annotation replaces.
+    /// Finds the positions in the text. If the text has entries that the cluster annotation replaces, returns the text
+    /// without these entries.
     fn index(&self, text: &[u8]) -> Result<Indexed, ObjectDecodeError> {
         if text.first() != Some(&b'{') {
             return Err(ObjectDecodeError::Missing("members"));
@@ -120,11 +122,11 @@ impl ObjectDecoder {
 
 enum Indexed {
     Object(Object),
-    /// The text without the entries that the cluster annotation replaces, which must be indexed again.
+    /// The text without the entries that the cluster annotation replaces. Its positions must be found again.
     Cut(Vec<u8>),
 }
 
-/// The fields of an object's root: keys and ranges of values. Kubernetes' objects have at most five.
+/// The top-level fields of an object: keys and ranges of values. Kubernetes' objects have at most five.
 type Top<'a> = SmallVec<[(&'a [u8], Range<usize>); 6]>;
 
 #[cfg(test)]
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn forwarded_object_may_have_a_version_that_is_no_number() {
+    fn forwarded_object_may_have_a_non_numeric_resource_version() {
         let version = |text: &str| {
             let json = format!(r#"{{"kind":"K","metadata":{{"name":"p","resourceVersion":"{text}"}}}}"#);
             ObjectDecoder::for_forwarding().decode(json.as_bytes()).map(|object| match object.native_version() {

@@ -11,7 +11,7 @@ use crate::json;
 /// A field that a field selector may select, and its path in the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectableField {
-    /// The name in the selector, for example `spec.nodeName`.
+    /// The field's name in a field selector, for example `spec.nodeName`.
     pub name: Arc<str>,
     /// The paths to try in order. Each path is a list of keys from the object's root.
     pub paths: Vec<Vec<Arc<str>>>,
@@ -43,7 +43,8 @@ pub(super) fn field_values(
     top: &[(&[u8], Range<usize>)],
     fields: &[SelectableField],
 ) -> Box<[Option<Span>]> {
-    // The first existing path of a field takes precedence, so each result has the rank of its path.
+    // A field may have several paths, and the first path that exists in the object takes precedence. Each position
+    // therefore has the rank of its path.
     let mut found: SmallVec<[Option<(usize, Span)>; 12]> = smallvec![None; fields.len()];
     for (key, value) in top {
         let below: SmallVec<[FieldPath<'_>; 12]> = fields
@@ -81,7 +82,8 @@ pub(super) fn field_values(
     found.into_iter().map(|found| found.map(|(_, span)| span)).collect()
 }
 
-/// Returns the range of a non-empty string's contents, or of a number or boolean.
+/// Returns the range of a non-empty string (without its quotes), of a number, or of a boolean. Returns `None` for any
+/// other value.
 fn scalar(text: &[u8], value: &Range<usize>) -> Option<Span> {
     match text.get(value.start)? {
         b'"' => json::string_contents(text, value).filter(|contents| !contents.is_empty()).map(Span::from),

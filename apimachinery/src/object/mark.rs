@@ -9,7 +9,7 @@ use super::metadata::{MetadataSpans, only_metadata};
 use crate::{NativeVersion, json};
 
 /// Appends the text of a forwarded object with its cluster's annotation. If the object has a resourceVersion, the
-/// result of `version` replaces it. A text without metadata stays unchanged.
+/// result of `version` replaces this resourceVersion. The text of an object without metadata stays unchanged.
 ///
 /// Cost: one validation, one walk, and one copy.
 ///
@@ -58,7 +58,7 @@ pub fn unmark_object(json: &[u8]) -> Result<Cow<'_, [u8]>, ObjectDecodeError> {
     Ok(Unmarked::parse(Cow::Borrowed(json))?.map_or(Cow::Borrowed(json), |unmarked| unmarked.text))
 }
 
-/// An object's text without the entries that the cluster annotation replaces.
+/// The text of a forwarded object. Entries that the cluster annotation replaces have been removed.
 struct Unmarked<'a> {
     text: Cow<'a, [u8]>,
     metadata: Range<usize>,
@@ -66,7 +66,7 @@ struct Unmarked<'a> {
 }
 
 impl<'a> Unmarked<'a> {
-    /// Parses a text; `None` without metadata.
+    /// Parses a forwarded object; `None` if the object has no metadata.
     fn parse(text: Cow<'a, [u8]>) -> Result<Option<Self>, ObjectDecodeError> {
         let root = json::members(&text, 0).map(|member| (member.key, member.value));
         let Some(metadata) = only_metadata(root)?.filter(|metadata| text[metadata.start] == b'{') else {

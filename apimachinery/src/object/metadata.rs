@@ -18,11 +18,11 @@ pub(super) struct MetadataSpans {
     annotations: Option<Range<usize>>,
 }
 
-/// The fields of the metadata with positions. At most eight, because `seen` has one bit for each.
+/// The metadata fields whose positions are stored. At most eight, because `seen` has one bit for each.
 const KEYS: [&str; 7] = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp", "labels", "annotations"];
 
 impl MetadataSpans {
-    /// Finds the positions in the metadata at `metadata`.
+    /// Finds the positions of the fields in the metadata object whose range is `metadata`.
     ///
     /// # Errors
     /// [`ObjectDecodeError::Repeated`]: some clients use the first of two fields with the same key and others the last,
@@ -51,9 +51,10 @@ impl MetadataSpans {
         Ok(spans)
     }
 
-    /// Returns the text without the entries that the cluster annotation replaces: cluster annotations of the member
-    /// itself, for example in a copied object, and an annotations value that is not a map. The result has no such
-    /// entry. Returns `None` if the text has none; this costs a walk over the annotations.
+    /// Returns the text without the entries that the cluster annotation replaces. These are cluster annotations from
+    /// the member itself, for example in a copied object, and an annotations value that is not a map.
+    ///
+    /// Returns `None` if the text has no such entry. Cost: a walk over the annotations.
     pub(super) fn without_unwanted(&self, json: &[u8], metadata: &Range<usize>) -> Option<Vec<u8>> {
         let value = self.annotations.as_ref()?;
         let is_cluster_annotation = |member: &json::JsonField<'_>| json::key_equals(member.key, CLUSTER_ANNOTATION);
@@ -67,7 +68,8 @@ impl MetadataSpans {
             .then(|| json::without_members(json, value.start, is_cluster_annotation))
     }
 
-    /// Returns the position at which the annotation is inserted, and the form of the insertion.
+    /// Returns the position at which the cluster annotation is inserted, and whether the insertion also creates the
+    /// annotations map.
     pub(super) fn annotation(&self, json: &[u8], metadata: &Range<usize>) -> (usize, AnnotationPosition) {
         match &self.annotations {
             Some(value) if json[value.start] == b'{' => {

@@ -1,4 +1,4 @@
-//! Assembles the text of an object in a response from slices.
+//! Assembles an object of a response from slices of the stored text.
 
 use std::ops::Range;
 
@@ -24,7 +24,8 @@ impl Object {
         self.gather(0..self.json.len(), rendering)
     }
 
-    /// Returns the metadata's text in the given form, as consecutive slices. `list_item` is ignored.
+    /// Returns the text of the object's metadata in the given form, as consecutive slices. The option `list_item` has
+    /// no effect.
     pub fn metadata_pieces<'a>(&'a self, rendering: &Rendering<'a>) -> [&'a [u8]; 6] {
         self.gather(self.metadata.range(), &Rendering { list_item: false, ..*rendering })
     }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum ClusterAuthorization {
-    /// Uses the cluster's roles and bindings if RBAC is known to be the only authorizer; otherwise like
-    /// [`Review`](Self::Review).
+    /// Reads the cluster's roles and bindings if RBAC is certainly the cluster's only authorizer. Otherwise the policy
+    /// is that of [`Review`](Self::Review).
     #[default]
     Auto,
     /// Always uses the cluster's roles and bindings. For administrators who are certain that no other authorizer of the

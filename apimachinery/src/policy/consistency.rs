@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum Consistency {
-    /// The state in memory, including all writes through this endpoint.
+    /// The state in memory. It includes all writes that clients have made through this endpoint.
     #[default]
     Cached,
     /// The state of the members when the request arrives. Tributary requests the latest version of each member and

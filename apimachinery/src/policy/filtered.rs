@@ -9,6 +9,6 @@ pub enum Filtered {
     /// The list contains the objects that the user may list, and a `Warning` header reports the restriction.
     #[default]
     Allow,
-    /// The list or watch is refused with 403, as a cluster would refuse it.
+    /// The list or watch is refused with 403, as a cluster itself would refuse the request.
     Deny,
 }

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum Partial {
-    /// The request waits, and fails after the wait: no response lacks a cluster.
+    /// The request waits until the cluster has been listed, and fails after the maximum wait. No response lacks a
+    /// cluster.
     #[default]
     Deny,
     /// The response lacks the cluster, and a `Warning` header names the cluster.

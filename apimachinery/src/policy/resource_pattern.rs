@@ -49,7 +49,7 @@ impl ResourcePattern {
         }
     }
 
-    /// Returns whether a resource may match both patterns.
+    /// Returns whether there may be a resource that matches this pattern and `other`.
     pub fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::All, _) | (_, Self::All) => true,

@@ -141,12 +141,14 @@ fn watch_requests_parse_like_kube_apiserver() {
     }
 }
 
-/// A member would read a different verb or name, now or after its next upgrade.
+/// Without the refusal, a member could read a different verb or name than Tributary, now or after the member's next
+/// upgrade.
 #[test]
 fn resource_request_with_an_ambiguous_query_is_refused() {
     let many = format!("watch=1{}", "&".repeat(10_000));
     let queries = [
-        // kube-apiserver uses the first selector, which excludes only a name that no object has.
+        // kube-apiserver uses the first field selector. This selector excludes only a name that no object has, so it
+        // selects nearly all objects.
         "fieldSelector=metadata.name!=%ff&fieldSelector=metadata.name=pub",
         "watch=%ff",
         // Go ignores a query with more than 10,000 parameters.
@@ -466,7 +468,8 @@ mod properties {
                 prop_assert!(is_path_segment_name(name) && !name.contains(['\0', '\r', '\n']));
                 prop_assert!(!name.split('\\').any(|part| part == ".."));
             }
-            // A naive Kubernetes-style parser must read the same request.
+            // A simple parser that splits the path at its slashes, like Kubernetes' parser, must find the same
+            // resource, name and subresource.
             let decoded = percent_encoding::percent_decode_str(&info.path).decode_utf8().unwrap().into_owned();
             let mut parts: Vec<_> = decoded.trim_matches('/').split('/').collect();
             parts.drain(..if parts[0] == "api" { 2 } else { 3 });

@@ -25,10 +25,10 @@ pub struct YamlBody {
 }
 
 impl RequestBody {
-    /// Creates a body that needs no conversion. Cost: the text of a YAML body is parsed as JSON.
+    /// Creates a body that needs no conversion. Cost: a YAML body is parsed as JSON, because its text may be JSON.
     ///
     /// # Errors
-    /// The body, if it needs a conversion.
+    /// The unchanged body as a [`YamlBody`], if the body needs a conversion.
     pub fn new(format: Format, text: Bytes) -> Result<Self, YamlBody> {
         let is_yaml = matches!(format, Format::Yaml | Format::ApplyYaml);
         if is_yaml && !text.is_empty() && !yaml::is_json(&text) {
@@ -52,8 +52,8 @@ impl RequestBody {
         self.json.as_ref()
     }
 
-    /// Returns the number of bytes to parse when the body is read or rewritten. YAML counts with the length of its
-    /// JSON.
+    /// Returns the number of bytes to parse when the body is read or rewritten. For a YAML body, this is the length of
+    /// its JSON.
     pub fn readable_bytes(&self) -> usize {
         self.readable().len()
     }
@@ -71,17 +71,18 @@ impl RequestBody {
         facts(self.format, shape, self.readable())
     }
 
-    /// Reads the string fields with these names in the object at a path. An absent field is an empty text. Returns
-    /// `None` without an object at the path, and for protobuf.
+    /// Reads the string fields `names` of the object at a path. An absent field is an empty text. Returns `None`
+    /// without an object at the path, and for protobuf.
     ///
-    /// A field or object that occurs several times counts as in decoders that merge objects and keep the last text.
+    /// If a field or an object occurs several times, the last string counts, as in decoders that merge repeated
+    /// objects.
     pub fn texts_at<const N: usize>(&self, path: &[&str], names: [&str; N]) -> Option<[String; N]> {
         let json = Some(self.readable()).filter(|_| self.format != Format::Protobuf)?;
         json_body::texts_at(json, path, names)
     }
 
-    /// Replaces each version by the result of `version`, and removes the cluster annotation (with its annotations map,
-    /// if the map has no other entry).
+    /// Replaces each version by the result of `version`, and removes the cluster annotation. If the annotations map has
+    /// no other entry, the map is removed too.
     ///
     /// `has_annotations` is true if the member's own object has an annotations map. A JSON patch may rely on a map that
     /// exists only in the merged view. The rewritten patch then gets an operation that adds the map.
@@ -105,8 +106,8 @@ impl RequestBody {
             _ => json_body::rewrite(shape, readable, version)?,
         };
         let rewritten = rewritten.map(Bytes::from).or_else(|| {
-            // Parsers of YAML differ. If any parser could find the cluster annotation in the text, the member receives
-            // the JSON that Tributary read.
+            // YAML parsers may read a text differently. If any parser could find the cluster annotation in the YAML
+            // text, the member receives the JSON that Tributary read.
             self.json.clone().filter(|_| may_contain(self.format, &self.text, &[ANNOTATION_PREFIX]))
         });
         let is_yaml = self.format == Format::Yaml && self.json.is_some();

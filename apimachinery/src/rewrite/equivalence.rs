@@ -103,7 +103,8 @@ fn annotations() -> impl Strategy<Value = Value> {
     let entry = prop_oneof![2 => Just(("x", "1")), 2 => Just(("y", "2")), 3 => Just((KEY, "c1"))];
     proptest::collection::hash_map(entry.clone().prop_map(|(key, _)| key), entry.prop_map(|(_, value)| value), 0..3)
         .prop_map(|map| {
-            // Clients can have received the annotation with only one value.
+            // In the merged view, an object's cluster annotation has only one value, so a client's patch can contain
+            // only that value.
             map.into_iter()
                 .map(|(key, value)| (key.to_owned(), if key == KEY { "c1".into() } else { value.into() }))
                 .collect::<Map<_, Value>>()

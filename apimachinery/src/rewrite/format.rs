@@ -3,7 +3,7 @@
 use super::VersionOf;
 use crate::{ResourceRequest, Verb};
 
-/// The role of a resourceVersion, and its path.
+/// A resourceVersion's role and its path in a body.
 type VersionPath = (VersionOf, &'static [&'static str]);
 
 const OWN: VersionPath = (VersionOf::Object, &["metadata", "resourceVersion"]);

@@ -72,7 +72,7 @@ fn unquote(quoted: &[u8]) -> Option<Cow<'_, str>> {
 }
 
 pub(super) fn quote(text: &str) -> Vec<u8> {
-    // A string always serializes.
+    // The conversion cannot fail, because a string always serializes.
     serde_json::to_vec(text).unwrap_or_default()
 }
 
@@ -96,8 +96,7 @@ pub(super) fn texts_at<const N: usize>(text: &[u8], path: &[&str], names: [&str;
     Some(texts)
 }
 
-/// Iterates over the elements of the array at `start`. Elements after the last one that the caller takes are not
-/// parsed.
+/// Iterates over the elements of the array at `start`. Elements are parsed on demand.
 pub(super) fn elements(text: &[u8], start: usize) -> impl Iterator<Item = Range<usize>> {
     let open = json::skip_space(text, start);
     let first = (text.get(open) == Some(&b'[')).then(|| json::skip_space(text, open + 1));
@@ -137,7 +136,7 @@ pub(super) fn read(shape: BodyKind, text: &[u8]) -> Result<Facts, Status> {
     Ok(facts)
 }
 
-/// Reads metadata and references in the value at `start`, whose path in the object is `prefix`.
+/// Reads the metadata and the references of the value at `start`. `prefix` is the path of this value in the object.
 pub(super) fn read_value(shape: BodyKind, text: &[u8], start: usize, prefix: &[String]) -> Facts {
     let value_at = |path: &[&str]| below(prefix, path).and_then(|rest| values_at(text, start, rest).pop());
     let string_of = |path: &[&str]| Some(string_at(text, &value_at(path)?)?.into_owned()).filter(|it| !it.is_empty());
@@ -207,7 +206,8 @@ pub(super) fn rewrite(shape: BodyKind, text: &[u8], version: Translate<'_>) -> R
 /// The treatment of an annotations map without remaining entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EmptyMap {
-    /// The map is removed if the cluster annotation was its only entry: only the merged view has the map.
+    /// The map is removed if the cluster annotation was its only entry. The member's object then has no map, and only
+    /// the merged view has it.
     Remove,
     /// The map stays, because the member's object has an annotations map.
     Keep,

@@ -21,11 +21,11 @@ const ADD_ANNOTATIONS: &str = r#"{"op":"add","path":"/metadata/annotations","val
 struct Operation {
     range: Range<usize>,
     op: String,
-    /// The range of the value of `op`.
+    /// The range of the value of the field `op` in the patch.
     op_at: Range<usize>,
-    /// The decoded tokens of `path`.
+    /// The tokens of the JSON pointer `path`, without escapes.
     path: Vec<String>,
-    /// The decoded tokens of `from`.
+    /// The tokens of the JSON pointer `from`, without escapes.
     from: Option<Vec<String>>,
     value: Option<Range<usize>>,
 }
@@ -133,7 +133,8 @@ pub(super) fn rewrite(
             has_map = true;
         }
         if !has_map && operation.op == "replace" && operation.is_at(&ANNOTATIONS) {
-            // A `replace` of an absent map fails; an `add` has the same effect.
+            // In the member's object, which lacks the map, a `replace` would fail. An `add` has the effect that the
+            // client expects.
             edits.replace(operation.op_at.clone(), r#""add""#);
         }
         edit_operation(shape, text, operation, has_map, version, &mut edits)?;
@@ -221,7 +222,7 @@ fn edit_operation(
         }
         return Ok(());
     }
-    // A test compares with the member's object at this point of the patch.
+    // A `test` operation compares its value with the member's object after all previous operations of the patch.
     let empty_map = match (operation.op.as_str(), has_map) {
         ("test", true) => EmptyMap::Keep,
         ("test", false) => EmptyMap::AlwaysRemove,

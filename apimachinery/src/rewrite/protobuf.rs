@@ -58,7 +58,7 @@ mod number {
     /// events.k8s.io `Event.regarding` and `Event.related`.
     pub(super) const REGARDING: u64 = 8;
     pub(super) const RELATED: u64 = 9;
-    /// `Pod.spec`, with its `nodeName`.
+    /// `Pod.spec`, which contains `nodeName`.
     pub(super) const POD_SPEC: u64 = 2;
     pub(super) const NODE_NAME: u64 = 10;
     /// `Binding.target`.
@@ -84,7 +84,7 @@ fn fields(message: &[u8]) -> impl Iterator<Item = Result<Field<'_>, Status>> {
     wire::fields(message).map(|field| field.map_err(|_| malformed()))
 }
 
-/// Iterates over the contents of the length-delimited fields with this number.
+/// Iterates over the contents of each length-delimited field whose number is `number`.
 fn all(message: &[u8], number: u64) -> impl Iterator<Item = Result<&[u8], Status>> {
     fields(message).filter_map(move |field| match field {
         Ok(field) if field.number == number => field.contents.map(Ok),
@@ -93,12 +93,12 @@ fn all(message: &[u8], number: u64) -> impl Iterator<Item = Result<&[u8], Status
     })
 }
 
-/// Returns the contents of the last field with this number.
+/// Returns the contents of the last length-delimited field whose number is `number`.
 fn last(message: &[u8], number: u64) -> Result<Option<&[u8]>, Status> {
     all(message, number).try_fold(None, |_, contents| contents.map(Some))
 }
 
-/// Returns the last string with this number; `None` if the string is absent or empty.
+/// Returns the last string whose field number is `number`; `None` if the string is absent or empty.
 fn last_string(message: &[u8], number: u64) -> Result<Option<String>, Status> {
     let Some(bytes) = last(message, number)?.filter(|bytes| !bytes.is_empty()) else {
         return Ok(None);
@@ -240,7 +240,7 @@ fn read_metadata(metadata: &[u8], facts: &mut Facts) -> Result<(), Status> {
     Ok(())
 }
 
-/// Reads a reference into `reference`, because repeated messages merge.
+/// Merges a reference message into `reference`, because protobuf decoders merge repeated messages.
 fn merge_reference(message: &[u8], reference: &mut Reference) -> Result<(), Status> {
     for (number, field) in [
         (number::REFERENCE_KIND, &mut reference.kind),
@@ -338,7 +338,7 @@ fn rewrite_delete_options(options: &[u8], version: Translate<'_>) -> Result<Opti
     })
 }
 
-/// Translates the version in field `at` of a message.
+/// Translates the resourceVersion in the field with the number `at`.
 fn rewrite_version(message: &[u8], at: u64, of: VersionOf, version: Translate<'_>) -> Result<Option<Vec<u8>>, Status> {
     edit(message, |number, contents| if number == at { translated(contents, of, version) } else { Ok(Edit::Keep) })
 }

@@ -19,7 +19,7 @@ pub fn status_message(body: &[u8]) -> Option<String> {
     (said.kind == "Status").then_some(said.message)
 }
 
-/// Parses a body that is a Status in JSON, YAML or protobuf; `None` for any other body.
+/// Parses a body that is a Status in JSON, YAML or protobuf. Returns `None` for any other body.
 pub fn read_status(body: &[u8]) -> Option<Status> {
     match protobuf::is_protobuf(body) {
         true => protobuf::status(body),
@@ -59,8 +59,8 @@ mod tests {
     fn yaml_with_aliases_is_not_a_status() {
         let status = "kind: Status\napiVersion: v1\ncode: 401\nmetadata: {}\nstatus: Failure\n";
         let one = format!("{status}message: &said Unauthorized\nreason: *said\n");
-        // Each level repeats the previous level eight times: 512 values for the three lines, and eight times as many
-        // for each further line.
+        // Each line repeats the alias of the previous line eight times. Three lines expand to 512 values, and each
+        // further line to eight times as many.
         let eight = |of: &str| [of; 8].join(", ");
         let nested = format!("a: &a [{}]\nb: &b [{}]\nc: [{}]\n", eight("x"), eight("*a"), eight("*b"));
         let nested = format!("{status}message: Unauthorized\nreason: Unauthorized\n{nested}");
@@ -81,7 +81,7 @@ mod tests {
         put_field(&mut raw, 2, b"Failure");
         put_field(&mut raw, 3, b"Unauthorized");
         put_field(&mut raw, 4, b"Unauthorized");
-        // Field 6 (`code`), as a varint of two bytes.
+        // Field 6 of a Status is its `code`. The varint has two bytes.
         raw.extend([6 << 3, 0x91, 0x03]);
         let protobuf = protobuf::encode_kind("Status", &raw);
         for body in [pretty.as_bytes(), yaml.as_bytes(), &status.to_json(), &protobuf] {

@@ -33,7 +33,7 @@ fn rewritten_json_object_has_native_version_and_no_cluster_annotation() {
         ),
         (r#"{"metadata":{"annotations":{"tributary.dev/cluster":"c1"}}}"#, r#"{"metadata":{}}"#),
         (r#"{"metadata":{"annotations":{"tributary.dev/cluster":null},"name":"p"}}"#, r#"{"metadata":{"name":"p"}}"#),
-        // Escaped field names equal the unescaped names.
+        // Field names with escapes are treated like the same names without escapes.
         (
             r#"{"metadata":{"annotations":{"tributary.dev\/cluster":"c1","a":"b"},"resource\u0056ersion":"x"}}"#,
             r#"{"metadata":{"annotations":{"a":"b"},"resource\u0056ersion":"42"}}"#,
@@ -111,7 +111,7 @@ fn version_of_an_event_reference_is_translated_separately() {
 }
 
 #[test]
-fn body_facts_are_read_from_json() {
+fn object_identity_fields_are_read_from_a_json_body() {
     let facts = read(
         Format::Json,
         BodyKind::CoreEvent,
@@ -147,7 +147,7 @@ fn body_facts_are_read_from_json() {
 
 /// The fields that determine the cluster are equal in each format.
 #[test]
-fn body_facts_are_equal_in_json_patches_and_yaml() {
+fn object_identity_fields_are_equal_in_each_body_format() {
     let some = |text: &str| Some(text.to_owned());
     let release = ReleaseFacts {
         record_owner: some("helm"),
@@ -209,7 +209,7 @@ fn malformed_request_body_returns_400() {
 }
 
 #[test]
-fn rewrite_returns_the_error_of_the_version_translation() {
+fn body_rewrite_returns_the_error_of_a_version_translation() {
     for (format, body) in [
         (Format::Json, &br#"{"metadata":{"resourceVersion":"x"}}"#[..]),
         (Format::JsonPatch, br#"[{"op":"test","path":"/metadata/resourceVersion","value":"x"}]"#),
@@ -328,7 +328,7 @@ fn json_patch_is_rewritten_for_the_members_object() {
 }
 
 #[test]
-fn yaml_body_becomes_json_only_if_it_changes() {
+fn yaml_body_becomes_json_only_if_the_rewrite_changes_it() {
     let plain = "apiVersion: v1\nkind: ConfigMap # comment\nmetadata: {name: a}\ndata: {mode: '0644'}\n";
     let same = apply(Format::Yaml, BodyKind::Object, plain.as_bytes(), true).unwrap();
     assert_eq!((&*same.body, same.content_type), (plain.as_bytes(), None));
@@ -385,7 +385,7 @@ fn yaml_body_with_expanding_aliases_is_refused() {
             assert!(refused.message.ends_with("write out the values, or send JSON"), "{}", refused.message);
         }
     }
-    // Many aliases of one anchor are allowed, as are texts that repeat a part of the body.
+    // Two kinds of aliases are allowed: many aliases of one anchor, and aliases that repeat only a part of the body.
     for text in [repeated(20, 150), repeated(20_000, 4), merges(20, 20), merges(2_000, 4), in_anchors(2, 100)] {
         let json = yaml::convert(text.as_bytes()).unwrap();
         assert!(json.len() < text.len() * 10 + (64 << 10), "{} bytes of {}", json.len(), text.len());
@@ -569,7 +569,7 @@ mod protobuf_bodies {
     }
 
     #[test]
-    fn release_node_and_binding_target_are_read_from_protobuf() {
+    fn helm_release_node_name_and_binding_target_are_read_from_protobuf() {
         let label =
             |key: &str, value: &str| field(11, &[field(1, key.as_bytes()), field(2, value.as_bytes())].concat());
         let metadata = [
@@ -660,7 +660,7 @@ mod protobuf_bodies {
         }
 
         #[test]
-        fn config_map_of_a_real_server_is_rewritten() {
+        fn config_map_of_a_real_kube_apiserver_is_rewritten() {
             let given = decoded(CONFIG_MAP);
             let facts = read(Format::Protobuf, BodyKind::Object, &given).unwrap();
             assert_eq!((facts.kind.as_deref(), facts.name.as_deref()), (Some("ConfigMap"), Some("owned")));
@@ -675,8 +675,8 @@ mod protobuf_bodies {
             };
             assert_eq!(facts.owners, [owner]);
             let sent = rewritten(BodyKind::Object, &given);
-            // The body shrinks by 27 bytes of annotation and by two bytes for its tag and length. No length prefix
-            // becomes shorter.
+            // The body shrinks by the annotation's 27 bytes, and by two bytes for the annotation's tag and length. All
+            // enclosing length prefixes keep their number of bytes.
             assert_eq!(sent.len(), given.len() - 29);
             let facts = read(Format::Protobuf, BodyKind::Object, &sent).unwrap();
             assert_eq!((facts.resource_version.as_deref(), facts.cluster), (Some("42"), None));
@@ -685,7 +685,7 @@ mod protobuf_bodies {
         }
 
         #[test]
-        fn events_of_a_real_server_are_rewritten() {
+        fn events_of_a_real_kube_apiserver_are_rewritten() {
             for (shape, text) in [(BodyKind::CoreEvent, CORE_EVENT), (BodyKind::Event, EVENT)] {
                 let given = decoded(text);
                 let facts = read(Format::Protobuf, shape, &given).unwrap();
@@ -730,7 +730,7 @@ mod properties {
         })
     }
 
-    /// Generates field names that the rewriting edits, and others.
+    /// Generates field names: some that the rewriting edits, and some that it leaves unchanged.
     fn name() -> impl Strategy<Value = String> {
         prop_oneof![
             Just("metadata".to_owned()),
@@ -760,7 +760,7 @@ mod properties {
             })
     }
 
-    /// Rewrites a tree of JSON values as the expected result.
+    /// Returns the expected result of rewriting a JSON tree.
     fn expected(mut value: Value) -> Value {
         let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return value };
         if metadata.get("resourceVersion").and_then(Value::as_str).is_some_and(|version| !version.is_empty()) {
@@ -781,7 +781,7 @@ mod properties {
             let given = if pretty { serde_json::to_vec_pretty(&value) } else { serde_json::to_vec(&value) }.unwrap();
             let rewritten = apply(Format::Json, BodyKind::Object, &given, true).unwrap();
             prop_assert_eq!(serde_json::from_slice::<Value>(&rewritten.body).unwrap(), expected(value.clone()));
-            // A second rewrite changes nothing, and an unchanged text is the same allocation.
+            // Rewriting the result once more changes nothing, and the returned body shares the allocation of its input.
             let again = apply(Format::Json, BodyKind::Object, &rewritten.body, true).unwrap();
             prop_assert_eq!(&again.body, &rewritten.body);
             if expected(value.clone()) == value {
@@ -816,7 +816,7 @@ mod properties {
     }
 }
 
-/// A body that repeats one item a million times is read in bounded memory.
+/// The parser reads a body with a million owner references in bounded memory.
 #[test]
 fn body_with_too_many_owners_is_refused() {
     let owners = |count: usize| vec!["{}"; count].join(",");

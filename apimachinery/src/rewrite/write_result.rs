@@ -1,4 +1,4 @@
-//! Reads a member's response to a write. Later reads wait for the result.
+//! Reads a member's response to a write. Reads that follow the write wait until the result is in memory.
 
 use super::{BodyKind, Format, json_body, protobuf};
 use crate::ResourceVersion;
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn removal_of_the_last_finalizer_completes_the_deletion() {
+    fn removal_of_the_last_finalizer_completes_an_objects_deletion() {
         let of = |metadata: &str, rest: &str| {
             deleted_by_change(
                 format!(r#"{{"metadata":{{"uid":"u","resourceVersion":"7"{metadata}}}{rest}}}"#).as_bytes(),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn write_result_is_read_from_json() {
+    fn result_of_a_write_is_read_from_a_json_response() {
         let read = |body: &str| WriteResult::read("application/json", body.as_bytes(), |kind| kind != "Other");
         assert_eq!(
             read(r#"{"kind":"Pod","metadata":{"name":"p","resourceVersion":"7"}}"#),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn write_result_is_read_from_protobuf() {
+    fn result_of_a_write_is_read_from_a_protobuf_response() {
         let field = |number: u8, contents: &[u8]| [&[number << 3 | 2, contents.len() as u8], contents].concat();
         let answer = |kind: &str, object: &[u8]| {
             [b"k8s\0".as_slice(), &field(1, &field(2, kind.as_bytes())), &field(2, object)].concat()

@@ -17,9 +17,9 @@ const VALUES_MAX: usize = 250_000;
 /// some 30 levels, and the parser needs stack for each level.
 const DEPTH_MAX: usize = 64;
 
-/// The number of values and bytes that aliases and merge keys may add to a body of any size. Go's parser
-/// (`decoder.unmarshal` in go-yaml, a part of sigs.k8s.io/yaml) does not count in documents of up to 1,000 values
-/// either.
+/// The number of values and bytes that aliases and merge keys may always add, even to a short body. Go's parser
+/// (`decoder.unmarshal` in go-yaml, a part of sigs.k8s.io/yaml) does not count added values in documents of up to 1,000
+/// values either.
 const ADDED_VALUES_MIN: usize = 1_000;
 const ADDED_BYTES_MIN: usize = 16 << 10;
 
@@ -48,7 +48,8 @@ pub(super) fn without_aliases_to_json(body: &[u8]) -> Result<Cow<'_, [u8]>, Stat
     if is_json(body) { Ok(Cow::Borrowed(body)) } else { convert_within(body, 0, usize::MAX).map(Cow::Owned) }
 }
 
-/// Converts YAML to JSON. Aliases may add `added` values, and the texts may have `bytes` bytes in total.
+/// Converts YAML to JSON. Aliases and merge keys may add up to `added` values, and all texts together may have up to
+/// `bytes` bytes.
 fn convert_within(body: &[u8], added: usize, bytes: usize) -> Result<Vec<u8>, Status> {
     let text = std::str::from_utf8(body).map_err(|_| Status::bad_request("the body is not UTF-8"))?;
     let options = options(added, bytes);
@@ -68,10 +69,11 @@ fn options(added: usize, bytes: usize) -> Options {
             max_nodes: VALUES_MAX,
             max_depth: DEPTH_MAX,
             max_total_scalar_bytes: bytes,
-            // serde_saphyr copies an anchored value, and each anchored value inside it.
+            // serde_saphyr copies each anchored value. A nested anchored value is also copied with each enclosing
+            // value.
             max_recorded_anchor_events: added.clamp(ADDED_VALUES_MIN, VALUES_MAX),
             max_recorded_anchor_bytes: bytes,
-            // The limit of expanded values covers many aliases of one anchor.
+            // The limit of expanded values also limits the aliases of one anchor.
             enforce_alias_anchor_ratio: false,
         },
         alias_limits: serde_saphyr::alias_limits! {
@@ -132,9 +134,10 @@ fn exceeded_limit(error: &Error) -> Option<YamlLimit> {
 }
 
 /// Returns whether the body may contain letters in a different spelling: as an escape, in base64, or in a different
-/// encoding. Otherwise, a text without a literal occurrence is absent for each parser.
+/// encoding. If not, a text that does not occur literally in the body is absent for each parser.
 pub(super) fn may_hide_text(body: &[u8]) -> bool {
-    /// The characters that follow a backslash when it escapes a letter by its number, or joins a line to the next line.
+    /// The characters after a backslash that begin an escape of a letter by its number, or join a line to the next
+    /// line.
     const ESCAPES: &[u8] = b"xuU\r\n";
     /// The prefixes of the base64 tag (`!!binary`): its handle, a verbatim tag, and a directive that renames the
     /// handle.

@@ -37,7 +37,7 @@ pub enum LabelOperator {
 pub struct LabelRequirement {
     key: String,
     operator: LabelOperator,
-    /// The values, sorted and without repetitions.
+    /// The values of the requirement, sorted and without repetitions.
     values: Vec<String>,
     /// The integer of the operators `>` and `<`.
     number: i64,
@@ -55,7 +55,7 @@ pub enum LabelSelectorError {
     /// A requirement is malformed, or has an invalid key or value.
     #[error("unable to parse requirement: {0}")]
     Requirement(String),
-    /// The text has other characters in the position of a requirement, or after it.
+    /// The selector has other characters where a requirement must begin, or after a requirement.
     #[error("{0}")]
     Unexpected(String),
     /// The selector exceeds a limit.
@@ -113,8 +113,7 @@ impl LabelRequirement {
         self.operator
     }
 
-    /// Returns the values, sorted: exactly one for `=`, `==`, `!=`, `>` and `<`, none for the two operators of
-    /// existence.
+    /// Returns the values, sorted. `=`, `==`, `!=`, `>` and `<` have exactly one value. `key` and `!key` have none.
     pub fn values(&self) -> &[String] {
         &self.values
     }
@@ -158,7 +157,8 @@ impl LabelSelector {
 
     /// Creates a selector from requirements.
     pub fn new(mut requirements: Vec<LabelRequirement>) -> Self {
-        // Go sorts by key alone and not stably, so this order of equal keys is allowed.
+        // Go's sort compares only keys and is not stable. Any order of requirements with equal keys is therefore
+        // allowed.
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Self { requirements }
     }
@@ -175,16 +175,17 @@ impl LabelSelector {
 
     /// Returns whether the object's labels meet all requirements.
     ///
-    /// Cost: up to two requirements, one walk over the labels' text for each. For more requirements, a single walk, and
-    /// a search for each; allocates for more than 16 labels.
+    /// Cost: with up to two requirements, one walk over the labels' text for each requirement. With more requirements,
+    /// one walk in total, and one search for each requirement. More than 16 labels cost an allocation.
     pub fn matches(&self, object: &Object) -> bool {
-        /// The number of requirements up to which a walk for each is cheaper than sorting the labels.
+        /// The maximum number of requirements that are checked by a separate walk over the labels. With more
+        /// requirements, sorting the labels is cheaper.
         const FEW: usize = 2;
         if self.requirements.len() <= FEW {
             return self.matches_labels(|key| object.label(key));
         }
         let mut labels: SmallVec<[(&str, &str); 16]> = object.labels().collect();
-        // The sort is stable, so the first of several labels with equal keys counts, as in a walk.
+        // If several labels have equal keys, the first label counts, as in a walk. The sort is therefore stable.
         labels.sort_by_key(|(key, _)| *key);
         self.matches_labels(|key| {
             let at = labels.partition_point(|(own, _)| *own < key);
@@ -273,7 +274,7 @@ impl<'a> Lexer<'a> {
         let rest = &self.text[self.at..];
         let trimmed = rest.trim_start_matches([' ', '\t', '\r', '\n']);
         self.at += rest.len() - trimmed.len();
-        // Go's lexer treats a zero byte as the end.
+        // Like Go's lexer, this lexer treats a zero byte as the end of the selector.
         match trimmed.chars().next() {
             None | Some('\0') => (SelectorToken::End, String::new()),
             Some(character) if is_special(character) => self.special(trimmed),
@@ -341,7 +342,7 @@ impl LabelSelectorParser {
         Self { tokens, at: 0 }
     }
 
-    /// Returns the current token, with `in` and `notin` as names.
+    /// Returns the current token. `in` and `notin` are returned as names instead of operators.
     fn peek(&self) -> (SelectorToken, &str) {
         match &self.tokens[self.at.min(self.tokens.len() - 1)] {
             (SelectorToken::In | SelectorToken::NotIn, text) => (SelectorToken::Identifier, text),
@@ -432,7 +433,7 @@ impl LabelSelectorParser {
         match self.peek() {
             (SelectorToken::Identifier | SelectorToken::Comma, _) => {
                 let values = self.identifiers()?;
-                // `identifiers` stops before the closing parenthesis.
+                // The parenthesis is still unread, because `identifiers` stops before it.
                 self.at += 1;
                 Ok(values)
             }

@@ -1,4 +1,4 @@
-//! An object that compares by its key.
+//! Wraps an object for ordered sets, which compare objects by key.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::Object;
 
-/// An object that compares by its key.
+/// An object whose order and equality are those of its key.
 #[derive(Clone)]
 pub(super) struct ByKey(pub(super) Arc<Object>);
 

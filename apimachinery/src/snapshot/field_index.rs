@@ -13,13 +13,14 @@ use super::by_key::ByKey;
 use crate::{Object, json};
 
 /// A persistent set of the snapshot's objects, ordered by the hash of a field's value and then by key. Objects with
-/// equal values are adjacent, in key order. Objects whose values have equal hashes are adjacent too, so the caller must
-/// filter the result.
+/// equal values are adjacent, in key order. Different values may have equal hashes, so the caller must compare the
+/// value of each object.
 ///
-/// Ordering by hash reads one object's text for each insertion; ordering by value would read one for each comparison.
+/// An insertion that orders by hash reads only the inserted object's text. Ordering by value would read the text of
+/// each compared object.
 #[derive(Clone)]
 pub(super) struct FieldIndex {
-    /// The field's index in the decoder's list.
+    /// The index of the field in the decoder's list of selectable fields.
     field: usize,
     default: Arc<str>,
     objects: OrdSet<FieldIndexEntry>,
@@ -103,8 +104,8 @@ impl FieldIndex {
     }
 }
 
-/// Returns a hash that is equal in each process. Clients that create values with equal hashes slow down only lists of
-/// these values.
+/// Returns a hash that is equal in each process. A client that creates values with equal hashes slows down only lists
+/// that select these values.
 fn hash(value: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! The part of a request's filter that the order of keys, or an index, can evaluate.
+//! The part of a request's filter that shortens a walk: conditions on the order of keys, or on an index.
 
 /// The namespace, name and indexed field value of the selected objects. A scope shortens walks; the caller must still
 /// filter the objects.

@@ -111,7 +111,7 @@ fn field_index_finds_exactly_the_matching_objects() {
 }
 
 #[test]
-fn snapshot_walk_over_a_name_jumps_over_other_objects() {
+fn snapshot_walk_for_one_object_name_skips_other_objects() {
     let mut every: Vec<_> = (0..50).flat_map(|at| [format!("a/{at:02}"), format!("b/{at:02}x")]).collect();
     every.extend(["c/40".to_owned(), "d/x".to_owned()]);
     let snapshot: Snapshot = every.iter().map(|key| pod(key, "")).collect();
@@ -150,10 +150,10 @@ fn selector() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// A walk over a scope returns the same objects as a scan, in the same order, after any changes and in earlier
-    /// clones.
+    /// Changes are applied in any order, and some earlier clones are kept. In each clone, a walk over a scope returns
+    /// the same objects as a full scan, in the same order.
     #[test]
-    fn snapshot_walk_over_a_scope_equals_a_full_scan(
+    fn snapshot_walk_over_a_scope_finds_the_objects_of_a_full_scan(
         changes in prop::collection::vec(change(), 0..300),
         kept_at in prop::collection::vec(0..300_usize, 0..4),
         namespace in prop::option::of(prop::sample::select(&NAMESPACES[..])),

@@ -13,8 +13,8 @@ use super::field_index::{FieldIndex, FieldIndexEntry};
 use super::scope::Scope;
 use crate::{Object, ObjectKey};
 
-/// The number of visited objects with other names before a jump. 16: a jump costs about as much as 16 visits, so small
-/// namespaces are walked and large namespaces are skipped.
+/// The number of visited objects with other names after which the walk jumps to the next position of the name. 16: a
+/// jump costs about as much as 16 visits, so small namespaces are walked and large namespaces are skipped.
 const JUMP_AFTER_MISSES: usize = 16;
 
 /// A walk over objects of a snapshot, in key order.
@@ -82,7 +82,7 @@ impl<'k> Keys<'k> {
         };
         let (first, end) = (format!("{namespace}/"), end_of_namespace(namespace));
         let start = match after {
-            // An ordered set panics for a range whose start is after its end.
+            // The check prevents a panic: an ordered set panics for a range whose start is after its end.
             Some(Bound::Excluded(after)) if *after >= *end => return None,
             Some(Bound::Excluded(after)) if *after >= *first => Bound::Excluded(after),
             _ => Bound::Included(Cow::Owned(first)),
@@ -103,7 +103,8 @@ impl<'k> Keys<'k> {
     }
 }
 
-/// Returns the end of a namespace's keys, which begin with `namespace/`: '0' follows '/'.
+/// Returns the end of the range of a namespace's keys. The keys begin with `namespace/`, and the character after `/` is
+/// `0`.
 fn end_of_namespace(namespace: &str) -> String {
     format!("{namespace}0")
 }

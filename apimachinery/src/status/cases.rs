@@ -23,8 +23,8 @@ impl Status {
         Self::new(403, StatusReason::Forbidden, message)
     }
 
-    /// 403 for a resource, a named object (`name` not empty) or, without a resource, a path. `cause` names the user and
-    /// the denied action.
+    /// 403 for a denied action. The action concerns a resource, a named object (`name` not empty) or, without a
+    /// resource, a path. `cause` names the user and the action.
     pub fn forbidden(resource: Option<&GroupVersionResource>, name: &str, cause: &str) -> Self {
         match resource {
             None => Self::denied(format!("forbidden: {cause}"))
@@ -76,7 +76,7 @@ impl Status {
         .with_details(StatusDetails::default())
     }
 
-    /// 406: none of the accepted media types is among the `available` ones.
+    /// 406: the client accepts none of the `available` media types.
     pub fn no_acceptable_representation(available: &[&str]) -> Self {
         let message = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
         Self::new(406, StatusReason::NotAcceptable, message).with_details(StatusDetails::default())
@@ -124,7 +124,7 @@ impl Status {
         .with_details(StatusDetails::for_object(resource, name))
     }
 
-    /// 409: the state of the object does not allow the operation.
+    /// 409: the state of the object does not allow the operation, for the reason `cause`.
     pub fn conflict(resource: &GroupVersionResource, name: &str, cause: &str) -> Self {
         let message =
             format!("Operation cannot be fulfilled on {} {}: {cause}", resource.group_resource(), go_quote(name));
@@ -156,8 +156,8 @@ impl Status {
         Self::new(410, StatusReason::Expired, message)
     }
 
-    /// 410: a watch from a version whose events have been evicted. `oldest` is the oldest usable version. Send the
-    /// Status as an ERROR event with status 200: as a response, it makes kube-rs and RetryWatcher loop.
+    /// 410: a watch starts at a version whose events have been evicted. `oldest` is the oldest usable version. Send the
+    /// Status as an ERROR event with status 200. As the response's status, a 410 makes kube-rs and RetryWatcher loop.
     pub fn watch_expired(given: impl std::fmt::Display, oldest: impl std::fmt::Display) -> Self {
         Self::expired(format!("too old resource version: {given} ({oldest})"))
     }
@@ -167,8 +167,8 @@ impl Status {
         Self::expired("The resourceVersion for the provided list is too old.")
     }
 
-    /// 410: the snapshot of a continue token has been evicted. With `fresh`, the client may continue at the same
-    /// position in a newer version; without `fresh`, it must list from the start.
+    /// 410: the snapshot of a continue token has been evicted. `fresh` is a token with which the client may continue at
+    /// the same position in a newer version. Without `fresh`, the client must list from the start.
     pub fn continue_expired(fresh: Option<String>) -> Self {
         let Some(continue_token) = fresh else {
             return Self::expired(
@@ -250,7 +250,7 @@ impl Status {
         Self::timeout(&format!("request did not complete within the allotted timeout ({limit})"), 0)
     }
 
-    /// 504: after waiting, the version of a list or get is still above the current version.
+    /// 504: a list or get requests a version above the current version, which did not reach it during the wait.
     pub fn too_large_resource_version(given: impl std::fmt::Display, current: impl std::fmt::Display) -> Self {
         let mut status = Self::timeout(&format!("Too large resource version: {given}, current: {current}"), 1);
         status.details.get_or_insert_default().causes = vec![StatusCause {

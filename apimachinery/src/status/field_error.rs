@@ -16,7 +16,7 @@ pub enum FieldErrorType {
 }
 
 impl FieldErrorType {
-    /// Returns the reason of the cause on the wire.
+    /// Returns the `reason` of the Status cause for this kind of error.
     pub fn cause(self) -> &'static str {
         match self {
             Self::Invalid => "FieldValueInvalid",

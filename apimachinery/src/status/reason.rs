@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum StatusReason {
-    /// No reason.
+    /// The Status has no reason.
     #[default]
     Unknown,
     /// 401: the client must authenticate.
@@ -49,11 +49,11 @@ pub enum StatusReason {
     Expired,
     /// 503: the server, or the cluster behind it, does not answer at present.
     ServiceUnavailable,
-    /// A reason of a member without a variant of its own.
+    /// A reason from a member for which this type has no variant.
     Other(Box<str>),
 }
 
-/// Each named reason, with its name.
+/// The text of each variant with a fixed reason.
 const NAMES: [(StatusReason, &str); 19] = [
     (StatusReason::Unauthorized, "Unauthorized"),
     (StatusReason::Forbidden, "Forbidden"),

@@ -152,6 +152,6 @@ fn status_is_parsed_from_a_members_response() {
 }
 
 #[test]
-fn status_has_at_most_80_bytes() {
+fn status_type_takes_at_most_80_bytes_of_memory() {
     assert!(size_of::<Status>() <= 80, "{}", size_of::<Status>());
 }

@@ -13,7 +13,8 @@ pub(crate) struct Crate {
     modules: Graph,
 }
 
-/// Dependencies by their start and end. Of several lines with the same start and end, the graph has the first line.
+/// The dependencies of a crate, by start and end. If several lines have the same start and end, the graph has only the
+/// first line.
 #[derive(Default)]
 struct Graph(BTreeMap<String, BTreeMap<String, Arrow>>);
 
@@ -22,11 +23,11 @@ struct Graph(BTreeMap<String, BTreeMap<String, Arrow>>);
 pub(crate) struct Arrow {
     pub(crate) from: String,
     pub(crate) to: String,
-    /// The file of the dependency's start.
+    /// The file that names another file or module.
     pub(crate) file: String,
     /// The line in the file, counted from one.
     pub(crate) line: usize,
-    /// The path of the dependency's end, as the file spells it.
+    /// The path of the dependency's end, in the spelling of the file.
     pub(crate) path: String,
 }
 
@@ -60,7 +61,7 @@ impl Crate {
                 if let Some((from, to)) = files.modules(from, &absolute) {
                     read.modules.add(arrow(from, to));
                 }
-                // A parent that re-exports its children does not depend on them.
+                // A parent module that re-exports its child modules does not depend on the child modules.
                 let shows_child = named.exported && absolute.starts_with(from);
                 let Some(to) = files.definition(&absolute, 0).filter(|to| to != from && !shows_child) else { continue };
                 read.files.add(arrow(&file.path, &files.0[&to].path));
@@ -90,7 +91,7 @@ impl Graph {
         let mut found = Vec::new();
         for from in self.0.keys() {
             let Some(cycle) = self.way_back(from) else { continue };
-            // The loop finds each cycle once from each of its members.
+            // A cycle is found once for each file or module on it, so the loop skips the repetitions.
             let members: BTreeSet<String> = cycle.iter().map(|arrow| arrow.from.clone()).collect();
             if seen.insert(members) {
                 found.push(cycle);
@@ -165,7 +166,7 @@ impl Files {
         (from != to).then_some((from, to))
     }
 
-    /// Returns the module whose file defines the target of a path, through re-exports.
+    /// Follows re-exports, and returns the module whose file defines the target of a path.
     fn definition(&self, absolute: &[String], depth: usize) -> Option<Module> {
         let length = (0..=absolute.len()).rev().find(|length| self.0.contains_key(&absolute[..*length]))?;
         let (module, rest) = (absolute[..length].to_vec(), &absolute[length..]);

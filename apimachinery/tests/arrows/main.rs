@@ -54,7 +54,8 @@ fn add_crates(folder: &Path, within: &str, crates: &mut BTreeMap<String, Crate>)
     }
 }
 
-/// Panics with a line for each dependency of a cycle, except in the crates of `but`.
+/// Panics if a crate has a dependency cycle, with a line for each dependency of the cycle. The crates in `but` are
+/// excluded.
 fn assert_no_cycles(of: &str, but: &[&str], cycles: fn(&Crate) -> Vec<Vec<Arrow>>) {
     let crates = crates();
     assert!(crates.len() > 12, "the crates were not found: {:?}", crates.keys());
@@ -80,9 +81,10 @@ fn top_level_modules_of_each_crate_form_no_dependency_cycle() {
     assert_no_cycles("modules", &[], Crate::module_cycles);
 }
 
-/// A reader who meets the name of a type needs one definition. Types inside functions and tests do not count.
+/// Few types may share one name, so that a reader finds the definition of a name quickly. Types inside functions and
+/// tests do not count.
 #[test]
-fn type_has_the_name_of_few_others() {
+fn type_name_occurs_in_at_most_two_crates() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut definitions = BTreeMap::<String, Vec<(String, String)>>::new();
     for name in crates().into_keys().filter(|name| !FOR_TESTS.contains(&name.as_str())) {
@@ -106,7 +108,7 @@ fn type_has_the_name_of_few_others() {
 /// Crates that no product crate uses.
 const FOR_TESTS: [&str; 5] = ["simulator", "e2e", "bench", "fuzz-properties", "fuzz"];
 
-/// Returns the name of the type that a line at the top level of a file defines.
+/// Returns the name of the type that a line at the top level of a file defines; `None` if the line defines no type.
 fn defined_type(line: &str) -> Option<String> {
     let rest =
         line.strip_prefix("pub ").or_else(|| Some(line.strip_prefix("pub(")?.split_once(") ")?.1)).unwrap_or(line);

@@ -38,7 +38,7 @@ fn end_of_prose(text: &[u8], at: usize) -> Option<usize> {
         [b'r', b'"' | b'#', ..] | [b'b', b'r', b'"' | b'#', ..] if !is_in_name => {
             let from = rest.iter().position(|byte| matches!(byte, b'"' | b'#'))?;
             let hashes = rest[from..].iter().take_while(|byte| **byte == b'#').count();
-            // Without a quote, `r#type` is an identifier.
+            // `r#` without a quote is not a raw string but begins an identifier such as `r#type`.
             (rest.get(from + hashes) == Some(&b'"')).then_some(())?;
             let end = [&b"\""[..], &b"#".repeat(hashes)].concat();
             end_of(from + hashes + 1, &end)
@@ -50,7 +50,7 @@ fn end_of_prose(text: &[u8], at: usize) -> Option<usize> {
             }
             Some(at + (end + 1).min(rest.len()))
         }
-        // A lifetime is not a literal.
+        // A quote without a closing quote begins a lifetime, not a literal.
         [b'\'', b'\\', _, ..] => end_of(3, b"'"),
         [b'\'', ..] => {
             let width =
@@ -94,7 +94,7 @@ fn end_of_item(text: &[u8], begin: usize) -> usize {
 }
 
 #[test]
-fn code_extraction_removes_comments_strings_and_tests() {
+fn comments_strings_and_tests_are_removed_from_rust_source() {
     let text = "use a; // use b;
 let x = \"use c; \\\" use d;\"; /* use e;
  */ let y: &'static str = r#\"use f;\"#;

@@ -7,7 +7,7 @@ pub(crate) struct Use {
     pub(crate) name: String,
     /// The line, counted from one.
     pub(crate) line: usize,
-    /// Whether other files may use the name through this file.
+    /// Whether the `use` re-exports the name, so that other files may use it through this file.
     pub(crate) exported: bool,
 }
 
@@ -42,8 +42,8 @@ pub(crate) fn uses(code: &str) -> Vec<Use> {
         let line = tokens[at].1;
         let before = at.checked_sub(1).map_or("", text);
         if text(at) == "use" {
-            // The symbol before an exported `use` is `pub`, or the parenthesis of `pub(crate)`. No other `use` follows
-            // a parenthesis.
+            // The symbol before an exported `use` is `pub`, or the closing parenthesis of `pub(crate)`. A parenthesis
+            // precedes no other `use`.
             let exported = matches!(before, "pub" | ")");
             at += 1;
             tree(&tokens, &mut at, &[], &mut |path, name| {
@@ -100,7 +100,7 @@ fn tree(tokens: &[(&str, usize)], at: &mut usize, before: &[String], found: &mut
 }
 
 #[test]
-fn use_trees_are_split_into_paths() {
+fn rust_use_trees_are_split_into_paths() {
     let code =
         "use crate::a::{self, B, c::{D as E, F}};\npub(crate) use g::*;\nfn h() { super::i::J::k(); x.crate_::y }";
     let found: Vec<String> = uses(code)

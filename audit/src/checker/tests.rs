@@ -113,7 +113,7 @@ const LEVELS: &[(&str, Level, &[&str])] = &[
 ];
 
 #[test]
-fn first_matching_rule_decides() {
+fn first_matching_audit_rule_decides_the_level() {
     for stages in [&[][..], &[Stage::RequestReceived, Stage::ResponseStarted]] {
         for (request, level, rules) in LEVELS {
             let decision = decide(request, &policy(stages, rules));
@@ -143,7 +143,7 @@ fn stages_omitted_by_policy_or_rule_have_no_event() {
 }
 
 #[test]
-fn policy_wildcards_match_as_in_kube_apiserver() {
+fn audit_policy_wildcards_match_as_in_kube_apiserver() {
     for (path, url, expected) in [
         ("/healthz", "/healthz*", true),
         ("/healthz/etcd", "/healthz*", true),

@@ -12,7 +12,8 @@ pub enum Annotation {
     VouchedBy,
     /// The dispatch policies that matched the request, and their actions.
     DispatchPolicy,
-    /// The cluster that authorized an impersonation. If no cluster did, the annotation has the requested user.
+    /// The cluster that authorized an impersonation. If no cluster authorized it, the annotation contains the requested
+    /// user.
     Impersonation,
     /// The reason why the request's body is omitted.
     RequestObject,

@@ -57,7 +57,7 @@ impl<'a> ObjectReference<'a> {
                 json::field(line, key, value);
             }
         }
-        // The comma before the first field becomes the opening brace.
+        // The first field begins with a comma, which is replaced by the opening brace of the object.
         match line.get_mut(begun) {
             Some(comma) => *comma = b'{',
             None => line.push(b'{'),
@@ -65,7 +65,7 @@ impl<'a> ObjectReference<'a> {
         line.push(b'}');
     }
 
-    /// Copies the strings, so that the reference outlives the request.
+    /// Copies the strings of the reference, so that the reference can outlive the request.
     pub(super) fn into_owned(self) -> ObjectReference<'static> {
         let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
         ObjectReference {

@@ -137,7 +137,7 @@ fn check_annotation_replaces_impersonated_user(outcome: &str, set: fn(&mut Event
     let mut event = Event::received(decision, &AuditAttributes::from_request(&info, None), &facts).unwrap();
     let asked = written(&mut event, Stage::RequestReceived);
     assert_eq!(asked["impersonatedUser"], json!({"username": "bob"}));
-    // The annotation occurs at each stage.
+    // The annotation occurs in the events of both stages.
     for stage in [Stage::ResponseStarted, Stage::ResponseComplete] {
         set(&mut event);
         let refused = written(&mut event, stage);

@@ -121,7 +121,7 @@ fn collect_unknown_fields(value: &Value, known: &[&str], place: &str, unknown: &
     unknown.extend(own.map(|key| format!("unknown field \"{place}{key}\"")));
 }
 
-/// Returns the stages with these names. Unknown names do not occur, because the validation has rejected them.
+/// Returns the stages with these names. All names are known, because the validation has rejected unknown names.
 fn stages(names: &[String]) -> Stages {
     names.iter().filter_map(|name| Stage::parse(name)).collect()
 }

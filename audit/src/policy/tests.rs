@@ -60,7 +60,7 @@ fn audit_policy_parser_reads_every_field() {
 }
 
 #[test]
-fn unknown_policy_fields_cause_warnings() {
+fn unknown_audit_policy_fields_cause_warnings() {
     let text = GOOD.replace("  users: [ann]", "  user: [ann]").replace("metadata: {name: one}", "spec: {}");
     let text = text.replace("  - group: apps", "  - apiGroup: apps");
     let (policy, warnings) = AuditPolicy::parse(&text).unwrap();
@@ -143,7 +143,7 @@ fn invalid_audit_policy_has_the_messages_of_kube_apiserver() {
 }
 
 #[test]
-fn policy_error_lists_all_problems() {
+fn audit_policy_error_lists_all_problems() {
     let head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n";
     let two = format!("{head}rules: [{{}}, {{level: X}}]");
     let problem = parse(&two).unwrap_err().to_string();
@@ -158,7 +158,7 @@ fn policy_error_lists_all_problems() {
 
 proptest::proptest! {
     #[test]
-    fn arbitrary_policy_text_never_panics(text in "(?s).{0,200}") {
+    fn audit_policy_parser_never_panics_on_arbitrary_text(text in "(?s).{0,200}") {
         let _ = parse(&text);
         let _ = parse(&format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n  verbs: {text}"));
     }

@@ -65,7 +65,7 @@ fn ann() -> Result<String, IssuerError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unknown_key_causes_one_fetch_per_10_s() {
+async fn unknown_key_id_causes_one_issuer_fetch_per_10_s() {
     let (server, first, second, stranger) =
         (Arc::new(Server::default()), TestSigner::new("1"), TestSigner::new("2"), TestSigner::new("x"));
     let keys = new(&server);
@@ -89,7 +89,8 @@ async fn unknown_key_causes_one_fetch_per_10_s() {
     assert_eq!(server.rounds(), 3);
 }
 
-/// go-oidc also fetches keys if no cached key verifies the signature (`RemoteKeySet.verify`).
+/// A token may name the id of a cached key that does not verify the token's signature. Like go-oidc
+/// (`RemoteKeySet.verify`), the code then fetches the keys.
 #[tokio::test(start_paused = true)]
 async fn issuer_key_with_a_reused_id_is_fetched() {
     let (server, first, second) = (Arc::new(Server::default()), TestSigner::new("1"), TestSigner::new("1"));
@@ -105,7 +106,7 @@ async fn issuer_key_with_a_reused_id_is_fetched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn key_fetch_is_shared_and_survives_cancellation() {
+async fn issuer_key_fetch_is_shared_by_requests_and_survives_cancellation() {
     let (server, signer) = (Arc::new(Server::default()), TestSigner::new("1"));
     let keys = new(&server);
     server.serves(&[&signer]);
@@ -117,7 +118,7 @@ async fn key_fetch_is_shared_and_survives_cancellation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cached_keys_are_used_while_the_issuer_is_down() {
+async fn cached_issuer_keys_are_used_while_the_issuer_is_down() {
     let (server, signer) = (Arc::new(Server::default()), TestSigner::new("1"));
     let keys = new(&server);
     let down = Err(IssuerError::NoKeys { issuer: URL.to_owned(), problem: "it is down".into() });
@@ -164,7 +165,7 @@ async fn fetch_from_a_hanging_issuer_times_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn invalid_discovery_documents_are_rejected() {
+async fn invalid_openid_discovery_documents_are_rejected() {
     let table = [
         (json!({"issuer": "https://issuer/", "jwks_uri": KEYS}), "the discovery document names another issuer"),
         (json!({"issuer": "https://evil", "jwks_uri": KEYS}), "the discovery document names another issuer"),

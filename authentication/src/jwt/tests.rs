@@ -58,7 +58,7 @@ fn claims(change: &Value) -> String {
 const HEADER: &str = r#"{"alg":"ES256","kid":"k"}"#;
 
 #[test]
-fn valid_token_gives_the_user_and_expiry() {
+fn verified_jwt_yields_its_user_and_expiry() {
     let verified = TestIssuer::new().verify(HEADER, &claims(&json!({"jti": "j"}))).unwrap();
     assert_eq!(verified.user.username, "p:ann");
     assert_eq!(verified.user.groups, ["t:dev"]);
@@ -85,7 +85,7 @@ fn token_of_another_issuer_is_rejected() {
 }
 
 #[test]
-fn token_expiry_is_exact_to_the_second() {
+fn jwt_expiry_is_exact_to_the_second() {
     let issuer = TestIssuer::new();
     let table = [
         (json!({"exp": NOW}), None),

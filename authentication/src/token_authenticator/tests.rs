@@ -21,9 +21,9 @@ struct World {
     broken: Mutex<BTreeSet<String>>,
     /// The clusters that never answer.
     hung: Mutex<BTreeSet<String>>,
-    /// The prefix of the tokens with slow reviews, and the duration of these reviews.
+    /// The prefix of the tokens whose reviews are slow, and the duration of each slow review.
     slow: Mutex<Option<(&'static str, Duration)>>,
-    /// The clusters that have received a TokenReview, and the URLs that were fetched.
+    /// The requests that were sent: the cluster for each TokenReview, and the URL for each fetch.
     asked: Mutex<Vec<String>>,
     documents: Mutex<BTreeMap<String, String>>,
 }
@@ -132,7 +132,7 @@ fn in_member(name: &str, member: &str) -> Result<(String, Reach), TokenAuthentic
 }
 
 #[tokio::test(start_paused = true)]
-async fn token_is_sent_only_to_its_own_verifier() {
+async fn bearer_token_is_sent_only_to_its_own_verifier() {
     let (world, of_issuer, of_a) = (Arc::new(World::default()), TestSigner::new("i"), TestSigner::new("a"));
     world.serves(&of_issuer);
     let tokens = world.authenticator(with_hub());
@@ -180,7 +180,7 @@ async fn token_is_sent_only_to_its_own_verifier() {
 /// A hostile member serves a copy of the key of the token-review cluster (`hub`) before that cluster has served its own
 /// keys.
 #[tokio::test(start_paused = true)]
-async fn copied_key_of_the_token_review_cluster_attracts_no_token() {
+async fn member_that_copies_the_token_review_clusters_key_receives_no_token() {
     let (world, of_hub) = (Arc::new(World::default()), TestSigner::new("h"));
     let tokens = world.authenticator(with_hub());
     let account = of_hub.signed(&claims("https://kubernetes.default.svc", "system:serviceaccount:x:y", 60));
@@ -191,7 +191,7 @@ async fn copied_key_of_the_token_review_cluster_attracts_no_token() {
     tokens.set_member_keys(copy.clone());
     assert_eq!(authenticate(&tokens, &account, None).await, in_member("system:serviceaccount:x:y", "hub"));
     assert_eq!(std::mem::take(&mut *world.asked.lock()), ["hub"]);
-    // A result under the previous keys is not cached.
+    // After a change of the keys, the cached result is not used, so the hub must review the token again.
     tokens.set_member_keys(copy);
     world.broken.lock().insert("hub".to_owned());
     assert!(matches!(authenticate(&tokens, &account, None).await, Err(TokenAuthenticationError::NotReviewed { .. })));
@@ -199,7 +199,7 @@ async fn copied_key_of_the_token_review_cluster_attracts_no_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn malformed_tokens_cause_no_request() {
+async fn rejected_token_formats_cause_no_request_to_a_verifier() {
     let (world, of_issuer, of_a) = (Arc::new(World::default()), TestSigner::new("i"), TestSigner::new("a"));
     let tokens = world.authenticator(with_hub());
     tokens.set_member_keys(served([(cluster("a"), of_a.keys()), (cluster("b"), of_a.keys())]));
@@ -232,7 +232,7 @@ async fn token_review_is_cached_for_10_s_or_until_expiry() {
     authenticate(&tokens, "t", None).await.unwrap();
     authenticate(&tokens, "nobody's", None).await.unwrap_err();
     assert_eq!(world.times_asked(), 3);
-    // The cached result has expired, so the hub reviews the token again.
+    // The cached result has expired, so the hub must review the token again.
     world.users.lock().clear();
     assert_eq!(authenticate(&tokens, &short, None).await, Err(TokenAuthenticationError::Unknown));
     advance(Duration::from_secs(5)).await;
@@ -254,7 +254,7 @@ async fn failed_review_is_not_repeated_at_another_cluster() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn token_review_is_shared_and_survives_cancellation() {
+async fn token_review_is_shared_by_requests_and_survives_cancellation() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     world.knows("hub", "t", "ann");
@@ -430,7 +430,7 @@ async fn followed_token_is_reviewed_each_minute_while_a_stream_is_open() {
     assert!(!first.is_known());
     world.asked.lock().clear();
     assert!(!rounds(&tokens, 5 * MINUTE).await, "a lost token is reported once");
-    // A token that becomes valid again gets a new entry.
+    // A revoked token that becomes valid again gets a new entry among the followed tokens.
     world.knows("hub", "t", "ann");
     let third = open_streams(&world, &tokens, "t").await;
     assert!(third.is_known() && !first.is_known());
@@ -490,10 +490,10 @@ async fn followed_token_stays_valid_for_an_hour_without_review() {
     assert!(rounds(&tokens, 10 * MINUTE).await && of_hub.iter().all(|own| !own.is_known()));
 }
 
-/// The webhook of a cluster hangs for the tokens of one issuer. Tokens of other issuers are still reviewed, and stay
-/// valid for more than an hour.
+/// The webhook of a cluster hangs while it reviews tokens of one issuer. The cluster's other tokens are still reviewed,
+/// and stay valid for more than an hour.
 #[tokio::test(start_paused = true)]
-async fn hanging_reviews_delay_other_tokens_by_a_minute() {
+async fn hanging_token_reviews_delay_other_reviews_by_a_minute() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     let (mut hanging, mut others) = (Vec::new(), Vec::new());
@@ -548,7 +548,7 @@ async fn token_of_an_issuer_is_not_reviewed_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replaced_cluster_invalidates_its_tokens() {
+async fn tokens_of_a_replaced_cluster_become_invalid() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(TokenReviews::default());
     tokens.set_reviewing_members(BTreeSet::from([cluster("a")]));

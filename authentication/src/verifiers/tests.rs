@@ -80,7 +80,7 @@ fn verifiers_depend_on_the_token_and_the_requested_cluster() {
     }
 }
 
-/// A key that a member serves may be a copy of a key of a cluster whose keys are unknown.
+/// While the keys of a cluster are unknown, a key that a member serves may be a copy of a key of that cluster.
 #[test]
 fn signing_key_is_ambiguous_while_another_clusters_keys_are_unknown() {
     let signer = TestSigner::new("k");

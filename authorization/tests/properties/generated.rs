@@ -1,4 +1,5 @@
-//! Strategies for roles, bindings, users and requests. They use few strings, so that requests often match rules.
+//! Generators for roles, bindings, users and requests. They use few different strings, so that requests often match
+//! rules.
 
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -25,7 +26,7 @@ pub(crate) enum Change {
     Remove(&'static str, Object),
     Replace(&'static str, Vec<Object>),
     ReplaceKind(&'static str, RbacKind, Vec<Object>),
-    /// Applies several changes in one batch: `true` puts the object, `false` removes it.
+    /// Applies several changes in one batch. `true` adds or replaces the object, and `false` removes the object.
     Apply(&'static str, Vec<(bool, Object)>),
     Leave(&'static str),
 }
@@ -88,7 +89,8 @@ fn rules() -> impl Strategy<Value = Vec<Value>> {
         },
     );
     let paths = (words(&VERBS), words(&PATHS), words(&RESOURCES)).prop_map(
-        // No API server stores a rule with both resources and paths. Such a rule must be read as a rule for paths.
+        // No API server stores a rule with both resources and paths. If a rule has both, it must be read as a rule for
+        // paths.
         |(verbs, paths, resources)| json!({"verbs": verbs, "nonResourceURLs": paths, "resources": resources}),
     );
     prop::collection::vec(prop_oneof![5 => resources, 1 => paths], 0..4)

@@ -218,13 +218,13 @@ fn system_masters_may_do_everything_in_known_clusters() {
     assert_eq!(fleet.rights(&name("a"), user, "list", "", "pods"), Visible::Whole);
     assert!(fleet.rights(&name("b"), user, "list", "", "pods").is_nothing());
     assert_eq!(fleet.allowed_by(&name("a"), user, &path)[0].to_string(), "Group \"system:masters\"");
-    // The user name `system:masters` and a similar group name grant nothing.
+    // A user with the name `system:masters`, and a group with a similar name, are allowed nothing.
     let other = ["system:masters2".to_owned()];
     assert!(!fleet.allows(&name("a"), RbacUser { name: "system:masters", groups: &other }, &path));
 }
 
 #[test]
-fn reason_for_allowing_equals_that_of_kube_apiserver() {
+fn reason_for_allowing_a_request_equals_that_of_kube_apiserver() {
     use tributary_authorization::RbacKind::{ClusterRole, ClusterRoleBinding, RoleBinding};
     let mut fleet = Fleet::default();
     let objects = [
@@ -330,7 +330,7 @@ fn grants_beyond_the_limit_are_ignored_per_subject() {
     assert!(!lists(&fleet, "a", ann, "n0") && lists(&fleet, "b", ann, "n0"));
     assert_eq!(fleet.rights(&a, ann, "list", "", "pods"), Visible::nothing());
     assert!(fleet.rules(&a, ann, "n0").is_empty());
-    // A smaller role brings the grants below the limit, and so does the removal of a binding.
+    // Two changes reduce the grants below the limit: a smaller role, and the removal of a binding.
     assert!(fleet.upsert(&a, role("s", 0)) && !fleet.has_unknown_rights(&a, ann) && lists(&fleet, "a", ann, "n7"));
     assert!(fleet.upsert(&a, role("s", WORDS)) && fleet.has_unknown_rights(&a, ann));
     assert!(fleet.remove(&a, RbacKind::RoleBinding, "n1", "everybody") && !fleet.has_unknown_rights(&a, ann));
@@ -347,7 +347,7 @@ fn grants_beyond_the_limit_are_ignored_per_subject() {
 /// Bindings of other subjects are created and deleted in one cluster, like the bindings in the namespaces of a CI
 /// pipeline.
 #[test]
-fn subject_change_does_not_advance_other_subjects_generations() {
+fn change_of_one_subjects_grants_keeps_other_subjects_generations() {
     let groups = ["system:authenticated".to_owned()];
     let ann = RbacUser { name: "ann", groups: &groups };
     let of = |user: &str, number: usize| {
@@ -379,7 +379,7 @@ fn subject_change_does_not_advance_other_subjects_generations() {
     assert!(fleet.upsert(&b, of("ann", 0)) && fleet.remove(&b, RbacKind::RoleBinding, "own", "made-up-0"));
     let gone = generations(&fleet);
     assert!(gone[0] == before[0] && gone[1] > now[1], "the loss of a grant is remembered: {gone:?}");
-    // The number of recorded losses is limited. Above the limit, all rights in the cluster count as changed.
+    // The number of recorded losses of grants is limited. Above the limit, all rights in the cluster count as changed.
     for number in 0..10_000 {
         fleet.upsert(&b, of(&format!("made-up-{number}"), number));
         fleet.remove(&b, RbacKind::RoleBinding, "own", &format!("made-up-{number}"));

@@ -1,4 +1,5 @@
-//! The fields of KubeGateway's UpstreamCluster. Unknown fields are stored separately, so that they can be reported.
+//! The fields of KubeGateway's UpstreamCluster. Unknown fields are stored separately, so that the conversion can report
+//! them.
 
 use std::collections::BTreeMap;
 

@@ -7,7 +7,7 @@ use super::manifest::{GatewayRule, ServiceAccount};
 use crate::DispatchRule;
 
 impl Conversion {
-    /// Converts a rule; `None` if no request can match it.
+    /// Converts a rule; `None` if the rule can match no request.
     pub(super) fn rule(&mut self, rule: GatewayRule, path: &str) -> Option<DispatchRule> {
         self.unknown(path, &rule.rest);
         let has_subjects = !rule.users.is_empty() || !rule.service_accounts.is_empty();
@@ -21,7 +21,8 @@ impl Conversion {
         let mut api_groups = list(RuleField::ApiGroups, rule.api_groups);
         let mut resources = list(RuleField::Resources, rule.resources);
         let non_resource_urls = list(RuleField::NonResourceUrls, rule.non_resource_urls);
-        // A rule that sets only one of apiGroups and resources, or has no usable name, matches no resource request.
+        // Two kinds of rules match no resource request: rules with only one of apiGroups and resources, and rules
+        // without a usable resource name.
         let no_names = !resource_names.0 && resource_names.1.is_empty();
         let (has_groups, has_resources) = (!api_groups.is_empty(), !resources.is_empty());
         if has_groups != has_resources || (has_groups && no_names) {
@@ -54,8 +55,9 @@ impl Conversion {
         })
     }
 
-    /// Returns whether a rule selects only connections (exec, attach, portforward) and none of its verbs matches them,
-    /// so that the rule must be removed.
+    /// Returns whether the resources of a rule match no request, so that the conversion must remove them. This is the
+    /// case if all resources are connections (exec, attach, portforward), and none of the rule's verbs matches a
+    /// connection.
     ///
     /// KubeGateway matches such a connection by GET, the method that opens a WebSocket. The conversion reports this
     /// difference. If the rule selects only connections and has `get`, the conversion adds `create`, so that no later
@@ -116,8 +118,8 @@ impl Conversion {
         taken
     }
 
-    /// Converts a list of entries with `-`. In KubeGateway, several such entries exclude no value, because each value
-    /// differs from one of them.
+    /// Converts a list whose entries all begin with `-`. In KubeGateway, a list with several of these entries excludes
+    /// no value, because each value differs from one of the entries.
     fn inverted(&mut self, field: RuleField, inverted: Vec<String>, path: &str) -> Vec<String> {
         let shown = inverted.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(", ");
         if field == RuleField::NonResourceUrls && !inverted.is_empty() {
@@ -138,7 +140,7 @@ impl Conversion {
         {
             self.add_difference(path, format!("{shown} excludes no value, or too few, in KubeGateway; in Tributary it excludes all matching values"));
         }
-        // An entry that can never match, or that is `-*`, does not exclude any value.
+        // Entries that can never match, and `-*`, exclude no value.
         let (excluding, void): (Vec<_>, Vec<_>) =
             inverted.into_iter().partition(|text| can_match(field, &text[1..]) && &text[1..] != "*");
         match (excluding.is_empty(), void.is_empty()) {

@@ -113,7 +113,7 @@ fn known_schema(name: &str, flow_control: &FlowControl, path: &str, problems: &m
     problems.error(path, format!("{name:?} is not a flow-control schema of this object; {remedy}"));
 }
 
-/// Checks that each entry of `chosen` is one of the endpoints, without repetition.
+/// Checks that each entry of `chosen` is an endpoint of the cluster, and that no entry occurs twice.
 pub(super) fn endpoint_subset(
     chosen: &[String],
     endpoints: Option<&[String]>,
@@ -122,7 +122,7 @@ pub(super) fn endpoint_subset(
 ) {
     for (index, endpoint) in chosen.iter().enumerate() {
         let field = format!("{path}[{index}]");
-        // An entry that is not an endpoint may contain a password.
+        // The message omits an entry with `@`, because the text before `@` may be a password.
         let shown = if endpoint.contains('@') { "the entry".to_owned() } else { format!("{endpoint:?}") };
         match endpoints {
             None => problems.error(
@@ -222,7 +222,7 @@ fn queueing(queueing: Option<&Queueing>, path: &str, problems: &mut Problems<'_>
         problems.error(format!("{path}.queueing.handSize"), message);
     }
     match duration::parse(max_wait) {
-        // A hub cluster accepts fewer units than Go, and the same rule applies to files.
+        // The schema of a hub cluster accepts fewer duration units than Go's syntax. Files must follow the same rule.
         Ok(_) if !matches_pattern(max_wait, WAIT) => problems.error(
             format!("{path}.queueing.maxWait"),
             format!("{max_wait:?} must use only the units ms, s and m; give a duration such as \"1s\" or \"750ms\""),

@@ -82,7 +82,7 @@ fn missing_group(resource: &str) -> Option<&'static str> {
 fn namespaces(namespaces: &[String], problems: &mut Problems<'_>) {
     for (index, namespace) in namespaces.iter().enumerate() {
         let field = format!("spec.namespaces[{index}]");
-        // Namespaces and clusters have names of the same form, except that a namespace can be named `all`.
+        // A namespace name has the same syntax as a cluster name, except that a namespace can be named `all`.
         if namespace != "all" && ClusterName::new(namespace).is_err() {
             problems.error(
                 field,

@@ -34,7 +34,7 @@ const GOOD: &str = "endpoints: ['https://127.0.0.1:6443'], caFile: ca.pem, crede
 const PEM: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t";
 
 #[test]
-fn each_upstream_cluster_is_validated_alone() {
+fn invalid_upstream_cluster_fields_are_reported() {
     for (spec, expected) in [
         (GOOD, ""),
         ("kubeconfig: {path: /a}", ""),
@@ -175,7 +175,8 @@ fn each_upstream_cluster_is_validated_alone() {
     ] {
         let found = problems(&cluster("eu", spec)).join("\n").replace("UpstreamCluster \"eu\": ", "");
         assert!(found.contains(expected) && found.is_empty() == expected.is_empty(), "{spec}\n→ {found}");
-        // Two rows have two problems; all other rows have at most one.
+        // The rows with `tokenPassThrough` and with `keyData` may have two problems each. All other rows have at most
+        // one problem.
         let is_two = spec.contains("tokenPassThrough") || spec.contains("keyData: secret");
         let expected_lines = if is_two { 2 } else { 1 };
         assert!(found.lines().count() <= expected_lines, "{spec}\n→ {found}");
@@ -248,7 +249,7 @@ fn configured_names_indexes_hosts_and_resources_must_be_unique() {
 }
 
 #[test]
-fn one_cluster_under_two_names_causes_a_warning() {
+fn one_cluster_uid_under_two_names_causes_a_warning() {
     let of = |name: &str, uid: &str| {
         let annotations = format!("name: {name}, annotations: {{tributary.dev/cluster-uid: {uid}}}");
         cluster(name, GOOD).replacen(&format!("name: {name}"), &annotations, 1)
@@ -260,12 +261,12 @@ fn one_cluster_under_two_names_causes_a_warning() {
             "W UpstreamCluster \"c\": metadata.annotations[tributary.dev/cluster-uid]: \"u1\" is also the uid of UpstreamCluster \"a\", and serve refuses two names for a cluster; remove one of the UpstreamClusters"
         ]
     );
-    // Objects with equal names get only the error about the name.
+    // Two objects with the same name cause only the error about the name, and no warning about the cluster uid.
     assert!(!problems(&(of("a", "u1") + &of("a", "u1"))).join("\n").contains("cluster-uid"));
 }
 
 #[test]
-fn integer_versions_are_recommended_above_four_kibibytes() {
+fn integer_versions_are_recommended_for_composite_versions_above_4_kib() {
     let mut configuration = parse(&registry("r", "resources: [pods]"), Path::new("test.yaml")).unwrap();
     let spec = UpstreamClusterSpec {
         kubeconfig: Some(crate::KubeconfigReference { path: "a".to_owned(), context: None }),

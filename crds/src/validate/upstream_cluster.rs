@@ -28,7 +28,7 @@ pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
             credentials(spec.credentials.as_ref(), problems);
         }
     }
-    // The fields of a kubeconfig are validated when the kubeconfig is read.
+    // If the cluster has a kubeconfig, these settings are validated when the kubeconfig is read.
     let is_open = spec.insecure_skip_verify || spec.endpoints.iter().any(|endpoint| endpoint.starts_with("http://"));
     if spec.token_pass_through && is_open {
         problems.error(
@@ -69,8 +69,8 @@ pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
     }
 }
 
-/// Checks the keys of extras. Headers transmit keys in lower case. Keys of Kubernetes itself name pods and nodes of a
-/// single cluster.
+/// Checks the keys of extras. The keys must be in lower case, as HTTP headers transmit them. Keys of Kubernetes' own
+/// domains are refused, because they name pods and nodes of a single cluster.
 fn extras(keys: &[String], problems: &mut Problems<'_>) {
     for (index, key) in keys.iter().enumerate() {
         let field = format!("spec.impersonation.extra[{index}]");
@@ -152,7 +152,7 @@ fn secure_serving(serving: &SecureServing, has_names: bool, problems: &mut Probl
     }
 }
 
-/// Reports fields that repeat settings of the kubeconfig context.
+/// Reports fields of the cluster that repeat settings of the kubeconfig context.
 fn nothing_beside_kubeconfig(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
     for (field, given) in [
         ("endpoints", !spec.endpoints.is_empty()),
@@ -258,7 +258,7 @@ fn is_loopback(host: &str) -> bool {
 
 /// Returns whether the host is followed by a valid port or by no port.
 fn has_valid_port(rest: &str) -> bool {
-    // Rust parses `+80` as a number.
+    // The check for `+` is necessary, because Rust parses `+80` as a number.
     let is_port = |text: &str| !text.starts_with('+') && text.parse::<u16>().is_ok_and(|port| port > 0);
     let after = after_host(rest);
     after.is_empty() || after.strip_prefix(':').is_some_and(is_port)
@@ -314,7 +314,7 @@ fn credentials(credentials: Option<&Credentials>, problems: &mut Problems<'_>) {
     }
 }
 
-/// Reports credentials with two sources, data and a file.
+/// Reports each credential that is set both as data and as a file.
 fn credentials_given_twice(credentials: &Credentials, problems: &mut Problems<'_>) {
     let Credentials {
         token,
@@ -337,7 +337,7 @@ fn credentials_given_twice(credentials: &Credentials, problems: &mut Problems<'_
     }
 }
 
-/// Checks that the credentials have either a token or a certificate with its key.
+/// Checks that the credentials contain either a token, or a client certificate with its key.
 fn ways_to_authenticate(credentials: &Credentials, problems: &mut Problems<'_>) {
     let has_token = credentials.token.is_some() || credentials.token_file.is_some();
     let has_certificate =

@@ -16,7 +16,8 @@ use crate::value::{JoinedTexts, ListValue, TextOrNumber, TextValue, parts};
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 /// The annotation in which `autoscaling/v1` stores the current values of metrics without a field in v1.
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
-/// The maximum number of metrics in a cell. The cell ends with the number of remaining metrics.
+/// The maximum number of metrics in a cell. If there are more metrics, the cell ends with the number of the remaining
+/// metrics.
 const SHOWN_MAX: usize = 2;
 /// The default target of a v1 autoscaler without metrics: CPU utilization in percent.
 const DEFAULT_UTILIZATION: i64 = 80;
@@ -55,7 +56,7 @@ parts! {
         external: Option<Source<'a>>,
     }
 
-    /// The value of a metric. Version v2 nests the fields in `target` or `current`; v1 does not.
+    /// The values of a metric. Version v2 nests its fields in `target` or `current`; v1 does not.
     struct Source<'a> {
         name: TextValue<'a>,
         target: MetricValue<'a>,
@@ -101,7 +102,7 @@ impl Metric<'_> {
     }
 }
 
-/// A quantity, or Go's text for a nil pointer.
+/// A quantity. If the quantity is absent, the text is Go's text for a nil pointer.
 struct QuantityOrNil<'a>(Option<&'a TextOrNumber<'a>>);
 
 impl fmt::Display for QuantityOrNil<'_> {

@@ -78,7 +78,8 @@ pub(super) fn job(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), se
     Ok(())
 }
 
-/// Returns the first of these conditions that is true. Final conditions precede transient conditions.
+/// Returns the name of the Job's state. If several conditions are true, final conditions such as `Complete` precede
+/// transient conditions such as `Suspended`.
 fn job_status(job: &Job<'_>) -> &'static str {
     let holds =
         |r#type: &str| job.status.conditions.iter().find(|c| &*c.r#type == r#type).is_some_and(Condition::is_true);

@@ -8,7 +8,8 @@ use super::metadata::{Condition, Metadata};
 use crate::Row;
 use crate::value::{ListValue, TextValue, first_and_more, parts};
 
-/// The maximum number of storage versions in a cell. The cell ends with the number of remaining versions.
+/// The maximum number of storage versions in a cell. If there are more versions, the cell ends with the number of the
+/// remaining versions.
 const SHOWN_MAX: usize = 3;
 
 parts! {

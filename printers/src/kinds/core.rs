@@ -112,7 +112,7 @@ pub(super) fn node(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), s
 }
 
 fn node_status(node: &Node<'_>) -> Vec<&'static str> {
-    // If several conditions have one type, the last condition is used, as in kube-apiserver's map by type.
+    // If several conditions have the same type, the last condition counts, as in kube-apiserver's map by type.
     let ready = node.status.conditions.iter().rfind(|condition| &*condition.r#type == "Ready");
     let mut status = vec![match ready {
         Some(condition) if condition.is_true() => "Ready",

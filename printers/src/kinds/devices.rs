@@ -174,7 +174,7 @@ pub(super) fn pool_status_request(object: &[u8], now: Timestamp, row: &mut Row) 
     Ok(())
 }
 
-/// Writes five sums over the resource pools, or dashes if the sums are unknown.
+/// Writes five cells with sums over the resource pools, or with dashes if the sums are unknown.
 fn pool_sums(status: &ResourcePoolStatusRequestStatus<'_>, unknown: bool, row: &mut Row) {
     let sums: [fn(&PoolStatus) -> i64; 5] = [
         |pool| pool.total_devices,
@@ -194,7 +194,7 @@ fn pool_sums(status: &ResourcePoolStatusRequestStatus<'_>, unknown: bool, row: &
 
 pub(super) fn pod_group(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
     let group: PodGroup<'_> = decode(object)?;
-    // If several conditions have one type, the last condition is used, as in kube-apiserver's map by type.
+    // If several conditions have the same type, the last condition counts, as in kube-apiserver's map by type.
     let condition = |r#type: &str| group.status.conditions.iter().rfind(|c| &*c.r#type == r#type);
     let status = match (condition("DisruptionTarget"), condition("PodGroupScheduled")) {
         (Some(disruption), _) => &*disruption.reason,

@@ -6,14 +6,14 @@ use crate::time::Time;
 use crate::value::{JoinedTexts, Labels, ListValue, TextValue, parts};
 
 parts! {
-    /// The metadata that nearly every row needs.
+    /// The metadata fields that nearly every row needs.
     struct Metadata<'a> {
         name: TextValue<'a>,
         creation_timestamp: Time,
         deletion_timestamp: Option<IgnoredAny>,
     }
 
-    /// The metadata of kinds whose cells depend on labels or annotations.
+    /// The metadata fields of kinds whose cells also depend on labels or annotations.
     struct FullMetadata<'a> {
         name: TextValue<'a>,
         creation_timestamp: Time,
@@ -26,7 +26,7 @@ parts! {
         metadata: Metadata<'a>,
     }
 
-    /// The parts of a pod template that the row of its owner shows.
+    /// The fields of a pod template that are shown in the row of the template's owner.
     struct PodTemplateSpec<'a> {
         metadata: TemplateMetadata<'a>,
         spec: TemplatePodSpec<'a>,

@@ -10,7 +10,7 @@ use crate::Row;
 use crate::selector::{StructuredLabelSelector, format_label_selector};
 use crate::value::{JoinedTexts, ListValue, TextValue, parts};
 
-/// The maximum number of hosts in a cell. The cell ends with the number of remaining rules.
+/// The maximum number of hosts in a cell. The cell ends with the number of the remaining rules.
 const SHOWN_MAX: usize = 3;
 
 parts! {
@@ -146,7 +146,7 @@ pub(super) fn service_cidr(object: &[u8], now: Timestamp, row: &mut Row) -> Resu
     Ok(())
 }
 
-/// Prints three cells for two columns, like kube-apiserver: the age has no column.
+/// Prints three cells for two columns, like kube-apiserver: the cell of the age has no column.
 pub(super) fn ip_address(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
     let address: IpAddress<'_> = decode(object)?;
     row.text(&address.metadata.name);

@@ -91,7 +91,7 @@ parts! {
 }
 
 impl ContainerStatus<'_> {
-    /// Returns the end of the container's previous run.
+    /// Returns the time at which the container's previous run ended.
     fn last_finished(&self) -> Time {
         self.last_state.terminated.as_ref().map(|terminated| terminated.finished_at).unwrap_or_default()
     }
@@ -101,7 +101,7 @@ impl PodSpec<'_> {
     /// Returns whether the init container with this name is a sidecar, which keeps running while the other containers
     /// run.
     fn is_sidecar(&self, name: &str) -> bool {
-        // If several containers have one name, the last container is used, as in kube-apiserver's map by name.
+        // If several containers have the same name, the last container counts, as in kube-apiserver's map by name.
         self.init_containers.iter().rfind(|container| &*container.name == name).is_some_and(InitContainer::is_sidecar)
     }
 }
@@ -112,7 +112,7 @@ impl InitContainer<'_> {
     }
 }
 
-/// The number of container restarts, and the time of the last one.
+/// The number of restarts of containers, and the time of the last restart.
 #[derive(Debug, Clone, Copy, Default)]
 struct Restarts {
     count: i64,
@@ -126,7 +126,7 @@ impl Restarts {
     }
 }
 
-/// The values of the columns that depend on all containers of a pod.
+/// The values of those columns that depend on all containers of a pod.
 struct Summary<'a> {
     reason: Cow<'a, str>,
     ready: usize,
@@ -186,7 +186,7 @@ fn summarize<'a>(pod: &'a Pod<'a>) -> Summary<'a> {
     summary
 }
 
-/// Summarizes the init containers up to the first unfinished one, and returns whether there is an unfinished one.
+/// Summarizes the init containers up to the first unfinished one. Returns whether an init container is unfinished.
 fn init_containers<'a>(
     spec: &PodSpec<'a>,
     status: &'a PodStatus<'a>,

@@ -11,7 +11,8 @@ use crate::Row;
 use crate::selector::format_labels;
 use crate::value::{JoinedTexts, Labels, ListValue, TextValue, first_and_more, parts};
 
-/// The maximum number of addresses or ports in a cell. The cell ends with the number of remaining ones.
+/// The maximum number of addresses or ports in a cell. If there are more, the cell ends with the number of the
+/// remaining addresses or ports.
 const SHOWN_MAX: usize = 3;
 
 parts! {
@@ -152,7 +153,7 @@ pub(super) fn endpoints(object: &[u8], now: Timestamp, row: &mut Row) -> Result<
     if endpoints.subsets.is_empty() {
         row.text("<none>");
     } else {
-        // Subsets without an address become an empty text, and not `<none>`.
+        // If no subset has an address, the cell is an empty text, and not `<none>`.
         row.text(&first_and_more(&addresses(&endpoints.subsets), SHOWN_MAX, ",", ""));
     }
     row.format(format_args!("{}", endpoints.metadata.creation_timestamp.since(now)));

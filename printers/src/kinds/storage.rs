@@ -8,7 +8,8 @@ use super::metadata::{FullMetadata, Metadata};
 use crate::Row;
 use crate::value::{JoinedTexts, Labels, ListValue, Map, Quantity, TextOrNumber, TextValue, parts};
 
-/// The annotation for the storage class, which is older than the field and takes precedence.
+/// The annotation for the storage class. The annotation is older than the field `storageClassName` and takes
+/// precedence.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 parts! {

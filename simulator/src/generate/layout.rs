@@ -10,8 +10,8 @@ use crate::catalog::{
     SERVICES,
 };
 
-/// Names of applications in byte order. No name is a prefix of another, so that the names of their objects (`name-…`)
-/// have the same order.
+/// Names of applications in byte order. No name is a prefix of another name, so that names of objects (`name-…`) sort
+/// in the order of the applications.
 const APPS: [&str; 24] = [
     "account",
     "billing",
@@ -39,7 +39,7 @@ const APPS: [&str; 24] = [
     "worker",
 ];
 
-/// Names of teams in byte order. No name is a prefix of another.
+/// Names of teams in byte order. No name is a prefix of another name.
 const TEAMS: [&str; 16] = [
     "analytics",
     "billing",
@@ -78,7 +78,7 @@ pub(crate) struct Layout {
     nodes: usize,
     replicas: usize,
     deployments: usize,
-    /// A suffix for the names of this member's deployments, because other members run the same applications.
+    /// The suffix of this member's deployment names. Other members run the same applications and have other suffixes.
     site: String,
 }
 
@@ -117,7 +117,7 @@ impl Layout {
         }
     }
 
-    /// Returns a hash of an object, different for each `salt`.
+    /// Returns a hash for an object. Different values of `salt` give independent hashes of the same object.
     pub(crate) fn hash(&self, resource: ResourceIndex, index: usize, salt: u64) -> u64 {
         mix(self.seed ^ mix(index as u64) ^ ((resource as u64) << 56) ^ (salt << 48))
     }
@@ -189,7 +189,7 @@ impl Layout {
         self.namespace(deployment * self.namespaces / self.deployments.max(1))
     }
 
-    /// Returns the deployments in the namespace of `deployment`.
+    /// Returns the deployments in the same namespace as `deployment`.
     fn neighbours(&self, deployment: usize) -> Range<usize> {
         let namespace = deployment * self.namespaces / self.deployments.max(1);
         let first = |namespace: usize| (namespace * self.deployments).div_ceil(self.namespaces);
@@ -212,7 +212,7 @@ impl Layout {
         }
     }
 
-    /// Returns the template hash in the name of a deployment's ReplicaSet.
+    /// Returns the template hash of a deployment, which is a part of the name of its ReplicaSet.
     pub(crate) fn template_hash(&self, deployment: usize) -> String {
         suffix(self.hash(REPLICASETS, deployment, 1), 10)
     }
@@ -223,7 +223,8 @@ impl Layout {
 
     pub(crate) fn pod(&self, index: usize) -> String {
         let (deployment, place) = (index / self.replicas, index % self.replicas);
-        // Two characters encode the pod's index and three look random, so that names sort in the order of the indexes.
+        // The suffix of a pod's name has two characters that encode the pod's index and three that look random. The
+        // names of pods therefore sort in the order of the indexes.
         let (high, low) = (SUFFIX[place / 27] as char, SUFFIX[place % 27] as char);
         format!("{}-{high}{low}{}", self.replicaset(deployment), suffix(self.hash(PODS, index, 1), 3))
     }
@@ -260,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_increase_with_the_index_and_are_found() {
+    fn generated_keys_increase_with_the_index_and_are_found() {
         for (pods, namespaces, replicas) in
             [(1000, 7, 5), (3000, 3, 2), (50, 40, 10), (1, 1, 1), (700, 1, 700), (0, 2, 5)]
         {
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn members_share_namespace_names_but_no_deployment_names() {
+    fn simulated_members_share_namespace_names_but_no_deployment_names() {
         let of = |name: &str| Layout::new(&SimulatorConfig { name: name.to_owned(), ..SimulatorConfig::default() });
         let (one, two) = (of("member1"), of("member2"));
         assert_eq!(one.namespace(0), two.namespace(0));

@@ -37,7 +37,8 @@ impl Template {
     }
 }
 
-/// Removes white space outside of JSON strings. `in_string` is the state between two literal pieces.
+/// Removes white space outside of JSON strings. `in_string` tells whether the text begins inside a string, and is
+/// updated for the text after the next placeholder.
 fn minify(text: &str, in_string: &mut bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut escaped = false;
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn render_fills_placeholders_and_minify_removes_white_space() {
+    fn template_is_minified_and_rendered_with_placeholder_values() {
         let template = Template::new("{ \"a b\\\" c\": \"{{x}} y\",\n  \"n\": {{x}} }");
         let mut out = String::new();
         template.render(&mut out, |name, out| out.push_str(if name == "x" { "1" } else { "?" }));

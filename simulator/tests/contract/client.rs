@@ -28,13 +28,13 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl 
     tokio::time::timeout(SOON, wait).await.unwrap_or_else(|_| panic!("the condition does not become true: {what}"));
 }
 
-/// A member with an HTTP/2 connection to it.
+/// A simulated member, and an HTTP/2 connection to the member.
 pub(crate) struct Fixture {
     pub(crate) member: SimulatedCluster,
     sender: SendRequest<Full<Bytes>>,
 }
 
-/// A response with its complete body.
+/// A response whose body has been read completely.
 pub(crate) struct Answer {
     pub(crate) code: u16,
     pub(crate) headers: http::HeaderMap,
@@ -146,7 +146,7 @@ impl Fixture {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Eof,
-    /// The stream ended with an error.
+    /// The stream ended with an error before its regular end.
     Cut,
 }
 

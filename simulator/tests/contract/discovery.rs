@@ -7,7 +7,7 @@ use crate::client::Fixture;
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 #[tokio::test]
-async fn both_discovery_forms_have_the_same_resources() {
+async fn aggregated_and_legacy_discovery_have_the_same_resources() {
     let fixture = Fixture::small().await;
     let core = fixture.get_as("/api", AGGREGATED).await;
     assert_eq!(core.headers["content-type"], AGGREGATED);

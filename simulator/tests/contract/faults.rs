@@ -62,7 +62,7 @@ async fn request_timeout_cuts_lists_but_no_watches() {
 }
 
 #[tokio::test]
-async fn expire_watches_ends_watches_with_410() {
+async fn expired_watches_end_with_a_410_error_event() {
     let fixture = Fixture::small().await;
     let from = fixture.member.control().revision();
     let mut events = fixture.watch(&format!("/api/v1/pods?watch=1&resourceVersion={from}")).await;
@@ -73,7 +73,7 @@ async fn expire_watches_ends_watches_with_410() {
 }
 
 #[tokio::test]
-async fn rejections_apply_by_kind_and_scope() {
+async fn configured_rejections_apply_by_request_kind_and_scope() {
     let fixture = Fixture::small().await;
     let control = fixture.member.control();
     control.reject(Some(Rejection {
@@ -97,7 +97,7 @@ async fn rejections_apply_by_kind_and_scope() {
 }
 
 #[tokio::test]
-async fn slow_streams_respect_the_byte_rate() {
+async fn slow_streams_respect_the_configured_byte_rate() {
     let fixture = Fixture::small().await;
     fixture.member.control().slow(Some(100_000));
     let started = tokio::time::Instant::now();
@@ -107,7 +107,7 @@ async fn slow_streams_respect_the_byte_rate() {
 }
 
 #[tokio::test]
-async fn half_open_connection_resumes_after_silence() {
+async fn connection_of_a_silent_member_resumes_after_the_silence() {
     let fixture = Fixture::small().await;
     let control = fixture.member.control();
     let from = control.revision();
@@ -124,7 +124,7 @@ async fn half_open_connection_resumes_after_silence() {
 }
 
 #[tokio::test]
-async fn reopened_port_serves_the_previous_state() {
+async fn simulated_member_keeps_its_state_while_its_port_is_closed() {
     let fixture = Fixture::small().await;
     let control = fixture.member.control();
     let mut events =
@@ -139,7 +139,7 @@ async fn reopened_port_serves_the_previous_state() {
 }
 
 #[tokio::test]
-async fn restore_assigns_revisions_again() {
+async fn restored_member_assigns_later_revisions_again() {
     let fixture = Fixture::small().await;
     let control = fixture.member.control();
     let first = fixture.member.apply(pod("a")).unwrap();
@@ -187,7 +187,8 @@ async fn gzip_watch_has_one_member_per_flush() {
     let (mut body, mut bytes) = (response.into_body(), Vec::new());
     for (before, name) in ["a", "b"].into_iter().enumerate() {
         fixture.member.apply(pod(name)).unwrap();
-        // The test waits until the member has flushed an event before it creates the next one.
+        // The next event is created only after the member has flushed the previous event, so that each event has its
+        // own gzip member.
         while lines(flate2::read::MultiGzDecoder::new(&bytes[..])) == before {
             let frame = tokio::time::timeout(SOON, body.frame()).await.expect("an event in time");
             bytes.extend_from_slice(frame.unwrap().unwrap().data_ref().unwrap());
@@ -198,7 +199,7 @@ async fn gzip_watch_has_one_member_per_flush() {
 }
 
 #[tokio::test]
-async fn shutdown_ends_streams_and_frees_the_port() {
+async fn member_shutdown_ends_streams_and_frees_the_port() {
     let fixture = Fixture::small().await;
     let mut events =
         fixture.watch("/api/v1/pods?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan").await;

@@ -49,12 +49,12 @@ async fn each_resource_lists_and_empty_lists_have_items() {
 }
 
 #[tokio::test]
-async fn later_pages_have_the_state_of_the_first_page() {
+async fn later_list_pages_have_the_state_of_the_first_page() {
     let fixture = Fixture::small().await;
     let first = fixture.get("/api/v1/pods?limit=25").await.json();
     assert_eq!(first["metadata"]["remainingItemCount"], 35);
     let before = names(&fixture.member.list("pods").into());
-    // Between two pages, a pod of a later page is deleted, one pod changes, and one pod is created.
+    // Between the requests for two pages, a pod of a later page is deleted, one pod changes, and one pod is created.
     let (namespace, name) = before[50].split_once('/').unwrap();
     fixture.member.delete("pods", namespace, name).expect("deleted");
     fixture
@@ -85,7 +85,7 @@ async fn later_pages_have_the_state_of_the_first_page() {
 }
 
 #[tokio::test]
-async fn expired_page_returns_410_with_a_usable_token() {
+async fn expired_continue_token_returns_410_with_a_new_token() {
     let fixture = Fixture::small().await;
     let first = fixture.get("/api/v1/pods?limit=25").await.json();
     assert_eq!(fixture.member.delete("pods", "", ""), None);
@@ -103,7 +103,7 @@ async fn expired_page_returns_410_with_a_usable_token() {
 }
 
 #[tokio::test]
-async fn list_versions_follow_the_table_of_kubernetes() {
+async fn list_resource_version_semantics_equal_those_of_kubernetes() {
     let fixture = Fixture::small().await;
     let old = version(&fixture.get("/api/v1/pods").await.json());
     fixture
@@ -157,7 +157,7 @@ async fn list_at_future_version_waits_then_returns_504() {
 }
 
 #[tokio::test]
-async fn page_from_before_a_restore_returns_504_until_its_version() {
+async fn continue_token_from_before_a_restore_returns_504_until_its_revision() {
     let fixture = Fixture::small().await;
     let restored: u64 = version(&fixture.get("/api/v1/pods").await.json()).parse().unwrap();
     let extra = |name: &str| json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}});

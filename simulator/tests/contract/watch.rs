@@ -26,7 +26,7 @@ async fn watch_after_a_list_receives_each_change_once() {
         assert_eq!((version(&object), &object["kind"]), (revision.to_string(), &json!("Pod")));
     }
     assert!(events.quiet().await);
-    // A watch from the version of an event receives the later events.
+    // A watch that starts at the version of an event receives only later events.
     let mut events = fixture.watch(&format!("/api/v1/pods?watch=true&resourceVersion={modified}")).await;
     assert_eq!(version(&events.expect("DELETED").await), deleted.to_string());
 }
@@ -35,7 +35,7 @@ async fn watch_after_a_list_receives_each_change_once() {
 async fn initial_events_end_with_a_single_bookmark() {
     let fixture = Fixture::small().await;
     let watch_list = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-    // A watch from version 0 without new parameters, from an old client, has the same defaults.
+    // An old client sends `resourceVersion=0` without `sendInitialEvents`. This watch also begins with initial events.
     for query in [
         format!("resourceVersion=0&{watch_list}"),
         watch_list.to_owned(),
@@ -85,7 +85,7 @@ async fn watch_from_expired_version_gets_an_error_event() {
 }
 
 #[tokio::test]
-async fn watch_from_before_the_window_returns_410() {
+async fn watch_from_before_the_watch_window_returns_410() {
     let fixture = Fixture::start(SimulatorConfig { watch_window: 5, ..SimulatorConfig::default() }).await;
     let first = fixture.member.apply(pod("a")).unwrap();
     for _ in 0..6 {
@@ -109,7 +109,7 @@ async fn bookmarks_arrive_periodically_and_before_the_end() {
     let mut events = fixture
         .watch(&format!("/api/v1/pods?watch=1&resourceVersion={from}&allowWatchBookmarks=true&timeoutSeconds=3"))
         .await;
-    // A change of another resource advances the revision.
+    // A write of a different resource advances the revision of the member.
     let other =
         fixture.member.apply(json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "other"}})).unwrap();
     assert_eq!(version(&events.expect("BOOKMARK").await), other.to_string());
@@ -135,7 +135,7 @@ async fn bookmarks_arrive_periodically_and_before_the_end() {
 }
 
 #[tokio::test]
-async fn last_replayed_version_gets_no_bookmark() {
+async fn version_of_the_last_replayed_event_gets_no_bookmark() {
     let fixture =
         Fixture::start(SimulatorConfig { bookmark_interval: Duration::from_millis(200), ..SimulatorConfig::default() })
             .await;
@@ -193,7 +193,7 @@ async fn watch_from_future_version_waits_without_events() {
 }
 
 #[tokio::test]
-async fn single_object_watch_has_table_columns_once() {
+async fn watch_of_one_object_sends_table_columns_only_once() {
     let fixture = Fixture::small().await;
     let from = fixture.member.control().revision();
     let path = format!("/api/v1/watch/namespaces/default/pods/a?resourceVersion={from}");
@@ -218,7 +218,7 @@ async fn single_object_watch_has_table_columns_once() {
 }
 
 #[tokio::test]
-async fn list_and_watch_agree_with_the_state_after_churn() {
+async fn list_and_watch_yield_the_state_after_continuous_changes() {
     let churn = Some(Churn { changes_per_second: 400.0 });
     let fixture = Fixture::start(SimulatorConfig { churn, ..SimulatorConfig::default() }).await;
     let list = fixture.get("/api/v1/pods").await.json();

@@ -80,7 +80,7 @@ fn integer<I: TryFrom<u64> + Default>(message: &[u8], number: u64) -> Result<I, 
     Ok(I::try_from(value).unwrap_or_default())
 }
 
-/// Encodes a message of a kind, for tests.
+/// Encodes a protobuf body with an object of a kind.
 #[cfg(test)]
 pub(in crate::rewrite) fn encode_kind(kind: &str, raw: &[u8]) -> Vec<u8> {
     let (mut meta, mut unknown) = (Vec::new(), Vec::new());
