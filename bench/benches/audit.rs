@@ -1,5 +1,5 @@
-//! The cost of an audit line at level Metadata: the policy's decision, the event and its JSON, for a user with 50
-//! groups and a policy of 30 rules of which the last matches.
+//! The cost of an audit line at level Metadata: the policy's decision, the event and the JSON of the event. The user
+//! has 50 groups. The policy has 30 rules, of which the last rule matches.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;

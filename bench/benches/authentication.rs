@@ -1,4 +1,4 @@
-//! The cost of authenticating a cached token: 1 KB long, reviewed by a cluster, and of a user with 50 groups.
+//! The cost of authenticating a cached token of 1 KB. A cluster has reviewed the token, and the user has 50 groups.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};

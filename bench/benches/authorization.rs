@@ -37,7 +37,8 @@ fn parse(kind: RbacKind, text: &[u8]) -> RbacObject {
     RbacObject::parse(kind, text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Parses and compiles each cluster's objects, one at a time like events of a watch (`one_by_one`), or as one list.
+/// Parses and compiles each cluster's RBAC objects: one object at a time like events of a watch (`one_by_one`), or all
+/// objects as one list.
 fn fleet(clusters: &[ClusterName], objects: &[(RbacKind, Vec<u8>)], one_by_one: bool) -> Fleet {
     let mut fleet = Fleet::default();
     for cluster in clusters {
@@ -114,7 +115,8 @@ fn all(criterion: &mut Criterion) {
     });
 }
 
-/// Measures a change of a role under 250,000 bindings, each of a different user, and the delay of a concurrent query.
+/// Measures the time of a change of one role, to which 250,000 bindings for different users refer. Also measures the
+/// delay of a concurrent access query.
 #[expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "threads of its own, without a runtime")]
 fn a_role_of_many(_: &mut Criterion) {
     use std::time::Instant;
@@ -135,7 +137,7 @@ fn a_role_of_many(_: &mut Criterion) {
     });
     let mut fleet = Fleet::default();
     fleet.replace(cluster, std::iter::once(role("pods")).chain(bindings));
-    // As in the router, the replaced value is dropped with the next change.
+    // As in the router, the replaced `FleetRights` are dropped with the next change.
     let now = ArcSwap::from_pointee(FleetRights::clone(&fleet));
     let over = AtomicBool::new(false);
     let (mut took, mut waited, mut before) = (Vec::new(), Vec::new(), Arc::default());

@@ -1,4 +1,4 @@
-//! The cost of joining the discovery documents of a fleet.
+//! The cost of merging the discovery documents of a fleet.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use tributary_apimachinery::ClusterName;
 use tributary_router::testing::model::{Group, GroupList, GroupMetadata, GroupVersionKind, Resource, Version};
 use tributary_router::testing::{MemberDiscovery, MergedDiscovery};
 
-/// The API groups of a cluster with the CRDs of some operators, and the resources per group: about 270 resources, as in
-/// a usual cluster.
+/// The number of API groups, and of resources per group. In total they are about 270 resources, as in a usual cluster
+/// with the CRDs of some operators.
 const GROUPS: usize = 30;
 const RESOURCES: usize = 9;
 
@@ -46,7 +46,7 @@ fn document() -> GroupList {
     GroupList::new((0..GROUPS).map(group).collect())
 }
 
-/// Makes members that share a number of distinct discovery documents.
+/// Makes `count` members that share `distinct` different discovery documents.
 fn members(count: usize, distinct: usize) -> Vec<(ClusterName, Arc<MemberDiscovery>)> {
     let documents: Vec<_> = (0..distinct).map(|_| Arc::new(document())).collect();
     (0..count)

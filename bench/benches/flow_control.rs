@@ -1,4 +1,4 @@
-//! The cost of flow control for a request that is admitted at once: one of 10,000 accounts, limited by user and
+//! The cost of flow control for a request that is admitted without waiting. 10,000 accounts exist, one per user and
 //! resource.
 
 use std::hint::black_box;
@@ -52,7 +52,7 @@ fn admission(criterion: &mut Criterion) {
     let names: Vec<_> = (0..USERS).map(|number| format!("system:serviceaccount:team-{number}:controller")).collect();
     let groups: Vec<_> = ["system:authenticated", "web"].map(str::to_owned).to_vec();
     for schema in control.schemas() {
-        // Each user has a running request, and so an account.
+        // Each user has an account, because each user has a request in flight.
         let _held: Vec<_> = names.iter().map(|name| admit(schema, &attributes(name, &groups))).collect();
         let mut at = 0;
         criterion.bench_function(&format!("flow-control/{}", schema.name()), |bencher| {

@@ -1,4 +1,4 @@
-//! The cost of each hot path on its own: a list, a page, a selector, a watch event, a version and an object.
+//! The cost of each hot path on its own: a list, a page, a selector, a watch event, a resourceVersion and an object.
 //!
 //! There are 100,000 generated pods of about 5 KB in two clusters (500 MB of JSON in memory). Measurement times are
 //! short, so the whole run takes a few minutes.
@@ -20,11 +20,11 @@ use tributary_simulator::{SimulatorConfig, generated};
 
 /// The number of objects in all clusters together.
 const OBJECTS: usize = 100_000;
-/// The bytes that a server writes at once.
+/// The number of bytes that a server writes to a connection at once.
 const CHUNK: usize = 64 * 1024;
 /// The number of nodes per cluster: each has about 100 pods.
 const NODES: usize = 500;
-/// The number of watchers that share a log.
+/// The number of watchers that read the same change log.
 const WATCHERS: usize = 1000;
 /// The number of changes that each watcher gets in one iteration.
 const CHANGES: usize = 20;
@@ -153,7 +153,7 @@ fn selectors(criterion: &mut Criterion, fixture: &Fixture) {
     group.finish();
 }
 
-/// Lists of a few objects among very many, which use an index.
+/// Measures lists that select a few objects among very many. An index finds these objects.
 fn indexed(criterion: &mut Criterion, fixture: &Fixture) {
     let Some(object) = fixture.heads[0].1.iter().nth(OBJECTS / 4) else { return };
     let name = format!("metadata.name={}", object.name());
@@ -174,7 +174,7 @@ fn indexed(criterion: &mut Criterion, fixture: &Fixture) {
     group.finish();
 }
 
-/// The cost of incoming changes, including an index.
+/// The cost of applying incoming changes to a collection, including the update of an index.
 fn ingest(criterion: &mut Criterion, fixture: &Fixture) {
     let (_, snapshot) = &fixture.heads[0];
     let mut group = criterion.benchmark_group("ingest");
@@ -284,7 +284,8 @@ fn watches(criterion: &mut Criterion, fixture: &Fixture) {
 /// The number of clusters in the long log, and the number of changes per cluster since its oldest version.
 const PAST: (usize, u64) = (200, 2_000);
 
-/// A log in which each cluster has 500 small objects that changed four times each since a version; also that version.
+/// A log in which each cluster has 500 small objects, and each object changed four times since a version. Also returns
+/// that version.
 fn long_log() -> (Log, CompositeResourceVersion) {
     let decoder = ObjectDecoder::new("v1", "ConfigMap", [].into());
     let object = |number: u64, version: u64| {

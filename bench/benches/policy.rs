@@ -1,5 +1,5 @@
-//! The cost of finding the first matching rule among 1,000, for a user with 50 groups: if each rule names another user,
-//! as a name or as a prefix; if all rules name the same verbs and resources; and if no rule matches.
+//! The cost of finding the first matching rule among 1,000 rules, for a user with 50 groups. The cases: each rule names
+//! another user, as a name or as a prefix; all rules name the same verbs and resources; no rule matches.
 
 use std::hint::black_box;
 
@@ -18,7 +18,7 @@ fn texts(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// Policies with five rules each; only the very last rule matches the request.
+/// Makes policies with five rules each. Only the last rule of the last policy matches the request.
 fn policies(of_rule: impl Fn(usize) -> Rule) -> DispatchPolicies {
     let rules: Vec<_> = (0..RULES).map(of_rule).collect();
     let policies = rules.chunks(5).map(|rules| Policy { rules: rules.to_vec(), ..Policy::default() });
@@ -37,7 +37,8 @@ fn workloads(number: usize) -> Rule {
 }
 
 fn by_group(number: usize) -> Rule {
-    // Twenty rules name each of the user's groups, but for other namespaces.
+    // Each of the user's groups is in twenty rules. Only the very last rule is for the namespace `shop`, and all other
+    // rules are for other namespaces.
     let namespaces = if number == RULES - 1 { texts("shop") } else { vec![format!("n{number}")] };
     Rule { user_groups: vec![format!("group-{}", number % GROUPS)], users: Vec::new(), namespaces, ..workloads(number) }
 }

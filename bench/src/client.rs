@@ -1,4 +1,5 @@
-//! The HTTP client of all measurements: HTTP/2 over TLS, one connection at a time, bodies read and discarded.
+//! The HTTP client of all measurements. The client speaks HTTP/2 over TLS, opens one connection at a time, and discards
+//! the bodies.
 //!
 //! kube-apiserver and Tributary are measured with the same client. The client does as little as possible, because a
 //! client that parses is itself the bottleneck.
@@ -117,7 +118,7 @@ pub(crate) struct ContestantConnection {
 }
 
 impl ContestantConnection {
-    /// The same connection, with requests for gzip-compressed responses.
+    /// A clone of the connection that requests gzip-compressed responses.
     pub(crate) fn compressed(mut self) -> Self {
         self.target.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         self
@@ -149,9 +150,10 @@ impl ContestantConnection {
         sender.send_request(request).await.with_context(|| format!("{} {path}", self.target.name))
     }
 
-    /// Reads a path to the last byte and discards the body.
+    /// Requests a path, reads the response body to the last byte and discards the body.
     ///
     /// # Errors
+    ///
     /// If the response is not 200 or is cut off.
     pub(crate) async fn discard(&self, path: &str, accept: &str) -> anyhow::Result<ResponseSummary> {
         let start = Instant::now();
@@ -169,9 +171,10 @@ impl ContestantConnection {
         Ok(ResponseSummary { bytes, first_byte: first_byte.unwrap_or(elapsed), elapsed })
     }
 
-    /// Reads the complete body of a path.
+    /// Requests a path and returns the complete body of the response.
     ///
     /// # Errors
+    ///
     /// If the response is not 200 or is cut off.
     pub(crate) async fn read(&self, path: &str) -> anyhow::Result<Bytes> {
         let response = self.send(Method::GET, path, "application/json", "", Bytes::new()).await?;

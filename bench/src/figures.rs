@@ -5,9 +5,9 @@ use crate::report::{Results, Watch};
 use crate::watches::WatchMeasurement;
 
 const MB: f64 = 1e6;
-/// The memory that Tributary may use in addition to the objects, in bytes.
+/// The memory that Tributary may use in addition to the cached objects, in bytes.
 const MEMORY_BASE: f64 = 30.0 * MB;
-/// The largest allowed ratio of the cost for many users to the cost for one person.
+/// The largest allowed ratio of the cost in shared mode to the cost in personal mode.
 const SHARED_COST_RATIO_MAX: f64 = 1.05;
 /// The largest allowed p99 of another client's get, in milliseconds, while one client sends its worst requests.
 const GET_MEANWHILE_MS: f64 = 50.0;
@@ -29,7 +29,7 @@ pub(crate) fn judge(results: &Results) -> Vec<Figure> {
     judged.0
 }
 
-/// The latency of a read through Tributary, relative to the member's own.
+/// The median latency of a read through Tributary, relative to the median latency of the same read at the member.
 fn p50(results: &Results, name: &str) -> Option<f64> {
     results.read(name).map(|(member, tributary)| tributary.latency.p50 / member.latency.p50)
 }
@@ -67,7 +67,7 @@ impl Judged {
         self.judge("forwarded GET: added p50", added, 0.5, "ms");
     }
 
-    /// Judges requests to one cluster's path, which Tributary forwards.
+    /// Judges requests to the path of one cluster (`/clusters/NAME`), which Tributary forwards to the member.
     fn gateway(&mut self, results: &Results) {
         let Some(gateway) = &results.gateway else { return };
         for read in &gateway.reads {
@@ -144,7 +144,7 @@ impl Judged {
         );
     }
 
-    /// Judges revoked rights, and the RBAC objects of a thousand clusters.
+    /// Judges the time until revoked rights end watches, and the cost of the RBAC objects of a thousand clusters.
     fn rights(&mut self, results: &Results) {
         if let Some(revoked) = &results.revoked {
             let slower = revoked.one_by_one.times.p99.max(revoked.at_once.times.p99);
@@ -168,7 +168,7 @@ impl Judged {
         self.judge("token bucket: users have an equal share, but for", Some(bucket.unfair() * 100.0), 10.0, "%");
     }
 
-    /// Judges one watcher, and many watchers.
+    /// Judges the events of one watcher, and the events of many watchers.
     fn watches(&mut self, results: &Results) {
         let one = results.watch("watch-1").map(|watch| watch.tributary.from_send.p50 - watch.member.from_send.p50);
         self.judge("one watcher: p50 after the member's own", one, 1.0, "ms");
@@ -180,7 +180,8 @@ impl Judged {
             self.judge("500 watchers: p50 of delivery", Some(delivery(tributary) / delivery(member)), 0.5, "×");
             self.judge("500 watchers: p99 from send", Some(tributary.from_send.p99 / member.from_send.p99), 1.0, "×");
             let each = |ours: Option<f64>, theirs: Option<f64>| ours.zip(theirs).map(|(ours, theirs)| ours / theirs);
-            // Two limits: with and without the CPU time of the writes, which only the member processes.
+            // CPU time per event has two limits: with and without the CPU time of the writes, which only the member
+            // processes.
             self.judge("500 watchers: CPU per event", each(tributary.cpu_ms, member.cpu_with_writes_ms), 0.2, "×");
             self.judge(
                 "500 watchers: CPU per event, writes not counted",
@@ -202,7 +203,8 @@ impl Judged {
         self.judge("all in pages of 200: time", p50("list-pages-200"), 0.5, "×");
     }
 
-    /// Judges the effect of storms and of the worst requests on other clients, and the memory during storms.
+    /// Judges the effect of request storms and of the most expensive requests on other clients. Also judges the memory
+    /// during storms.
     fn storms_and_worst(&mut self, results: &Results) {
         for storm in &results.storms {
             let ratio = storm.peak_bytes as f64 / storm.idle_bytes as f64;
@@ -219,7 +221,8 @@ impl Judged {
         }
     }
 
-    /// Judges idle watchers, their return after a restart, a fleet, and memory at rest.
+    /// Judges idle watchers, the reconnection of watchers after a restart, a fleet of a thousand clusters, and the
+    /// memory at rest.
     fn at_rest(&mut self, results: &Results) {
         self.judge("idle watcher", results.idle.as_ref().map(|idle| idle.bytes_each / 1e3), 20.0, "KB");
         let lists = results.resumed.as_ref().map(|resumed| resumed.member_lists as f64);
@@ -246,7 +249,7 @@ mod tests {
     use crate::statistics::Percentiles;
 
     #[test]
-    fn ratios_are_compared_with_their_limits() {
+    fn measured_ratios_are_compared_with_their_limits() {
         let measured = |p50| ReadMeasurement {
             latency: Percentiles { p50, p99: p50 },
             cpu_ms: Some(p50),

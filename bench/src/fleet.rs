@@ -26,7 +26,7 @@ const PODS: usize = 50;
 /// The changes per second in each cluster.
 const CHURN: &str = "0.2";
 
-/// The timeout for the line `ready:` of the members and Tributary.
+/// The timeout until the demo prints the line `ready:`.
 const READY_TIMEOUT: Duration = Duration::from_secs(300);
 const SYNC_TIMEOUT: Duration = Duration::from_secs(300);
 /// The interval between requests to `/livez`.
@@ -45,9 +45,9 @@ pub(crate) struct FleetFigures {
     pub(crate) clusters: usize,
     /// The number of pods per cluster.
     pub(crate) pods: usize,
-    /// The seconds from the start of the process to `ready:`, including the start of the members.
+    /// The seconds from the start of the process to its line `ready:`, including the start of the members.
     pub(crate) ready_seconds: f64,
-    /// The seconds from `ready:` to a list without a warning.
+    /// The seconds from the line `ready:` to a list without a warning about missing clusters.
     pub(crate) synced_seconds: f64,
     /// The latency of `/livez`, from `ready:` until the pages were read.
     pub(crate) livez: Percentiles,
@@ -61,10 +61,11 @@ pub(crate) struct FleetFigures {
     pub(crate) resident_bytes: u64,
 }
 
-/// Starts a thousand clusters and measures them.
+/// Starts a demo with a thousand clusters and measures its process.
 ///
 /// # Errors
-/// If they do not start, or are not synced in time.
+///
+/// If the demo does not start, or its clusters are not synced in time.
 pub(crate) async fn run() -> anyhow::Result<FleetFigures> {
     let folder = tempfile::Builder::new().prefix("tributary-bench-").tempdir().context("make a folder")?;
     let mut command = Command::new(tributary_e2e::tributary::binary()?);

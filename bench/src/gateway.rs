@@ -38,7 +38,7 @@ const BUSY: usize = 64;
 const IDLE: usize = 1000;
 /// The time for memory to settle before it is read.
 const REST: Duration = Duration::from_secs(3);
-/// The timeout for the start of haproxy, which reads one small file.
+/// The timeout for the start of haproxy, which reads one small configuration file.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// The number of policies before the matching policy. Each policy has one rule.
 const POLICIES: usize = 20;
@@ -50,7 +50,7 @@ const QPS: u32 = 1_000_000;
 const USER: &str = "gateway-user";
 const ROLE: &str = "gateway-pods";
 
-/// The results of a read scenario at all servers.
+/// The results of one read scenario at all servers.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ForwardedRead {
     pub(crate) name: &'static str,
@@ -88,7 +88,7 @@ pub(crate) struct GatewayFigures {
     pub(crate) memory: Option<GatewayMemory>,
 }
 
-/// The measured servers. Dropping the value ends them.
+/// The measured servers. Dropping the value stops the servers.
 struct GatewaySides {
     member: Side,
     haproxy: Side,
@@ -100,9 +100,10 @@ struct GatewaySides {
     _folder: tempfile::TempDir,
 }
 
-/// Measures the requested parts with a member that has this number of pods; `None` if no part is requested.
+/// Measures the requested parts with a member that has `pods` pods. Returns `None` if no part is requested.
 ///
 /// # Errors
+///
 /// If a server cannot be started, or a response is not a success.
 pub(crate) async fn run(
     member: &TestCluster,
@@ -203,7 +204,7 @@ async fn start(member: &TestCluster, admin: &Contestant) -> anyhow::Result<Gatew
     let governed = Tributary::configured(&configuration).start().await.context("start tributary with policies")?;
     let (many, user) = start_shared(folder.path(), &configuration, admin).await?;
     let many_side = of_cluster("tributary for many users", &many, &user).await?;
-    // The server has read the user's rights shortly after its start.
+    // The server reads the user's RBAC rights shortly after its start. This waits for a list that the rights allow.
     shared::listed(&many_side.target, 0).await?;
     Ok(GatewaySides {
         member: Side {

@@ -21,13 +21,13 @@ use crate::reads::Side;
 use crate::statistics::Percentiles;
 
 const JSON: &str = "application/json";
-/// The interval of memory samples during a storm.
+/// The interval between two memory samples during a storm.
 const SAMPLE: Duration = Duration::from_millis(10);
 /// The time for memory to settle before it is read at rest.
 const REST: Duration = Duration::from_secs(3);
-/// The duration of the measurement of another client without a storm.
+/// The duration of the measurement of another client's requests before a storm.
 const ALONE: Duration = Duration::from_secs(2);
-/// The timeout for a storm, and for the return of all watchers.
+/// The timeout for a storm, and for the reconnection of all watchers.
 const STORM_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Many concurrent reads of all pods.
@@ -42,7 +42,8 @@ pub(crate) struct Storm {
 
 const LIST: &str = "/api/v1/pods?resourceVersion=0";
 
-/// All storms: lists, and the streamed lists of informers; gzip-compressed lists as in client-go.
+/// All storms: plain lists, gzip-compressed lists as client-go requests them, and the streamed lists of informers
+/// (watches with `sendInitialEvents`).
 pub(crate) const STORMS: [Storm; 4] = [
     Storm { name: "storm-lists", path: LIST, gzip: false, requests: 1000, connections: 100 },
     Storm { name: "storm-lists-unshared", path: LIST, gzip: false, requests: 1000, connections: 1000 },
@@ -63,7 +64,7 @@ pub(crate) struct StormResult {
     pub(crate) connections: usize,
     /// The number of requests that were answered completely.
     pub(crate) answered: usize,
-    /// The number of requests that were refused or cut off.
+    /// The number of requests that the server refused or cut off.
     pub(crate) refused: usize,
     /// The seconds until the last response.
     pub(crate) seconds: f64,
@@ -315,7 +316,7 @@ async fn watch(connection: &ContestantConnection, version: &str) -> anyhow::Resu
     Ok(response.into_body())
 }
 
-/// Resumes one watcher after the restart.
+/// Reconnects one watcher after the restart. Lists again if the server refuses the watcher's version.
 async fn resume_watcher(
     connection: &ContestantConnection,
     version: &str,
@@ -325,12 +326,13 @@ async fn resume_watcher(
     loop {
         let opened = watch(connection, version).await;
         let Ok(mut body) = opened else {
-            // The server answers 429 until it has listed the member.
+            // The server answers 429 until it has listed the member's pods.
             anyhow::ensure!(Instant::now() < deadline, "the watch is refused for too long");
             sleep(Duration::from_millis(200)).await;
             continue;
         };
-        // The server refuses a version with an ERROR event at once. A stream without an event for 50 ms has resumed.
+        // The server refuses a resourceVersion with an ERROR event at once. A stream without an event for 50 ms has
+        // resumed the watch.
         return match timeout(Duration::from_millis(50), body.frame()).await {
             Ok(Some(Ok(frame))) if frame.data_ref().is_some_and(|data| data.starts_with(b"{\"type\":\"ERROR\"")) => {
                 relisted.fetch_add(1, Ordering::SeqCst);

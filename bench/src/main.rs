@@ -38,7 +38,7 @@ mod usage;
 mod watches;
 mod worst;
 
-/// The same allocator as in the server.
+/// The allocator that the server also uses.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -64,7 +64,7 @@ struct Arguments {
     /// File for the results as JSON.
     #[arg(long, default_value = "bench/results/latest.json")]
     json: PathBuf,
-    /// Exit with an error if a figure is missed.
+    /// Exit with an error if a measured value exceeds its limit.
     #[arg(long)]
     strict: bool,
     /// Kubeconfig whose current context is a running member.
@@ -98,7 +98,7 @@ impl Arguments {
     }
 }
 
-/// The member, Tributary, and the servers that this program started. Dropping the value ends the servers.
+/// The member, Tributary, and the servers that this program started. Dropping the value stops the servers.
 struct Stage {
     member: Side,
     tributary: Side,
@@ -138,7 +138,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Runs all requested scenarios. Returns false if a figure was missed and `--strict` is set.
+/// Runs all requested scenarios. Returns false if a measured value exceeds its limit and `--strict` is set.
 async fn run(arguments: Arguments) -> anyhow::Result<bool> {
     if arguments.pods < load::PODS_PER_NAMESPACE {
         bail!("--pods {}: at least {} are needed, one namespace of them", arguments.pods, load::PODS_PER_NAMESPACE);
@@ -232,7 +232,7 @@ async fn set_up(arguments: &Arguments) -> anyhow::Result<Stage> {
     Ok(Stage { member: member_side, tributary, started: Some(started) })
 }
 
-/// Sends the first list, which fills the cache, and one round of reads; then reads the memory at rest.
+/// Sends the first list, which fills Tributary's cache, and one round of reads. Then reads the memory at rest.
 async fn first_round(stage: &Stage, results: &mut Results) -> anyhow::Result<Memory> {
     let tributary_start = stage.tributary.processes.resident();
     let of_member = stage.member.target.connect().await?.discard("/api/v1/pods", "application/json").await?;
@@ -268,8 +268,8 @@ async fn measure_watches(
     Ok(())
 }
 
-/// Measures storms of requests, and then idle watchers in a fresh process. In the old process idle watchers would reuse
-/// memory that a storm has freed, and would seem to need no memory.
+/// Measures storms of requests, and then idle watchers in a new Tributary process. In the first process, idle watchers
+/// would reuse memory that a storm has freed, and would seem to need no memory.
 async fn measure_limits(
     stage: &mut Stage,
     wanted: &impl Fn(&str) -> bool,

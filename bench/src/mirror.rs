@@ -1,6 +1,6 @@
 //! The cost of the RBAC objects of a thousand clusters, which a server in shared mode watches and compiles. The members
-//! are simulated in this program. The server is a separate process, so the measured memory is the server's alone. The
-//! same members without RBAC objects give the cost of everything else.
+//! are simulated in this program. The server is a separate process, so the measured memory is the server's alone. A
+//! second run without RBAC objects gives the cost of everything else.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub(crate) const NAME: &str = "rights-1000";
 const CLUSTERS: usize = 1000;
 /// The timeout until the server has read the RBAC objects of all clusters.
 const RBAC_READ_TIMEOUT: Duration = Duration::from_secs(300);
-/// The interval between checks whether the server has read all RBAC objects.
+/// The interval between requests for the number of clusters whose RBAC objects the server has read.
 const PROBE: Duration = Duration::from_millis(200);
 /// The idle time before the server's memory is read.
 const REST: Duration = Duration::from_secs(10);
@@ -123,7 +123,7 @@ fn put(member: &SimulatedCluster, kind: &str, object: &Value) -> anyhow::Result<
     member.apply(object).map(drop).with_context(|| format!("put a {kind} into {}", member.name()))
 }
 
-/// Writes a configuration with all members, which authorize by RBAC.
+/// Writes a server configuration with all members. The server authorizes users by each member's RBAC objects.
 fn configure(folder: &Path, members: &[SimulatedCluster]) -> anyhow::Result<()> {
     let configuration = folder.join("configuration");
     fs::create_dir(&configuration).context("make a folder for the configuration")?;
@@ -162,7 +162,7 @@ async fn measure(folder: &Path, people: &PeopleAuthority) -> anyhow::Result<Serv
 }
 
 /// The number of clusters whose RBAC objects the server has read. The status is unreadable until the server has read
-/// the first cluster's.
+/// the RBAC objects of the first cluster.
 async fn count_known_clusters(target: &Contestant) -> anyhow::Result<usize> {
     let answer = target.connect().await?.send(Method::GET, STATUS, JSON, "", Bytes::new()).await?;
     let is_told = answer.status() == 200;

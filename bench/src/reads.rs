@@ -10,9 +10,9 @@ use crate::load;
 use crate::statistics::Percentiles;
 use crate::usage::ServerProcesses;
 
-/// The number of rounds. With several rounds, a slow minute of the machine affects all servers.
+/// The number of rounds. With several rounds, a slow minute of the machine affects all servers equally.
 const ROUNDS: u32 = 3;
-/// The minimum number of requests per server, however long they take.
+/// The minimum number of requests per server. A slow server gets as many requests, even after the time is over.
 const REQUESTS_MIN: usize = 6;
 
 const JSON: &str = "application/json";
@@ -41,13 +41,13 @@ pub(crate) struct ReadMeasurement {
     pub(crate) requests: usize,
     /// The size of the last response in bytes.
     pub(crate) bytes: u64,
-    /// The latency to the last byte.
+    /// The latency from sending the request to the last byte of the body.
     pub(crate) latency: Percentiles,
-    /// The latency to the first byte.
+    /// The latency from sending the request to the first byte of the body.
     pub(crate) first_byte: Percentiles,
     /// The number of requests per second.
     pub(crate) per_second: f64,
-    /// The server's CPU time per request in milliseconds, if its process id is known.
+    /// The server's CPU time per request in milliseconds. `None` if the server's process id is unknown.
     pub(crate) cpu_ms: Option<f64>,
     /// The storage's CPU time per request in milliseconds.
     pub(crate) storage_cpu_ms: Option<f64>,
@@ -92,9 +92,10 @@ impl ReadScenario {
         self.run_in(sides, time, ROUNDS).await
     }
 
-    /// As [`run`](Self::run), in this number of rounds.
+    /// Like [`run`](Self::run), with `rounds` rounds.
     ///
     /// # Errors
+    ///
     /// As [`run`](Self::run).
     pub(crate) async fn run_in(
         &self,
@@ -150,7 +151,7 @@ impl ReadScenario {
         Ok(())
     }
 
-    /// Sends one request, or follows all pages.
+    /// Sends one request. A paged scenario follows the continue tokens to the last page.
     async fn once(&self, connection: &ContestantConnection) -> anyhow::Result<ResponseSummary> {
         if !self.paged {
             return connection.discard(&self.path, self.accept).await;

@@ -29,14 +29,14 @@ pub(crate) struct Watch {
     pub(crate) name: String,
     pub(crate) member: watches::WatchMeasurement,
     pub(crate) tributary: watches::WatchMeasurement,
-    /// The same writes without watchers.
+    /// The latency and cost of the same writes without watchers.
     pub(crate) alone: watches::WriteAlone,
 }
 
 /// The memory of the member and of Tributary, in bytes.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Memory {
-    /// The size of the JSON of all pods, as the member lists them.
+    /// The size of the JSON of all pods in the member's list.
     pub(crate) json_bytes: u64,
     /// Tributary's memory before the first request.
     pub(crate) tributary_start: Option<u64>,
@@ -56,7 +56,7 @@ pub(crate) struct Results {
     pub(crate) storms: Vec<limits::StormResult>,
     pub(crate) worst: Vec<worst::WorstResult>,
     pub(crate) idle: Option<limits::IdleWatchersCost>,
-    /// The return of the watchers after a restart.
+    /// The reconnection of the watchers after a restart.
     pub(crate) resumed: Option<limits::Resumed>,
     pub(crate) gateway: Option<GatewayFigures>,
     /// Reads and watches in shared mode, compared with personal mode.
@@ -266,9 +266,10 @@ impl Results {
         Ok(())
     }
 
-    /// Writes all results as JSON.
+    /// Writes all results as JSON to a file.
     ///
     /// # Errors
+    ///
     /// If the file cannot be written.
     pub(crate) fn save(&self, path: &Path) -> anyhow::Result<()> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {

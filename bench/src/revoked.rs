@@ -1,6 +1,6 @@
 //! The time until a revoked right ends an open watch. One real member has many users. Each user has a RoleBinding in
-//! one namespace, and watches that namespace and all namespaces. The bindings are deleted in sequence, and then all at
-//! once.
+//! one namespace, and opens two watches: of that namespace and of all namespaces. The bindings are deleted in sequence,
+//! and then all at once.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const API: &str = "rbac.authorization.k8s.io";
 const ROLE: &str = "revoked-pods";
 
-/// The time for which watches outlived the right, in milliseconds, from the response to the deletion.
+/// The time from the response to the deletion of a binding to the end of the watch, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct RevocationTimes {
     pub(crate) watches: usize,
@@ -114,7 +114,7 @@ impl Person {
         load::namespace(self.number % namespaces)
     }
 
-    /// Grants the right, and opens the watches.
+    /// Grants the user the right to read the namespace, and opens the user's watches.
     async fn grant_and_watch(&self, admin: &ContestantConnection, namespaces: usize) -> anyhow::Result<[Incoming; 2]> {
         let (namespace, name) = (self.namespace(namespaces), user(self.number));
         let binding = json!({"apiVersion": format!("{API}/v1"), "kind": "RoleBinding", "metadata": {"name": name},
@@ -139,7 +139,7 @@ impl Person {
         }
     }
 
-    /// Revokes the right. Returns for each watch the time for which it outlives the member's response.
+    /// Revokes the user's right. Returns for each watch the time from the member's response to the end of the watch.
     async fn revoke(
         &self,
         admin: &ContestantConnection,

@@ -36,12 +36,12 @@ const GET_C16: &str = "get-c16";
 const WATCHES: &str = "watches";
 /// The number of rounds. In each round, all endpoints are measured.
 const ROUNDS: u32 = 10;
-/// The user with partial rights may read one in this number of namespaces.
+/// The user with partial rights may read every tenth namespace.
 const PART: usize = 10;
 /// The number of watchers per endpoint.
 const WATCHERS: usize = 50;
-/// The number of changes during a watch. The result for partial rights needs many changes: two thirds of the measured
-/// cost are subtracted.
+/// The number of changes during a watch. The result for the user with partial rights needs many changes, because two
+/// thirds of the measured cost are subtracted.
 const CHANGES: usize = 6_000;
 const PAUSE: Duration = Duration::from_millis(4);
 /// The timeout for the last events.
@@ -50,7 +50,7 @@ const GRACE: Duration = Duration::from_secs(3);
 const JSON: &str = "application/json";
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-/// A policy with one line per request.
+/// An audit policy that writes one line per request.
 const AUDIT_POLICY: &str =
     "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
 
@@ -77,11 +77,12 @@ pub(crate) struct SharedRead {
 pub(crate) struct SharedWatch {
     /// The user of the endpoint in personal mode.
     pub(crate) personal: EventCost,
-    /// The user with all rights, at the same time.
+    /// The user with all rights. All endpoints are measured at the same time.
     pub(crate) all: EventCost,
-    /// The user with a tenth of the namespaces, at the same time.
+    /// The user with a tenth of the namespaces. All endpoints are measured at the same time.
     pub(crate) part: EventCost,
-    /// The cost of a change for a server without watchers at the same time, in microseconds.
+    /// The cost of a change for a server without watchers, in microseconds. All endpoints are measured at the same
+    /// time.
     pub(crate) change_us: f64,
 }
 
@@ -229,7 +230,7 @@ async fn start(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow:
     let part_unaudited = side("a tenth, unaudited", &quiet, &of_user(&quiet, "part")?).await?;
     let unwatched = side("nobody", &idle, &of_user(&idle, "all")?).await?;
     let whole = listed(&personal.target, 0).await?;
-    // The list grows until the server has read all rights.
+    // The list grows until the server has read all RBAC rights of the user.
     let a_tenth = whole / PART as u64 / 2;
     let shown = [listed(&all.target, whole).await?, listed(&part.target, a_tenth).await?];
     for (side, least) in [(&unaudited, whole), (&part_unaudited, a_tenth), (&unwatched, whole)] {
@@ -276,7 +277,7 @@ pub(crate) async fn grant_everywhere(admin: &Contestant, role: &str, user: &str)
     make(admin, &format!("{RBAC}/clusterrolebindings"), &binding("ClusterRoleBinding", role, user)).await
 }
 
-/// A binding of a role to a user, with the name of the user.
+/// A binding of a role to a user. The binding has the name of the user.
 fn binding(kind: &str, role: &str, user: &str) -> Value {
     json!({"apiVersion": format!("{RBAC_GROUP}/v1"), "kind": kind, "metadata": {"name": user},
         "subjects": [{"apiGroup": RBAC_GROUP, "kind": "User", "name": user}],

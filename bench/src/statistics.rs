@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_nearest_ranks() {
+    fn percentiles_follow_the_nearest_rank_definition() {
         let times: Vec<_> = (1..=200).rev().map(Duration::from_millis).collect();
         let found = Percentiles::from_times(&times);
         assert_eq!((found.p50, found.p99), (100.0, 198.0));

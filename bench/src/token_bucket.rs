@@ -1,6 +1,7 @@
-//! A token bucket in front of gets from memory, offered twice its rate: it must admit exactly its rate, and the same
-//! share for each user, however much each user sends. The member is simulated in this program, and the server is a
-//! separate process.
+//! A token bucket for gets that are answered from memory. Clients send requests at twice the bucket's rate. The bucket
+//! must admit exactly its rate, and the same share for each user, however much each user sends.
+//!
+//! The member is simulated in this program, and the server is a separate process.
 
 use std::fs;
 use std::path::Path;
@@ -26,20 +27,20 @@ pub(crate) const NAME: &str = "flow-token-bucket";
 
 /// The rate of the bucket per second, which is also its burst.
 const QPS: u32 = 10_000;
-/// The rate of each user per second. The sum is twice the bucket's rate. One user sends more than all other users
-/// together, and each user sends more than an equal share.
+/// The request rate of each user per second. The sum is twice the bucket's rate. One user sends more than all other
+/// users together, and each user sends more than an equal share.
 const OFFERED: [u32; 4] = [11_000, 3_000, 3_000, 3_000];
-/// The time before the measurement. The load empties the full bucket within a second, because the load is twice the
-/// bucket's rate.
+/// The time before the measurement. The load is twice the bucket's rate, so it empties the full bucket within a second.
 const DRAIN_TIME: Duration = Duration::from_secs(4);
 const COUNTED: Duration = Duration::from_secs(15);
 /// The number of connections per user.
 const CONNECTIONS: usize = 4;
-/// The maximum number of concurrent requests per user. At this number, the load generator waits.
+/// The maximum number of concurrent requests per user. The load generator waits while a user has this number of
+/// requests in flight.
 const IN_FLIGHT_MAX: usize = 1_000;
 /// The interval at which requests are sent.
 const PACE: Duration = Duration::from_millis(1);
-/// The interval between checks of the users' rights.
+/// The interval between checks whether the users have their rights.
 const PROBE: Duration = Duration::from_millis(100);
 
 const JSON: &str = "application/json";
@@ -206,7 +207,7 @@ impl Counts {
     }
 }
 
-/// Sends a number of requests per second, whatever the responses are. Cancellation: requests in flight continue.
+/// Sends `rate` requests per second, whatever the responses are. Cancellation: requests in flight continue.
 async fn offer(connections: Vec<ContestantConnection>, rate: u32, path: String, counts: Arc<Counts>) {
     let (room, path) = (Arc::new(Semaphore::new(IN_FLIGHT_MAX)), Arc::<str>::from(path));
     let mut pace = interval(PACE);

@@ -9,8 +9,8 @@ pub(crate) const BINDINGS: usize = 200;
 /// The number of groups of a user: half of the groups that bindings name.
 pub(crate) const GROUPS: usize = 50;
 
-/// The objects of each cluster with their kinds. Half of the roles are ClusterRoles with ten rules, and a fifth of the
-/// bindings are ClusterRoleBindings.
+/// The RBAC objects of each cluster with their kinds. Half of the roles are ClusterRoles with ten rules, and a fifth of
+/// the bindings are ClusterRoleBindings.
 pub(crate) fn objects() -> Vec<(&'static str, Value)> {
     let rule = |number: usize| {
         json!({"apiGroups": ["", format!("group{number}.example.io")], "verbs": ["get", "list", "watch"],

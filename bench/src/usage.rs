@@ -9,7 +9,7 @@ use anyhow::Context;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ServerProcesses {
     pub(crate) server: Option<u32>,
-    /// The process of its storage, if separate.
+    /// The process id of the server's storage (etcd), if the storage is a separate process.
     pub(crate) storage: Option<u32>,
 }
 

@@ -23,10 +23,10 @@ use crate::load;
 use crate::reads::Side;
 use crate::statistics::Percentiles;
 
-/// The text before the number, and the number of digits after it.
+/// The text before a write's number in the annotation, and the number of digits.
 const MARKER: &[u8] = b"\"tributary-bench\":\"";
 const DIGITS: usize = 10;
-/// Built once, because the construction takes as long as the search in an event.
+/// The searcher for the marker. It is built once, because its construction takes as long as the search in an event.
 static FINDER: LazyLock<memmem::Finder<'_>> = LazyLock::new(|| memmem::Finder::new(MARKER));
 /// The timeout for events after the last write: a hundred times the 99th percentile.
 const GRACE: Duration = Duration::from_secs(2);
@@ -62,22 +62,27 @@ pub(crate) struct WatchMeasurement {
     pub(crate) cut: usize,
     /// The time from sending the write to the event.
     pub(crate) from_send: Percentiles,
-    /// The time from the response to the write until the event; negative if the event arrived before the response.
+    /// The time from the response to the write until the event arrives; negative if the event arrives before the
+    /// response.
     pub(crate) from_response: Percentiles,
     /// The server's CPU time per delivered event in milliseconds, without the writes.
     pub(crate) cpu_ms: Option<f64>,
-    /// The server's CPU time per delivered event in milliseconds, with the writes, which only the member processes.
+    /// The server's CPU time per delivered event in milliseconds, including the writes. Only the member processes
+    /// writes.
     pub(crate) cpu_with_writes_ms: Option<f64>,
 }
 
-/// The number of the next write. Writing an earlier number again would change nothing and cause no event.
+/// The number that the next write puts into the annotation. Writing an earlier number again would change nothing and
+/// cause no event.
 static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
-/// Runs that start within this number of seconds of each other use different numbers. A member can outlive a run.
+/// The number of seconds after which a run may reuse the annotation numbers of an earlier run. A member can outlive a
+/// run.
 const RUNS: u64 = 10_000;
-/// The amount of numbers per run.
+/// The number of annotation values per run.
 const NUMBERS_PER_RUN: u64 = 1_000_000;
 
-/// The times when each write was sent and answered, in nanoseconds since `start`; 0 if not yet.
+/// The times when each write was sent and answered, in nanoseconds since `start`; 0 if the write is not sent or
+/// answered yet.
 struct Clock {
     start: Instant,
     /// The number of the first write.
@@ -112,7 +117,7 @@ struct WatcherRecord {
 struct Run {
     writes: usize,
     cut: usize,
-    /// In seconds, one entry per event and watcher.
+    /// The times from sending a write to its event in seconds, one entry per event and watcher.
     from_send: Vec<f64>,
     from_response: Vec<f64>,
     /// The CPU time of the server; `None` if it is missing in any round.
@@ -165,7 +170,7 @@ impl WatchScenario {
         })
     }
 
-    /// Writes to the member at the scenario's pace, with Tributary as the only watcher. The times are those of the
+    /// Writes to the member at the scenario's pace while only Tributary watches. The measured times end at the
     /// responses.
     async fn write_alone(&self, member: &Side, time: Duration, pods: usize) -> anyhow::Result<Run> {
         let connection = member.target.connect().await?;
@@ -199,7 +204,7 @@ impl WatchScenario {
         sleep(GRACE).await;
         let cpu = side.processes.cpu_since(before).server;
         done.store(true, Ordering::SeqCst);
-        // The watchers notice the end at their next event, which this last write causes.
+        // The watchers notice the end of the scenario at their next event, which this last write causes.
         let last = Clock::new(1);
         write(&writer, &last, self.writes_per_second, 0..1, pods).await?;
 
@@ -283,7 +288,7 @@ impl Run {
     }
 }
 
-/// Writes at an even pace. If a write is late, the next ones follow at once, and none is skipped.
+/// Writes at an even pace. If a write is late, the next writes follow without a pause, and no write is skipped.
 async fn write(
     connection: &ContestantConnection,
     clock: &Clock,
@@ -376,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_split_between_pieces_are_found_once() {
+    fn annotation_number_split_between_chunks_is_found_once() {
         let text = br#"..."tributary-bench":"0000000001"...................................."tributary-bench":"0000000002""tributary-bench":"0000000003"."#;
         for size in 1..text.len() {
             let mut search = Search::default();

@@ -25,7 +25,7 @@ const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const YAML_TABLE: &str = "application/yaml;as=Table;v=v1;g=meta.k8s.io";
 /// The number of concurrent requests of the client.
 const AT_ONCE: usize = 10;
-/// The duration for which each request is sent, and of the measurement of another client before that.
+/// The duration of each request's repetition, and of the measurement of another client before it.
 const TIME: Duration = Duration::from_secs(5);
 /// The pause between two gets of another client, and between two memory samples.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -70,7 +70,7 @@ pub(crate) fn requests() -> Vec<ExpensiveRequest> {
         get("worst-selector-page", JSON, &format!("/api/v1/pods?limit=1&labelSelector={}zzz", "!a,".repeat(127))),
         get("worst-selector-list", JSON, &format!("/api/v1/pods?labelSelector={}zzz", "!a,".repeat(127))),
         get("worst-sparse-watch", JSON, "/api/v1/pods?watch=1&timeoutSeconds=1&labelSelector=slice%3Dnone"),
-        // The JSON list, for comparison with the same list in YAML.
+        // A JSON list, to compare its cost with the same list in YAML.
         write("worst-json-review", Method::POST, REVIEWS, format!(r#"{{"x":[{}0]}}"#, "1,".repeat(30_000))),
         yaml("worst-yaml-review", REVIEWS, format!("x: [{}]\n", "a,".repeat(30_000))),
         yaml("worst-yaml-merges", REVIEWS, merges(2_000, 100)),
@@ -96,7 +96,7 @@ fn aliases(bytes: usize, times: usize) -> String {
 pub(crate) struct WorstResult {
     pub(crate) name: String,
     pub(crate) answered: usize,
-    /// The number of requests that were refused or cut off.
+    /// The number of requests that the server refused or cut off.
     pub(crate) refused: usize,
     /// The latency of another client's get before the requests.
     pub(crate) get_alone: Percentiles,
@@ -130,8 +130,8 @@ impl ExpensiveRequest {
                         Some(true) => &answered,
                         Some(false) => &refused,
                         None => {
-                            // The server closes a connection when it refuses thousands of its requests without reading
-                            // them. The client opens a new connection.
+                            // The server closes a connection after it has refused thousands of the connection's
+                            // requests without reading them. The client opens a new connection.
                             sleep(PAUSE).await;
                             if let Ok(next) = target.connect().await {
                                 *connection.lock().await = next;

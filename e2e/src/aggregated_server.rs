@@ -45,16 +45,18 @@ struct Behavior {
     failure: Option<StatusCode>,
     pages: BTreeMap<String, Value>,
     responder: Option<Responder>,
-    /// The resourceVersion of echoed objects. At a path without a document, the server answers with the request's own
-    /// object.
+    /// The resourceVersion that the server sets in echoed objects. At a path without a document, the server answers
+    /// with the object in the request.
     echo: Option<String>,
     requests: usize,
 }
 
 impl AggregatedServer {
-    /// Starts a server on a free port of 127.0.0.1. `/apis` has no groups, and every other path is 404.
+    /// Starts a server on a free port of 127.0.0.1. The server has no API groups and answers every path except `/apis`
+    /// with 404.
     ///
     /// # Errors
+    ///
     /// If no certificate can be made, or no port is free.
     pub async fn start() -> anyhow::Result<Self> {
         let certificates = TestCertificates::generate("aggregated")?;
@@ -78,7 +80,7 @@ impl AggregatedServer {
         lock(&self.behavior).pages.insert(path.to_owned(), document);
     }
 
-    /// Sets the resources of a group and version, which `/apis/GROUP/VERSION` lists.
+    /// Sets the document of `/apis/GROUP/VERSION`, which lists the resources of a group and version.
     pub fn set_resources(&self, group_version: &str, resources: &Value) {
         let list = json!({
             "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
@@ -86,17 +88,18 @@ impl AggregatedServer {
         self.set(&format!("/apis/{group_version}"), list);
     }
 
-    /// Removes the document at a path, which is 404 afterwards.
+    /// Removes the document at a path. The server then answers the path with 404.
     pub fn remove(&self, path: &str) {
         lock(&self.behavior).pages.remove(path);
     }
 
-    /// Answers requests for paths without a document by this function.
+    /// Answers requests for paths without a document with the result of this function.
     pub fn respond(&self, responder: Responder) {
         lock(&self.behavior).responder = Some(responder);
     }
 
-    /// Answers each request for a path without a document with the request's own object and this resourceVersion.
+    /// Answers each request for a path without a document with the object in the request, and sets this resourceVersion
+    /// in the object.
     pub fn echo(&self, resource_version: &str) {
         lock(&self.behavior).echo = Some(resource_version.to_owned());
     }
@@ -191,7 +194,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 async fn serve(listener: TcpListener, acceptor: Acceptor, behavior: Arc<Mutex<Behavior>>) {
-    // The end of this task drops the set, which aborts all connections.
+    // The end of this task drops the `JoinSet`, which aborts the tasks of all connections.
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let (acceptor, behavior) = (acceptor.clone(), Arc::clone(&behavior));

@@ -14,7 +14,8 @@ use std::{
 /// The name of the program's crate, and the prefix of the names of all workspace crates.
 const PROGRAM: &str = "tributary";
 
-/// Workspace crates that are not linked into the program. A change of their sources does not make the program outdated.
+/// Workspace crates that are not linked into the program. A change of the crates' sources does not make the program
+/// outdated.
 const BESIDE: [&str; 3] = ["tributary_bench", "tributary_e2e", "tributary_fuzz_properties"];
 
 pub(crate) const REMEDY: &str = "run `cargo test --workspace --no-run --locked` (for the benchmarks `cargo build \
@@ -68,7 +69,7 @@ fn sources(lists: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     Ok(sources)
 }
 
-/// Splits a line into paths. A backslash escapes a space within a path.
+/// Splits a line of cargo's list into paths. A backslash escapes a space within a path.
 fn paths(line: &str) -> Vec<PathBuf> {
     let marked = line.replace("\\ ", "\0");
     marked.split(' ').filter(|path| !path.is_empty()).map(|path| PathBuf::from(path.replace('\0', " "))).collect()
@@ -115,7 +116,7 @@ mod tests {
         for source in ["server/src/main.rs", "router/src/lib.rs", "router/src/a b.rs"] {
             write(&path(source), "", 9);
         }
-        // The program is not built from these files.
+        // Cargo does not build the program from these files.
         for source in ["other.rs", "router/src/tests.rs", "e2e/src/lib.rs"] {
             write(&path(source), "", 11);
         }

@@ -6,7 +6,8 @@ use rcgen::{
 };
 use std::{fs, path::Path};
 
-/// The certificates and keys that a member's servers read from files and its clients from a kubeconfig. All PEM.
+/// The certificates and keys of a member, all as PEM. The member's servers read them from files, and its clients read
+/// them from a kubeconfig.
 #[derive(Clone, Debug)]
 pub struct TestCertificates {
     /// The certificate of the authority (PEM).

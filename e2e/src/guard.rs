@@ -67,7 +67,7 @@ pub(crate) fn add_group(group: u32) {
     print_line(&format!("add {group}\n"));
 }
 
-/// Removes an ended process group from the guard, so that the guard never kills a group with a reused id.
+/// Removes an ended process group from the guard's list. The guard then never kills another group that reuses the id.
 pub(crate) fn remove_group(group: u32) {
     print_line(&format!("del {group}\n"));
 }
@@ -80,9 +80,11 @@ pub fn remove_folder_at_exit(folder: &Path) {
     }
 }
 
-/// Creates a temporary folder. Dropping it, or else the guard, removes the folder.
+/// Creates a temporary folder. The returned value removes the folder on drop. If the process dies first, the guard
+/// removes the folder.
 ///
 /// # Errors
+///
 /// If the folder cannot be created.
 pub fn temporary_folder(prefix: &str) -> anyhow::Result<tempfile::TempDir> {
     let folder = tempfile::Builder::new().prefix(&format!("tributary-e2e-{prefix}-")).tempdir()?;

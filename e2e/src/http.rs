@@ -27,7 +27,7 @@ pub struct HttpClient {
     /// The prefix for each path, without a trailing slash: `/clusters/member1`, or empty.
     prefix: String,
     pub(crate) authorization: Option<HeaderValue>,
-    /// The TLS configuration, for connections outside this client.
+    /// The TLS configuration, which connections outside this client (WebSockets) use, too.
     pub(crate) tls: std::sync::Arc<rustls::ClientConfig>,
 }
 
@@ -93,7 +93,7 @@ impl HttpClient {
         Self { prefix: prefix.trim_end_matches('/').to_owned(), ..self.clone() }
     }
 
-    /// Scheme, host and port.
+    /// Scheme, host and port of the server.
     #[must_use]
     pub fn origin(&self) -> &str {
         &self.origin
@@ -273,7 +273,8 @@ impl HttpResponse {
     /// The body as JSON.
     ///
     /// # Errors
-    /// When it is not JSON; the message shows it.
+    ///
+    /// When the body is not JSON; the message shows the body.
     pub fn json(&self) -> anyhow::Result<Value> {
         serde_json::from_slice(&self.body)
             .with_context(|| format!("{}: {} and not JSON: {}", self.request, self.status, shorten(&self.text())))
@@ -282,7 +283,8 @@ impl HttpResponse {
     /// Checks the status and returns the response.
     ///
     /// # Errors
-    /// On a different status; the message shows the body.
+    ///
+    /// If the response has a different status; the message shows the body.
     pub fn expect(self, status: u16) -> anyhow::Result<Self> {
         if self.status.as_u16() != status {
             bail!("{}: {} where {status} was due: {}", self.request, self.status, shorten(&self.text()));

@@ -45,9 +45,10 @@ pub struct ContextParts {
     pub user: Value,
 }
 
-/// Writes a kubeconfig with one context per member. The first is the current context.
+/// Writes a kubeconfig with one context per member. The first member's context is the current context.
 ///
 /// # Errors
+///
 /// When the file cannot be written.
 pub fn write(path: &Path, members: &[&Access]) -> anyhow::Result<()> {
     let entries: Vec<ContextParts> = members.iter().map(|member| member.entries()).collect();
@@ -86,9 +87,10 @@ pub async fn config(path: &Path, context: Option<&str>) -> anyhow::Result<kube::
         .with_context(|| format!("use context {context:?} of {}", path.display()))
 }
 
-/// Names of the contexts of a kubeconfig and the current one.
+/// Returns the names of the contexts of a kubeconfig, and the name of its current context.
 ///
 /// # Errors
+///
 /// When the file cannot be read.
 pub fn contexts(path: &Path) -> anyhow::Result<(Vec<String>, Option<String>)> {
     let file = Kubeconfig::read_from(path).with_context(|| format!("read {}", path.display()))?;

@@ -138,7 +138,8 @@ impl Kubectl {
     /// Runs kubectl and returns its standard output.
     ///
     /// # Errors
-    /// When it fails.
+    ///
+    /// When kubectl fails.
     pub async fn ok(&self, arguments: &[&str]) -> anyhow::Result<String> {
         self.run(arguments).await?.success()
     }

@@ -1,4 +1,4 @@
-//! A kubelet with a foreign client CA, which rejects its kube-apiserver and every other client.
+//! A kubelet that trusts another client CA, so it rejects its own kube-apiserver and every other client.
 
 use crate::{TestCluster, certificates::TestCertificates};
 use anyhow::Context;
@@ -63,7 +63,7 @@ impl Drop for RefusingKubelet {
 }
 
 async fn serve(listener: TcpListener, acceptor: TlsAcceptor) {
-    // The end of this task drops the set, which aborts all connections.
+    // The end of this task drops the `JoinSet`, which aborts the tasks of all connections.
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let acceptor = acceptor.clone();
@@ -77,7 +77,7 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor) {
 }
 
 fn empty_answer() -> Response<Full<Bytes>> {
-    // The text of a real kubelet (`InstallAuthFilter` in its `server.go`).
+    // A real kubelet answers with the same text (`InstallAuthFilter` in its `server.go`).
     let mut response = Response::new(Full::from("Unauthorized"));
     *response.status_mut() = StatusCode::UNAUTHORIZED;
     response

@@ -14,8 +14,9 @@ const STAGES: [&str; 5] = [
     "pod/fast/pod-delete.yaml",
 ];
 
-/// The line before a stage's conditions, and an additional condition. The condition excludes pods whose command is
-/// `sleep`. Otherwise kwok completes these pods at once, and specs that wait for a running job rarely see one.
+/// The line before a stage's conditions, and a condition that is added. The condition excludes pods whose command is
+/// `sleep`. Otherwise kwok completes these pods at once, and specs that wait for a running job rarely see a running
+/// job.
 const CONDITIONS: &str = "    matchExpressions:\n";
 const DOES_NOT_SLEEP: &str = "    - {key: '.spec.containers.[].command.[0]', operator: NotIn, values: [sleep]}\n";
 

@@ -53,7 +53,7 @@ pub use self::{
     tributary::{Tributary, TributaryBuilder},
 };
 
-/// Makes aws-lc-rs the process-wide TLS provider. Call it first in each test binary; further calls do nothing.
+/// Makes aws-lc-rs the process-wide TLS provider. Each test binary calls this function first; later calls do nothing.
 pub fn install_crypto_provider() {
     let _already_installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }

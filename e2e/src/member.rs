@@ -182,7 +182,7 @@ struct MemberProcesses {
     scheduler: Option<Process>,
     controller_manager: Option<Process>,
     apiserver: Option<Process>,
-    /// Additional kube-apiservers by port.
+    /// Additional kube-apiservers, with their ports as keys.
     further_apiservers: BTreeMap<u16, Process>,
     etcd: Option<Process>,
 }
@@ -405,7 +405,7 @@ impl TestCluster {
         self.start_again().await
     }
 
-    /// Makes `to` a copy of `from`; both are folders of this member.
+    /// Replaces the folder `to` by a copy of the folder `from`. Both are folders of this member.
     async fn replace_data(&self, to: &str, from: &str) -> anyhow::Result<()> {
         let (to, from) = (self.folder().join(to), self.folder().join(from));
         tokio::task::spawn_blocking(move || {
@@ -573,7 +573,8 @@ impl TestCluster {
         log.write_all(kwok::log_line(text).as_bytes()).context("write the container log")
     }
 
-    /// The plain HTTP port on 127.0.0.1 to which port 8080 of every pod leads: etcd's, which answers `/health`.
+    /// The plain HTTP port on 127.0.0.1 to which port 8080 of every pod leads. It is a port of etcd, which answers
+    /// `/health`.
     #[must_use]
     pub fn forwarded_port(&self) -> u16 {
         self.ports.etcd
@@ -624,7 +625,7 @@ impl TestCluster {
             "--service-account-key-file=service-account.pub",
             "--service-account-signing-key-file=service-account.key",
             "--service-cluster-ip-range=10.0.0.0/24",
-            // kwok's nodes have an address, and their names do not resolve.
+            // The nodes of kwok have an IP address, and their names do not resolve.
             "--kubelet-preferred-address-types=InternalIP",
         ]);
         if !self.builder.service_accounts {

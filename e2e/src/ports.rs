@@ -37,6 +37,7 @@ pub fn free_port() -> anyhow::Result<u16> {
 /// Waits until a server accepts connections on a loopback port.
 ///
 /// # Errors
+///
 /// When no server accepts a connection within `patience`.
 pub async fn wait_until_open(port: u16, patience: std::time::Duration) -> anyhow::Result<()> {
     let attempt = async {

@@ -39,16 +39,17 @@ pub enum RightsPassage {
     Clear,
     /// Open watches get no more events, and stay open. New requests pass.
     OpenSilent,
-    /// Watches get no events: the heads of responses pass, but not the bodies. Lists pass.
+    /// Watches of RBAC objects get no events: the gate forwards the heads of the responses and delays the bodies. Lists
+    /// pass.
     Silent,
     /// As [`Silent`](Self::Silent), but open watches of all other resources get no more events, either. New watches of
     /// other resources pass.
     SilentBesideOpen,
-    /// Open streams are reset, and new requests are reset without a response.
+    /// The gate resets open streams for RBAC objects, and resets new requests without a response.
     Refused,
 }
 
-/// The current passage, and the number of changes of the passage.
+/// The current passage, and the number of changes of the passage since the gate's start.
 #[derive(Clone, Copy, Debug)]
 struct GateState {
     passage: RightsPassage,
@@ -116,7 +117,7 @@ impl Drop for RightsGate {
 
 type MemberClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// A client without credentials that trusts the member. The requests carry the credentials.
+/// Makes a client that trusts the member and has no credentials. The forwarded requests carry the credentials.
 fn client(member: &TestCluster) -> MemberClient {
     let tls = rustls::ClientConfig::clone(&member.http().tls);
     let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_all_versions().build();
@@ -124,7 +125,7 @@ fn client(member: &TestCluster) -> MemberClient {
 }
 
 async fn accept(listener: TcpListener, acceptor: TlsAcceptor, connection: MemberConnection) {
-    // The end of this task drops the set, which aborts all connections.
+    // The end of this task drops the `JoinSet`, which aborts the tasks of all connections.
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let (acceptor, connection) = (acceptor.clone(), connection.clone());
@@ -187,12 +188,13 @@ fn refused() -> io::Error {
     io::Error::other("nothing that is asked of roles and bindings passes")
 }
 
-/// A response body whose frames the gate can delay: of a request for RBAC objects, or of a watch.
+/// A response body whose frames the gate can delay. The response is for RBAC objects, or is a watch of another
+/// resource.
 struct GatedBody {
     body: Incoming,
     is_of_rights: bool,
     is_watch: bool,
-    /// The number of passage changes before the request.
+    /// The number of passage changes before the request arrived.
     generation: u64,
     state: watch::Receiver<GateState>,
 }

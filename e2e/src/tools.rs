@@ -45,10 +45,11 @@ impl Tools {
         Ok(run(Command::new(script()).arg("observability")).await?.into())
     }
 
-    /// The folder of `issuer`, an OpenID Connect issuer with a client that signs in. Built on first use, because one
-    /// test needs it.
+    /// The folder of `issuer`, an OpenID Connect issuer, with a client that signs users in. Built on first use, because
+    /// one test needs it.
     ///
     /// # Errors
+    ///
     /// When Go is missing or a build fails; the script's message is passed on.
     pub async fn issuer(&self) -> anyhow::Result<PathBuf> {
         Ok(run(Command::new(script()).arg("issuer")).await?.into())
@@ -73,10 +74,11 @@ impl Tools {
         Ok((!path.is_empty()).then(|| path.into()))
     }
 
-    /// haproxy, a plain reverse proxy for comparisons in benchmarks: the installed one, or that of Debian's package.
-    /// Fetched on first use.
+    /// The path of haproxy, a plain reverse proxy for comparisons in benchmarks: the installed program, or the program
+    /// of Debian's package. The package is fetched on first use.
     ///
     /// # Errors
+    ///
     /// When haproxy is neither installed nor available; the script's message is passed on.
     pub async fn haproxy(&self) -> anyhow::Result<PathBuf> {
         Ok(run(Command::new(script()).arg("haproxy")).await?.into())

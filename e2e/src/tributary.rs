@@ -85,7 +85,7 @@ pub async fn run_with(arguments: &[&str], environment: &[(&str, &OsString)]) -> 
 pub struct TributaryBuilder {
     /// The served kubeconfig, and the served contexts in it.
     contexts: Option<(PathBuf, Vec<String>)>,
-    /// The binary; `None` for the one of [`binary`].
+    /// The path of the binary; `None` runs the binary that [`binary`] returns.
     program: Option<PathBuf>,
     arguments: Vec<String>,
     environment: Vec<(String, OsString)>,
@@ -102,7 +102,8 @@ impl TributaryBuilder {
         self.in_shared_mode().argument(format!("--client-ca-file={}", client_ca_file.display()))
     }
 
-    /// Runs in shared mode, which additional arguments configure. The server writes no kubeconfig.
+    /// Runs in shared mode. The caller configures shared mode with additional arguments. The server writes no
+    /// kubeconfig.
     #[must_use]
     pub fn in_shared_mode(mut self) -> Self {
         self.shared = true;
@@ -209,7 +210,7 @@ pub struct Tributary {
 }
 
 impl Tributary {
-    /// Configures `tributary serve` for some contexts of a kubeconfig.
+    /// Configures a `tributary serve` of these contexts of a kubeconfig.
     #[must_use]
     pub fn builder<'a>(kubeconfig: &Path, contexts: impl IntoIterator<Item = &'a str>) -> TributaryBuilder {
         let contexts = contexts.into_iter().map(str::to_owned).collect();
@@ -228,7 +229,7 @@ impl Tributary {
         }
     }
 
-    /// Configures `tributary serve` for the UpstreamClusters of a folder only.
+    /// Configures a `tributary serve` of the UpstreamClusters in a folder, without contexts of a kubeconfig.
     #[must_use]
     pub fn configured(folder: &Path) -> TributaryBuilder {
         Self::of_configuration().argument("--config").argument(folder.display().to_string())
@@ -265,7 +266,7 @@ impl Tributary {
         &self.folder
     }
 
-    /// The kubeconfig that the server wrote: the context `all` (current), and one per cluster.
+    /// The kubeconfig that the server wrote. It has the current context `all`, and one context per cluster.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig

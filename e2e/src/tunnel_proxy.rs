@@ -56,7 +56,7 @@ impl TunnelProxy {
         let connections = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&connections);
         let task = tokio::spawn(async move {
-            // The end of this task drops the set, which aborts all connections.
+            // The end of this task drops the `JoinSet`, which aborts the tasks of all connections.
             let mut all = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::Relaxed);

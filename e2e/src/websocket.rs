@@ -16,7 +16,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 /// An open WebSocket over TLS.
 pub type WebSocket = WebSocketStream<TlsStream<TcpStream>>;
 
-/// The result of a handshake.
+/// The result of a WebSocket handshake.
 #[derive(Debug)]
 pub enum Opened {
     /// The WebSocket is open; the subprotocol is the server's choice, or empty.

@@ -21,7 +21,8 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Parses the events of an audit log. The last line may be half written, and does not count.
+/// Parses the events of an audit log. The parser ignores a last line without a line end, because the server may still
+/// write that line.
 fn events(log: &Path) -> anyhow::Result<Vec<Value>> {
     let text = fs::read_to_string(log).with_context(|| format!("read {}", log.display()))?;
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);

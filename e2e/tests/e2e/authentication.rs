@@ -1,5 +1,5 @@
-//! Gives the same certificates and tokens to a real kube-apiserver and to `tributary-authentication`. Both must find
-//! the same user, or both must refuse with 401.
+//! Gives the same certificates and tokens to a real kube-apiserver and to `tributary-authentication`. The
+//! kube-apiserver and the crate must find the same user, or must both refuse the credential.
 
 mod certificates;
 pub(crate) mod issuer;
@@ -23,7 +23,8 @@ use tributary_authentication::{
 };
 use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig};
 
-/// A kube-apiserver reads the keys of its issuers at its start, and tries again every 10 s until the issuers answer.
+/// A kube-apiserver reads the keys of its token issuers at its start. If an issuer does not answer, the kube-apiserver
+/// tries again every 10 s.
 const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -35,12 +36,12 @@ pub(crate) fn cases() -> Vec<Case> {
     .collect()
 }
 
-/// The user that a real kube-apiserver finds for a credential; `None` for 401.
+/// Returns the user that the member's kube-apiserver finds for a credential; `None` if it answers 401.
 async fn known_as(member: &TestCluster, auth: AuthInfo) -> anyhow::Result<Option<UserInfo>> {
     user_at(&member.kubeconfig(), auth).await
 }
 
-/// The user that the kubeconfig's server finds for a credential; `None` for 401.
+/// Returns the user that the server of a kubeconfig finds for a credential; `None` if the server answers 401.
 async fn user_at(path: &Path, auth: AuthInfo) -> anyhow::Result<Option<UserInfo>> {
     let mut config = kubeconfig::config(path, None).await?;
     config.auth_info = auth;
@@ -115,7 +116,8 @@ async fn certificates(member: &TestCluster, authority: &ClientAuthority) -> anyh
     Ok(wrong)
 }
 
-/// Tests the authentication library alone, and `tributary serve`, which fetches the issuers' keys itself.
+/// Tests the tokens with the crate `authentication` alone, and with `tributary serve`, which fetches the issuers' keys
+/// itself.
 async fn tokens(member: &TestCluster, endpoint: &Path, issuer: &TestIssuer) -> anyhow::Result<Vec<String>> {
     let configuration = AuthenticationConfiguration::parse(&issuer.configuration(), &[])?;
     let keys = JsonWebKeySet::parse(issuer.keys().as_bytes())?;

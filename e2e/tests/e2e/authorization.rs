@@ -77,14 +77,15 @@ async fn run(context: TestContext, seed: u64, count: usize) -> anyhow::Result<()
             .with_context(|| format!("seed {seed}"))?;
         allowed += answers.iter().filter(|allowed| **allowed).count();
     }
-    // The test proves nothing if nearly all requests are refused, or nearly all allowed.
+    // The test proves nothing if the server refuses nearly all requests, or allows nearly all requests.
     ensure!((count / 20..count * 19 / 20).contains(&allowed), "{allowed} of {count} were allowed");
     // A list of all RBAC objects must give the same rights as the watched changes.
     ensure!(!side.read_all().await?, "a list of all objects changed what the watched changes had made");
     side.review(&member).await
 }
 
-/// A kube-apiserver, and the rights that the crate `authorization` compiles from its RBAC objects.
+/// A kube-apiserver, and the rights that the crate `authorization` compiles from the RBAC objects of this
+/// kube-apiserver.
 struct BySide {
     http: HttpClient,
     name: ClusterName,

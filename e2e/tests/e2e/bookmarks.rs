@@ -1,4 +1,5 @@
-//! Tests the bookmarks of each minute, with which a client of a quiet watch resumes from a recent version.
+//! Tests the bookmarks that a watch gets each minute. A client whose watch has no other events resumes from the
+//! bookmark's version, which is recent.
 
 use crate::context::{Case, TestContext, cases};
 use anyhow::{Context, ensure};
@@ -13,13 +14,14 @@ use tributary_e2e::{HttpClient, TestCluster};
 /// Duration of the watches: three bookmarks are due.
 const LENGTH: Duration = Duration::from_secs(200);
 
-/// Longest interval between bookmarks: a minute, two seconds of kube-apiserver's timer, and a busy machine.
+/// Longest interval between bookmarks: a minute, two seconds of kube-apiserver's timer, and the delay of a busy
+/// machine.
 const LONGEST: Duration = Duration::from_secs(68);
 
 /// Interval of the changes that the watches do not select.
 const CHANGED_EVERY: Duration = Duration::from_secs(5);
 
-/// Number of changes by which a bookmark may lag behind.
+/// Number of changes by which a bookmark's version may lag behind the collection.
 const BEHIND: usize = 1;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -109,7 +111,7 @@ fn check_times(name: &str, started: Instant, bookmarks: &[Bookmark]) -> anyhow::
     Ok(())
 }
 
-/// Returns the changes that a watch without the selector reports from this version on.
+/// Returns the changes that a watch from this version reports. The watch has no selector.
 async fn changes_from(http: &HttpClient, maps: &str, version: &str, changes: usize) -> anyhow::Result<Vec<usize>> {
     let mut stream = http.watch(&format!("{maps}?watch=true&resourceVersion={version}")).await?;
     let mut told: Vec<usize> = Vec::new();
@@ -188,7 +190,7 @@ async fn one(
     check_times("quiet", started, &of_quiet)?;
     check_times("selected", started, &of_selected)?;
     check_times("idle", started, &of_idle)?;
-    // One last change, so that a watch from each bookmark's version has at least one event.
+    // One last change, so that a watch that resumes from any bookmark has at least one event.
     let last = changes.load(Ordering::SeqCst) + 1;
     let patch = json!({"data": {"step": last.to_string()}});
     let path = format!("{busy}/map-{}", last % members.len());

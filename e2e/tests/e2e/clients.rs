@@ -1,5 +1,5 @@
-//! Clients that cache a cluster, while both members change: client-go informers (with and without WatchList), a
-//! controller-runtime cache and a kube-rs reflector. A generated client also writes protobuf.
+//! Clients that store the objects of a cluster, while writers change both members: client-go informers (with and
+//! without WatchList), a controller-runtime cache and a kube-rs reflector. A generated client also writes protobuf.
 //!
 //! Each kind of client also runs against a bare member, which shows that the test itself is right.
 
@@ -27,7 +27,8 @@ const CHURN: Duration = Duration::from_secs(20);
 /// Longest time from the last write until a client has the final state.
 const SETTLE: Duration = Duration::from_secs(60);
 
-/// Pause between two writes to a member. The rate is small for a server: the test is about order and loss, not speed.
+/// Pause between two writes to a member. The resulting rate is low for a server, because the test is about the order
+/// and the loss of events, not about speed.
 const WRITE_PAUSE: Duration = Duration::from_millis(15);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -35,7 +36,7 @@ pub(crate) fn cases() -> Vec<Case> {
         informer_follows_a_bare_member, informer_with_watch_list_follows_both_members,
         informer_with_list_and_watch_follows_both_members, informer_passes_the_watch_list_inconsistency_detector,
         controller_runtime_cache_follows_both_members, kube_rs_reflector_follows_both_members,
-        kube_rs_streaming_reflector_follows_both_members, typed_client_gets_the_outcomes_of_a_bare_member,
+        kube_rs_streaming_reflector_follows_both_members, typed_client_calls_have_the_same_results_as_at_a_member,
         typed_client_writes_to_the_annotated_cluster, retry_watcher_follows_both_members,
         informer_loses_no_change_over_a_restart,
     ]
@@ -123,7 +124,8 @@ struct Writer {
     member: Arc<TestCluster>,
     namespace: String,
     random: StdRng,
-    /// Number of writes so far. A later state of an object has a greater number.
+    /// Number of writes so far. Each write stores this number in the object's label `generation`, so later states have
+    /// greater numbers.
     generation: u64,
 }
 
@@ -177,7 +179,7 @@ fn new_object(resource: &str, name: &str, generation: &str) -> Value {
     }
 }
 
-/// How a client-go program lists.
+/// The ways in which a client-go program lists.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lists {
     Paged,
@@ -187,7 +189,7 @@ enum Lists {
     StreamedAndCompared,
 }
 
-/// A Go client follows all members during random writes. In the end it must have the union of their objects.
+/// A Go client follows all members during random writes. At the end the client must have the objects of all members.
 async fn follow(context: &TestContext, followed: Followed, subcommand: &str, lists: Lists) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let environment = [
@@ -242,7 +244,8 @@ async fn informer_with_list_and_watch_follows_both_members(context: TestContext)
     follow(&context, followed, "informer", Lists::Paged).await
 }
 
-/// client-go compares the initial events with a list at the version of the bookmark, and panics at a difference.
+/// client-go's detector compares the initial events of a watch with a list at the version of the final bookmark. The
+/// detector panics at a difference.
 async fn informer_passes_the_watch_list_inconsistency_detector(context: TestContext) -> anyhow::Result<()> {
     let followed = of_all(&context).await?;
     follow(&context, followed, "informer", Lists::StreamedAndCompared).await
@@ -318,7 +321,7 @@ async fn typed(
     Ok(outcomes.collect())
 }
 
-async fn typed_client_gets_the_outcomes_of_a_bare_member(context: TestContext) -> anyhow::Result<()> {
+async fn typed_client_calls_have_the_same_results_as_at_a_member(context: TestContext) -> anyhow::Result<()> {
     let (member, all) = (of_a_member(&context).await?, of_all(&context).await?);
     let expected = typed(&context, &member.kubeconfig, &member.namespace, "").await?;
     ensure!(expected.len() >= 24, "the typed client stopped early: {expected:?}");
@@ -362,7 +365,7 @@ async fn retry_watcher_follows_both_members(context: TestContext) -> anyhow::Res
         let event = watcher.wait_for("ADDED", SETTLE).await?;
         ensure!(event["name"] == format!("map-{index}"), "{event}");
     }
-    // A version that the server refuses ends the watch, and does not cause a loop.
+    // The server refuses this version. The refusal must end the watch, and must not cause a loop of attempts.
     let arguments = ["retrywatch", "--namespace", &followed.namespace, "--resource-version", "5"];
     let mut watcher = Follower::start(&tools.clients(), &followed.kubeconfig, &arguments, &[])?;
     let event = watcher.wait_for("ERROR", SETTLE).await?;

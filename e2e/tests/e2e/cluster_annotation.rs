@@ -35,7 +35,8 @@ const MERGE: How = How::Patch("merge-patch+json");
 const STRATEGIC: How = How::Patch("strategic-merge-patch+json");
 const JSON_PATCH: How = How::Patch("json-patch+json");
 
-/// Bodies that set the annotation. The object `NAME` already has an annotation if the body is a patch.
+/// Bodies that set the annotation. A body that is a patch changes the existing object `NAME`, which already has an
+/// annotation.
 const WAYS: [Written; 21] = [
     (How::Json, r#"{"metadata":{"name":"NAME","annotations":{"tributary.dev/cluster":"CLUSTER"}}}"#),
     (How::Json, r#"{"met\u0061data":{"name":"NAME","annotations":{"\u0074ributary.dev\/cluster":"CLUSTER"}}}"#),
@@ -182,8 +183,8 @@ async fn cluster_annotation_is_never_stored_in_any_form(context: TestContext) ->
     what_is_not_written_as_a_text(&http, &members[0], &maps).await
 }
 
-/// Forms of the annotation without its name in plain text: a JSON patch that copies, protobuf that only Go can decode,
-/// and CBOR.
+/// Sends forms of the annotation that do not contain its name in plain text: a JSON patch that copies, protobuf that
+/// only Go can decode, and CBOR.
 async fn what_is_not_written_as_a_text(http: &HttpClient, member: &TestCluster, maps: &str) -> anyhow::Result<()> {
     let own = format!("/clusters/member1{maps}");
     make(member, maps, "copied").await?;

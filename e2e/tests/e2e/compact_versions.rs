@@ -1,5 +1,5 @@
-//! Compact versions, which Tributary sends for many clusters: two real clusters, and simulated clusters with long
-//! names.
+//! Compact resourceVersions, which Tributary sends if composite versions would be too long. The test uses two real
+//! clusters, and simulated clusters with long names.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_secs(60);
 const SIMULATED: usize = 48;
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["compact_versions"; versions_of_many_clusters_are_compact]
+    cases!["compact_versions"; resource_versions_of_many_clusters_have_the_compact_form]
 }
 
 fn version_of(object: &Value) -> String {
@@ -30,7 +30,7 @@ fn is_compact(version: &str) -> bool {
     version.starts_with("c1.")
 }
 
-async fn versions_of_many_clusters_are_compact(context: TestContext) -> anyhow::Result<()> {
+async fn resource_versions_of_many_clusters_have_the_compact_form(context: TestContext) -> anyhow::Result<()> {
     let pair = context.fixture.pair().await?;
     let mut simulated = Vec::new();
     for index in 0..SIMULATED {
@@ -71,7 +71,7 @@ async fn versions_of_many_clusters_are_compact(context: TestContext) -> anyhow::
             names.push(name);
         }
     }
-    // The version becomes compact as soon as every cluster has reported its uid.
+    // The resourceVersion becomes compact as soon as every cluster has reported its uid.
     for http in &servers {
         eventually(SOON, async || {
             let list = http.get(&maps).send().await?.expect(200)?.json()?;

@@ -1,5 +1,5 @@
-//! Versions that etcd has compacted. The member no longer serves them. Tributary serves them from the history in its
-//! own log.
+//! Lists and watches at versions that etcd has compacted. The member no longer serves these versions. Tributary serves
+//! them from the history in its change log.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -16,7 +16,7 @@ const COMPACTED: Duration = Duration::from_secs(120);
 const WRITES: usize = 40;
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["compaction"; tributary_serves_versions_that_etcd_has_compacted]
+    cases!["compaction"; lists_and_watches_work_at_versions_that_etcd_compacted]
 }
 
 /// A client of one server, and a list from before the compaction.
@@ -99,8 +99,8 @@ impl Client {
         Ok(())
     }
 
-    /// Checks that the server refuses the version of the list: with 410 for a list, and with an ERROR event for a
-    /// watch.
+    /// Checks that the server refuses the resourceVersion of the earlier list. A list gets 410, and a watch gets an
+    /// ERROR event.
     async fn is_expired(&self) -> anyhow::Result<()> {
         expired(&self.exact().await?)?;
         let mut stream = self.watch().await?;
@@ -165,7 +165,7 @@ async fn check_every_write(stream: &mut EventStream) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn tributary_serves_versions_that_etcd_has_compacted(context: TestContext) -> anyhow::Result<()> {
+async fn lists_and_watches_work_at_versions_that_etcd_compacted(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let member =
@@ -194,7 +194,7 @@ async fn tributary_serves_versions_that_etcd_has_compacted(context: TestContext)
 
     // etcd has compacted the version, and the member returns a new continue token.
     eventually(COMPACTED, async || {
-        // The member accepts the old token until its watch cache drops the revision, too.
+        // The member accepts the old continue token until its watch cache drops the revision, too.
         let answer = bare.next_page().await?;
         ensure!(answer.status == 410, "{}: {}", answer.status, answer.text());
         Ok(())
@@ -215,8 +215,8 @@ async fn tributary_serves_versions_that_etcd_has_compacted(context: TestContext)
     };
     let mut stream = the_past_is_there().await?;
 
-    // After its restart the kube-apiserver has no version from before the compaction. Tributary's clients notice no
-    // change.
+    // After its restart, the kube-apiserver has no version from before the compaction. Tributary's clients must notice
+    // no change.
     member.kill_apiserver().await?;
     member.start_again().await?;
     bare.is_expired().await?;
@@ -228,13 +228,13 @@ async fn tributary_serves_versions_that_etcd_has_compacted(context: TestContext)
     }
     member.http().delete(&format!("{maps}/map-08")).send().await?.expect(200)?;
 
-    // A new Tributary process lacks the version, and answers like the member.
+    // A new Tributary process lacks the compacted version, and must answer like the member.
     let late = start().await?;
     let late = merged.at(&late.http().await?);
     eventually(SOON, async || late.http.get(&maps).send().await?.expect(200).map(drop)).await?;
     late.is_expired().await?;
     late.goes_on_in_the_present().await?;
-    // A list with `resourceVersion` alone needs a state that is not older, and succeeds.
+    // A list with `resourceVersion` alone needs a state that is not older than the version, and succeeds.
     let list = late.http.get(&format!("{maps}?resourceVersion={}", late.version)).send().await?.expect(200)?.json()?;
     ensure!(names_of(&list).len() == 9, "{list}");
     late.http.get(&format!("{maps}/map-00?resourceVersion={}", late.version)).send().await?.expect(200)?;

@@ -1,5 +1,6 @@
-//! Tests the CustomResourceDefinitions in `deploy/crds`. A kube-apiserver accepts them, and objects can be written by
-//! them. Their validation rules refuse the same objects as Tributary's reader of configuration files.
+//! Tests the CustomResourceDefinitions in `deploy/crds`. A kube-apiserver must accept the definitions, and objects of
+//! their kinds. The validation rules in the definitions must refuse the same objects as Tributary's reader of
+//! configuration files.
 
 use crate::context::{Case, TestContext, cases};
 use anyhow::ensure;
@@ -35,7 +36,7 @@ fn named_cluster(name: &str) -> String {
 async fn kube_apiserver_validates_objects_of_the_deployed_crds(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
-    // A shared member would serve these kinds in other tests, too.
+    // The test uses a separate member, because a shared member would serve these kinds in other tests, too.
     let member = TestCluster::builder("hub").start(tools).await?;
     let kubectl = Kubectl::new(tools, &member.kubeconfig())?;
     let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
@@ -118,8 +119,8 @@ async fn kube_apiserver_validates_objects_of_the_deployed_crds(context: TestCont
     let waiting = |max_wait: &str| {
         merged("all", &schema(json!({"name": "a", "tokenBucket": {"qps": 1, "queueing": {"maxWait": max_wait}}})))
     };
-    // The largest allowed numbers of policies and schemas. A kube-apiserver refuses a validation rule that costs too
-    // much.
+    // The objects have the largest allowed numbers of policies and schemas. A kube-apiserver refuses a validation rule
+    // that costs too much.
     let names: Vec<_> = (0..256).map(|number| format!("{number:0>253}")).collect();
     let schemas: Vec<_> = names.iter().map(|name| json!({"name": name, "exempt": {}})).collect();
     let policies = names.iter().cycle().take(1024).map(|name| json!({"rules": [exec], "flowControlSchemaName": name}));

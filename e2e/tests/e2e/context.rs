@@ -12,10 +12,10 @@ use std::{
 use tokio::time::{Instant, sleep};
 use tributary_e2e::{TestCluster, namespace};
 
-/// Longest duration of one test. After it a stuck test fails with its dump, and the other tests run on.
+/// Longest duration of one test. A test that takes longer fails with a dump, and the other tests continue.
 const TEST_TIMEOUT: Duration = Duration::from_secs(420);
 
-/// A test that runs at least this long has its duration printed.
+/// A test that lasts at least this long prints its duration.
 const LONG: Duration = Duration::from_secs(20);
 
 #[derive(Clone)]
@@ -106,7 +106,7 @@ impl Case {
         }
         match outcome {
             Ok(()) => Ok(()),
-            // The error comes last, because the end of a long output is kept.
+            // The error comes last, because a long output is cut at its beginning.
             Err(error) => Err(format!("{}\n--- why {} failed\n{error:#}", context.dump().await, self.name)),
         }
     }

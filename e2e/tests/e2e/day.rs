@@ -1,6 +1,6 @@
-//! A compressed day in production: three clusters of real kube-apiservers (one cluster has two) behind Tributary in the
-//! shared mode, with flow control, the audit log and the access log. Users, informers, tunnels and connections make a
-//! mixed load. Each minute has one fault, drawn by a seed.
+//! A compressed day in production. Three clusters of real kube-apiservers (one cluster has two kube-apiservers) are
+//! behind Tributary in the shared mode, with flow control, the audit log and the access log. Users, informers, tunnels
+//! and connections make a mixed load. Each minute has one fault, drawn by a seed.
 //!
 //! The test requires:
 //!
@@ -36,11 +36,11 @@ use scene::Scene;
 /// Default number of minutes.
 const MINUTES: usize = 30;
 
-/// Duration of the load in each minute. Afterwards the test waits until the state is clean: for seconds, after some
-/// faults for up to two minutes.
+/// Duration of the load in each minute. Afterwards the test waits until no work is left and all clients have the
+/// clusters' objects: for seconds, after some faults for up to two minutes.
 const LOUD: Duration = Duration::from_secs(55);
 
-/// Number of first minutes, in which memory and connections still grow to their usual level.
+/// Number of minutes at the beginning in which memory and connections still grow to their usual level.
 const WARM_UP: usize = 2;
 
 /// Longest duration of the start, and of one minute.
@@ -96,7 +96,7 @@ async fn live(context: &TestContext, scene: &Arc<Scene>, seed: u64, minutes: usi
     Ok(())
 }
 
-/// Ends a minute: stops the load, and checks the state.
+/// Ends a minute: stops the load, and checks the clients' objects, the permits and the memory.
 async fn quiet(
     scene: &Scene,
     operator: &tributary_e2e::HttpClient,

@@ -113,8 +113,8 @@ async fn helm_renders_valid_values_and_refuses_invalid_values(context: TestConte
     Ok(())
 }
 
-/// The chart must neither cut a string value nor turn it into a number. For example, the name of a front proxy decides
-/// which client may name users.
+/// The chart must neither cut a string value nor turn a string into a number. For example, the name of a front proxy
+/// decides which client may send user names in headers.
 async fn chart_keeps_text_values_as_strings(context: TestContext) -> anyhow::Result<()> {
     for version in [3, 4] {
         let helm = helm(&context, version).await?;
@@ -184,7 +184,7 @@ async fn without_a_warning(kubectl: &Kubectl, arguments: &[&str]) -> anyhow::Res
     Ok(())
 }
 
-/// Kinds of other projects, with their versions, for which the chart makes objects.
+/// Kinds of other projects for which the chart makes objects, with the API versions of these kinds.
 const OF_OTHERS: [(&str, &str); 3] = [
     ("Certificate", "cert-manager.io/v1"),
     ("PrometheusRule", "monitoring.coreos.com/v1"),
@@ -227,7 +227,7 @@ async fn kinds_of_others_are_judged(context: &TestContext, kubectl: &Kubectl) ->
 async fn kube_apiserver_accepts_all_rendered_objects(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
-    // The manifest creates a namespace with a fixed name, so shared members are not usable.
+    // The manifest creates a namespace with a fixed name, so the test needs a separate member.
     let member = TestCluster::builder("stage").start(tools).await?;
     let kubectl = Kubectl::new(tools, &member.kubeconfig())?;
     serve_kinds_of_others(&context, &kubectl).await?;
@@ -265,7 +265,8 @@ async fn kube_apiserver_accepts_all_rendered_objects(context: TestContext) -> an
     Ok(())
 }
 
-/// Tributary runs in a cluster that it also serves: `tributary join` makes an account in the chart's namespace.
+/// Tributary runs in a cluster that it also serves. `tributary join` makes Tributary's account in the chart's
+/// namespace.
 async fn documented_installation_works_in_a_joined_cluster(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;

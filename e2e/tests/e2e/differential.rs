@@ -26,7 +26,7 @@ const PROOF_COUNT: usize = 20_000;
 /// Number of concurrent requests: watches last a second each.
 const AT_ONCE: usize = 16;
 
-/// Longest time until the two servers agree. Tributary may lag behind the member's last change.
+/// Longest time until the answers of the two servers agree. Tributary may lag behind the member's last change.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Number of differences that a failure prints.
@@ -70,7 +70,7 @@ async fn run(context: TestContext, seed: u64, count: usize) -> anyhow::Result<()
     let mut outcomes = stream::iter(requests)
         .map(|request| {
             let servers = Arc::clone(&servers);
-            // The two servers see another test's change at different times.
+            // The two servers may see a change by another test at different times, so the comparison is repeated.
             async move { eventually(PATIENCE, async || servers.compare(&request).await).await }
         })
         .buffer_unordered(AT_ONCE);

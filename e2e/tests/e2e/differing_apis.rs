@@ -15,10 +15,10 @@ const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3@v1.0+pro
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["differing_apis";
-        kubectl_explain_works_for_kinds_of_one_cluster, create_is_validated_by_the_schema_of_one_cluster,
+        kubectl_explain_works_for_kinds_of_one_cluster, create_is_validated_by_the_schema_of_the_kinds_only_cluster,
         server_side_apply_works_for_a_kind_of_one_cluster, openapi_served_equally_by_all_members_is_forwarded_unchanged,
         openapi_of_members_with_different_crds_is_merged, preferred_version_is_one_that_all_members_serve,
-        kind_of_a_different_scope_is_left_out_with_a_warning, printer_columns_follow_a_changed_crd,
+        cluster_whose_kind_has_another_scope_is_omitted_with_a_warning, printer_columns_follow_a_changed_crd,
         kubectl_top_shows_metrics_of_all_members, component_statuses_of_all_members_are_listed,
     ]
 }
@@ -128,7 +128,7 @@ async fn kubectl_explain_works_for_kinds_of_one_cluster(context: TestContext) ->
     .await
 }
 
-async fn create_is_validated_by_the_schema_of_one_cluster(context: TestContext) -> anyhow::Result<()> {
+async fn create_is_validated_by_the_schema_of_the_kinds_only_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let mut wrong = object("v1", "Widget", "one");
     wrong["spec"]["weight"] = json!(3);
@@ -278,7 +278,7 @@ async fn preferred_version_is_one_that_all_members_serve(context: TestContext) -
     Ok(())
 }
 
-async fn kind_of_a_different_scope_is_left_out_with_a_warning(context: TestContext) -> anyhow::Result<()> {
+async fn cluster_whose_kind_has_another_scope_is_omitted_with_a_warning(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let thing = |name: &str| {
         let mut thing = object("v1", "Thing", name);
@@ -319,7 +319,8 @@ async fn printer_columns_follow_a_changed_crd(context: TestContext) -> anyhow::R
     ensure!(header().await? == ["NAME", "CLUSTER", "SIZE"], "{:?}", header().await?);
     let watch = setup.path("v1beta1", "poles?watch=1&allowWatchBookmarks=true");
     let mut watching = setup.http.watch(&watch).await?;
-    // Tributary applies a CRD change that it forwards at once. A change at the member itself reaches Tributary later.
+    // Tributary forwards a CRD change and applies it at once. A change that is sent directly to the member reaches
+    // Tributary later.
     let column = r#"{"name":"Tall","type":"integer","jsonPath":".spec.size"}"#;
     let patch = format!(r#"[{{"op":"add","path":"/spec/versions/0/additionalPrinterColumns/1","value":{column}}}]"#);
     setup.kubectl(&["patch", "crd", "poles.example.test", "--type=json", "-p", &patch]).await?;
@@ -381,8 +382,8 @@ async fn kubectl_top_shows_metrics_of_all_members(context: TestContext) -> anyho
     let refused = setup.http.get(&format!("{path}?watch=1")).send().await?.expect(405)?;
     ensure!(refused.text().contains("list it instead"), "{}", refused.text());
 
-    // The metrics server of one cluster stops. The list must have the objects of the other cluster, and a Warning with
-    // the name of the first.
+    // The metrics server of one cluster stops. The list must have the objects of the cluster whose metrics server still
+    // runs, and a Warning with the name of the cluster without metrics.
     setup.differing.metrics[1].stop();
     eventually(SOON, async || {
         let list = setup.http.get(&path).send().await?.expect(200)?;

@@ -1,5 +1,5 @@
-//! Tests one cluster of several kube-apiservers on one etcd. The tests kill one server, restart all in turn, make one
-//! answer with errors, drain one, and send requests to one by policy.
+//! Tests one cluster of several kube-apiservers on one etcd. The tests kill one kube-apiserver, restart all in turn,
+//! make one answer with errors, remove one from the configuration, and send requests to one by policy.
 
 mod broken;
 mod by_policy;
@@ -13,7 +13,8 @@ use serde_json::json;
 use std::{collections::BTreeSet, fs, sync::Arc, time::Duration};
 use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig, namespace};
 
-/// Longest time until Tributary notices that an endpoint is lost or back. Tributary dials at least every half minute.
+/// Longest time until Tributary notices that an endpoint is lost or back. Tributary tries to connect to a lost endpoint
+/// at least every half minute.
 const SOON: Duration = Duration::from_secs(60);
 
 /// Longest duration of a test, including its wait for a permit. Three of the tests put a load on their own members, one

@@ -1,4 +1,4 @@
-//! Events of a real member: they expire together, and their watches get no bookmarks.
+//! Events of a real member: Events that expire together, and watches of Events without bookmarks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::context::{Case, TestContext, cases, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// Lifetime of Events in this test. Events share a lease for a twentieth of their lifetime: 3 s.
+/// Lifetime of Events in this test. Events that are created within a twentieth of this time (3 s) share one etcd lease.
 const TIME_TO_LIVE: Duration = Duration::from_secs(60);
 
 /// Longest delay of the expiry. etcd looks for expired leases every half second, and extends leases after a restart.
@@ -37,8 +37,8 @@ fn names_of(list: &Value) -> Vec<&str> {
     list["items"].as_array().into_iter().flatten().filter_map(|item| item["metadata"]["name"].as_str()).collect()
 }
 
-/// Twenty Events expire together, in one etcd transaction. The member sends a DELETED event for each, all with one
-/// version, and so must Tributary.
+/// Twenty Events expire together, in one etcd transaction. The member sends a DELETED event for each Event, and all
+/// DELETED events have one version. Tributary must do the same.
 async fn events_that_expire_together_are_all_deleted(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let lives = format!("--event-ttl={}s", TIME_TO_LIVE.as_secs());
@@ -75,7 +75,7 @@ async fn events_that_expire_together_are_all_deleted(context: TestContext) -> an
         told.push(merged["object"]["metadata"]["name"].clone());
     }
     ensure!(own == told, "{own:?} of the member, and {told:?}");
-    // The test requires that the member repeats a version.
+    // The test proves something only if several DELETED events of the member have the same version.
     shared.sort_by_key(Value::to_string);
     shared.dedup();
     ensure!(shared.len() < COUNT, "each had a version of its own: {shared:?}");
@@ -153,7 +153,8 @@ async fn quorum_list_of_events_has_the_newest_event(context: TestContext) -> any
         } else {
             member.http().post(&maps, &map).send().await?.expect(201)?;
         }
-        // On a busy machine a list may be refused after 3 s. A successful list must be complete.
+        // On a busy machine, a list that cannot be confirmed within 3 s may be refused. A successful list must be
+        // complete.
         let asked = async {
             loop {
                 let answer = http.get(&path).send().await?;

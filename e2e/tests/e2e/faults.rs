@@ -1,4 +1,4 @@
-//! Invalid input and faults: the error names the cause, and no data is lost.
+//! Invalid input and faults. The error message must name the cause, and no data may be lost.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::kubectl::pod;
@@ -19,11 +19,11 @@ const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["faults";
-        serve_names_an_unknown_context, serve_names_a_missing_kubeconfig, serve_names_a_malformed_kubeconfig,
-        serve_names_a_missing_file_of_the_kubeconfig, serve_names_an_address_in_use,
-        personal_mode_refuses_a_public_address, serve_refuses_an_unknown_flag,
+        serve_error_names_an_unknown_context, serve_error_names_a_missing_kubeconfig,
+        serve_error_names_a_malformed_kubeconfig, serve_error_names_a_missing_file_of_the_kubeconfig,
+        serve_error_names_an_address_in_use, personal_mode_refuses_a_public_address, serve_refuses_an_unknown_flag,
         serve_refuses_two_contexts_of_one_cluster, unreachable_member_at_start_leaves_other_members_served,
-        member_of_an_unknown_authority_leaves_other_members_served,
+        member_with_an_untrusted_certificate_leaves_other_members_served,
         member_with_a_wrong_token_leaves_other_members_served, failing_exec_plugin_leaves_other_members_served,
         exec_plugin_provides_the_token_of_a_member, watch_survives_a_killed_and_restarted_member,
         frozen_member_leaves_the_other_member_writable, client_that_reads_no_watch_events_is_disconnected,
@@ -62,20 +62,20 @@ fn text_of(path: &std::path::Path) -> anyhow::Result<String> {
     path.to_str().map(str::to_owned).context("a path is not UTF-8")
 }
 
-async fn serve_names_an_unknown_context(context: TestContext) -> anyhow::Result<()> {
+async fn serve_error_names_an_unknown_context(context: TestContext) -> anyhow::Result<()> {
     let (_folder, path) = kubeconfig_with(&context, &[]).await?;
     let text = serve_fails(&["--kubeconfig", &text_of(&path)?, "--contexts", "member1,nowhere"]).await?;
     ensure!(text.contains("nowhere") && text.contains("member1"), "{text}");
     Ok(())
 }
 
-async fn serve_names_a_missing_kubeconfig(_: TestContext) -> anyhow::Result<()> {
+async fn serve_error_names_a_missing_kubeconfig(_: TestContext) -> anyhow::Result<()> {
     let text = serve_fails(&["--kubeconfig", "/there/is/none", "--contexts", "a"]).await?;
     ensure!(text.contains("/there/is/none"), "{text}");
     Ok(())
 }
 
-async fn serve_names_a_malformed_kubeconfig(_: TestContext) -> anyhow::Result<()> {
+async fn serve_error_names_a_malformed_kubeconfig(_: TestContext) -> anyhow::Result<()> {
     let folder = guard::temporary_folder("fault")?;
     let path = folder.path().join("broken.kubeconfig");
     fs::write(&path, "clusters: [name: {").context("write")?;
@@ -84,8 +84,8 @@ async fn serve_names_a_malformed_kubeconfig(_: TestContext) -> anyhow::Result<()
     Ok(())
 }
 
-/// Serves `member1` and a broken second context. The first must be served, and the log must name the second once with
-/// its reason.
+/// Serves `member1` and a second context that is broken. Tributary must serve `member1`. The log must name the broken
+/// context once, with the reason.
 async fn serves_the_rest(context: &TestContext, broken: kubeconfig::ContextParts, reason: &str) -> anyhow::Result<()> {
     let name = broken.name.clone();
     let (_folder, path) = kubeconfig_with(context, &[broken]).await?;
@@ -97,7 +97,8 @@ async fn serves_the_rest(context: &TestContext, broken: kubeconfig::ContextParts
     let warnings: Vec<&str> =
         answer.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok()).collect();
     ensure!(warnings.iter().any(|warning| warning.starts_with("299 ") && warning.contains(&name)), "{warnings:?}");
-    // The unreachable cluster may have the name, although no other cluster has it.
+    // Tributary must not answer that the node is missing, because the unreachable cluster may have a node with this
+    // name.
     let answer = http.get("/api/v1/nodes/somewhere").send().await?;
     ensure!(answer.status == 503 && answer.text().contains(&name), "{}: {}", answer.status, answer.text());
     let health = http.get("/readyz?verbose").send().await?.text();
@@ -117,7 +118,7 @@ async fn unreachable_member_at_start_leaves_other_members_served(context: TestCo
     serves_the_rest(&context, entries, "").await
 }
 
-async fn member_of_an_unknown_authority_leaves_other_members_served(context: TestContext) -> anyhow::Result<()> {
+async fn member_with_an_untrusted_certificate_leaves_other_members_served(context: TestContext) -> anyhow::Result<()> {
     let access = context.fixture.bare().await?.access();
     let other = TestCertificates::generate("another")?.authority;
     let entries = Access { name: "untrusted".to_owned(), certificate_authority: other, ..access }.entries();
@@ -168,7 +169,7 @@ async fn exec_plugin_provides_the_token_of_a_member(context: TestContext) -> any
     .await
 }
 
-async fn serve_names_a_missing_file_of_the_kubeconfig(context: TestContext) -> anyhow::Result<()> {
+async fn serve_error_names_a_missing_file_of_the_kubeconfig(context: TestContext) -> anyhow::Result<()> {
     let mut entries = context.fixture.bare().await?.access().entries();
     entries.name = "fileless".to_owned();
     entries.user = json!({"client-certificate": "/there/is/none.crt", "client-key": "/there/is/none.key"});
@@ -186,7 +187,7 @@ async fn serve_names_a_missing_file_of_the_kubeconfig(context: TestContext) -> a
     Ok(())
 }
 
-async fn serve_names_an_address_in_use(context: TestContext) -> anyhow::Result<()> {
+async fn serve_error_names_an_address_in_use(context: TestContext) -> anyhow::Result<()> {
     let (_folder, path) = kubeconfig_with(&context, &[]).await?;
     let taken = TcpListener::bind("127.0.0.1:0").context("bind")?;
     let address = taken.local_addr().context("address")?.to_string();
@@ -369,7 +370,7 @@ async fn k9s_view_requests_succeed_while_a_member_is_down(context: TestContext) 
     own.create(&own.other, "meanwhile").await?;
     let event = stream.expect(SOON).await?;
     ensure!(event["object"]["metadata"]["name"] == "meanwhile", "{event}");
-    // The deletion of the collection must be refused, because it would reach only one cluster.
+    // The deletion of the collection must be refused, because the deletion would reach only one cluster.
     let refused = own.http.delete(&own.maps("")).send().await?.expect(503)?.text();
     ensure!(refused.contains("victim (for "), "{refused}");
     own.names_are(&["kept", "meanwhile"]).await
@@ -412,7 +413,8 @@ async fn kubectl_explains_the_kinds_of_a_member_that_is_down(context: TestContex
     let found = listed(&tributary).await?;
     let warned = found.stderr.contains("Warning: cluster victim: lonelies.faults.example.com are missing");
     ensure!(found.code == Some(0) && warned && !found.stdout.contains("the-one"), "{found:?}");
-    // The objects of the kind are unknown. The answer is 503, because clients take 404 for a deletion.
+    // Tributary does not know the objects of the kind. The answer must be 503, because clients take a 404 for a
+    // deletion.
     let http = tributary.http().await?;
     http.get(&format!("{objects}/the-one")).send().await?.expect(503)?;
 
@@ -517,7 +519,8 @@ async fn frozen_member_leaves_the_other_member_writable(context: TestContext) ->
     .await
 }
 
-/// Memory answers kubectl's get of the pod. The request for the shell is refused without a wait for the cluster.
+/// Tributary answers kubectl's get of the pod from its cache. Tributary must refuse the exec request without a wait for
+/// the silent cluster.
 async fn exec_into_a_silent_cluster_is_refused(own: &Own, tools: &Tools) -> anyhow::Result<()> {
     let kubectl = own.tributary.kubectl(tools)?;
     let file = kubectl.file("copied", "text")?;
@@ -530,7 +533,8 @@ async fn exec_into_a_silent_cluster_is_refused(own: &Own, tools: &Tools) -> anyh
     Ok(())
 }
 
-/// A cluster is added to the kubeconfig and removed. An open watch must report its objects and their deletion.
+/// A cluster is added to the kubeconfig and later removed. An open watch must report the cluster's objects, and then
+/// their deletion.
 async fn open_watch_follows_a_cluster_that_joins_and_leaves(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.to_vec();
     let namespace = context.namespace("fault", &members).await?;
@@ -673,7 +677,7 @@ async fn sigterm_ends_watches_and_the_process_cleanly(context: TestContext) -> a
     Ok(())
 }
 
-/// A kube-apiserver allows fewer streams per connection.
+/// One connection must carry 300 watches. A kube-apiserver allows fewer streams per connection.
 async fn one_connection_carries_300_watches(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
     let members = context.fixture.pair().await?.to_vec();

@@ -4,8 +4,8 @@ use std::{fmt::Write as _, path::PathBuf, sync::Arc};
 use tokio::sync::{Mutex, OnceCell, Semaphore, SemaphorePermit};
 use tributary_e2e::{MetricsServer, TestCluster, Tools, Tributary, guard, kubeconfig};
 
-/// A server that its first user starts. A failed start is not repeated: every other test that needs the server fails at
-/// once with the same message.
+/// A server that its first user starts. A failed start is not repeated. Every later test that needs the server fails at
+/// once with the message of the failed start.
 struct Shared<T>(OnceCell<Result<T, String>>);
 
 impl<T> Default for Shared<T> {
@@ -37,13 +37,13 @@ pub(crate) struct Fixture {
     over_two_integers: Shared<Arc<Tributary>>,
     differing: Shared<Arc<Differing>>,
     folder: OnceCell<tempfile::TempDir>,
-    /// The file is written once, so that no test reads a half-written file.
+    /// The kubeconfig of the pair is written once, so that no test reads a half-written file.
     pair_kubeconfig: OnceCell<PathBuf>,
     /// Tributary processes of single tests. A failure prints their logs.
     extra: Mutex<Vec<std::sync::Weak<Tributary>>>,
     /// Limits the concurrent tests with members of their own: each member costs 300 MB and seconds of two cores.
     pub(crate) own_members: Semaphore,
-    /// Permits one test at a time to load its own members. These tests require a rate of answers.
+    /// Permits one test at a time to put a load on its own members. Tests with a load require a rate of answers.
     loads: Semaphore,
 }
 
@@ -75,8 +75,8 @@ impl Fixture {
         })
     }
 
-    /// Waits for the permits to start a member and to load it. All tests acquire the permits in this order, so that a
-    /// test that waits for the load permit does not block other members.
+    /// Waits for two permits: to start a member, and to put a load on it. All tests acquire the permits in this order,
+    /// so that a test that waits for the load permit does not block other members.
     pub(crate) async fn load_on_own_member(&self) -> anyhow::Result<[SemaphorePermit<'_>; 2]> {
         let load = self.loads.acquire().await?;
         Ok([load, self.own_members.acquire().await?])
@@ -112,7 +112,7 @@ impl Fixture {
         Ok(folder.path().to_owned())
     }
 
-    /// A kubeconfig with the contexts `member1` and `member2`.
+    /// The kubeconfig that has the contexts `member1` and `member2`.
     pub(crate) async fn pair_kubeconfig(&self) -> anyhow::Result<PathBuf> {
         let write = async || {
             let path = self.folder().await?.join("pair.kubeconfig");
@@ -187,7 +187,7 @@ impl Fixture {
         self.differing.get_or_start(start).await.cloned()
     }
 
-    /// Starts a member for faults, beside `member2`, and Tributary over both.
+    /// Starts a member for faults. Tributary serves this member and `member2`.
     pub(crate) async fn over_a_victim(&self) -> anyhow::Result<(Arc<TestCluster>, Arc<TestCluster>, Arc<Tributary>)> {
         let victim = Arc::new(TestCluster::builder("victim").start(self.tools().await?).await?);
         let other = Arc::clone(&self.pair().await?[1]);

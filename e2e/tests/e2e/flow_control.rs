@@ -12,11 +12,11 @@ const SOON: Duration = Duration::from_secs(60);
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["flow_control"; kubectl_shows_the_schema_and_retries_after_a_rejection]
+    cases!["flow_control"; kubectl_retries_a_429_and_prints_the_flow_control_schema]
 }
 
-/// Writes a configuration in which requests for resources use this schema. Discovery, kubectl's first requests, uses no
-/// schema.
+/// Writes a configuration in which requests for resources use this schema. Discovery requests, which kubectl sends
+/// first, use no schema.
 pub(crate) fn write(folder: &Path, schema: &Value) -> anyhow::Result<()> {
     let of_resources = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
     let object = json!({
@@ -47,7 +47,7 @@ async fn refused(http: &HttpClient) -> anyhow::Result<u64> {
     Ok(count.trim().parse()?)
 }
 
-async fn kubectl_shows_the_schema_and_retries_after_a_rejection(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_retries_a_429_and_prints_the_flow_control_schema(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let members = context.fixture.pair().await?;
     let folder = guard::temporary_folder("flow")?;

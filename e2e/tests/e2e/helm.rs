@@ -18,24 +18,26 @@ type Test = fn(TestContext, u8) -> BoxFuture<'static, anyhow::Result<()>>;
 
 pub(crate) fn cases() -> Vec<Case> {
     let tests: [(&str, Test); 7] = [
-        ("release_is_installed_upgraded_and_uninstalled_in_the_merged_view", |context, version| {
-            Box::pin(release_is_installed_upgraded_and_uninstalled_in_the_merged_view(context, version))
+        ("helm_installs_upgrades_and_uninstalls_in_the_merged_view", |context, version| {
+            Box::pin(helm_installs_upgrades_and_uninstalls_in_the_merged_view(context, version))
         }),
-        ("release_stays_in_its_cluster", |context, version| Box::pin(release_stays_in_its_cluster(context, version))),
-        ("release_goes_to_the_cluster_of_its_namespace", |context, version| {
-            Box::pin(release_goes_to_the_cluster_of_its_namespace(context, version))
+        ("helm_upgrade_stays_in_the_cluster_of_the_release", |context, version| {
+            Box::pin(helm_upgrade_stays_in_the_cluster_of_the_release(context, version))
         }),
-        ("release_of_both_clusters_is_refused_before_its_first_write", |context, version| {
-            Box::pin(release_of_both_clusters_is_refused_before_its_first_write(context, version))
+        ("helm_release_goes_to_the_cluster_of_its_namespace", |context, version| {
+            Box::pin(helm_release_goes_to_the_cluster_of_its_namespace(context, version))
         }),
-        ("hook_without_a_label_goes_to_the_cluster_of_its_release", |context, version| {
-            Box::pin(hook_without_a_label_goes_to_the_cluster_of_its_release(context, version))
+        ("helm_changes_no_release_name_that_two_clusters_have", |context, version| {
+            Box::pin(helm_changes_no_release_name_that_two_clusters_have(context, version))
         }),
-        ("release_without_a_chosen_cluster_is_refused", |context, version| {
-            Box::pin(release_without_a_chosen_cluster_is_refused(context, version))
+        ("helm_hook_without_a_label_goes_to_its_releases_cluster", |context, version| {
+            Box::pin(helm_hook_without_a_label_goes_to_its_releases_cluster(context, version))
         }),
-        ("decoy_release_records_do_not_choose_the_cluster", |context, version| {
-            Box::pin(decoy_release_records_do_not_choose_the_cluster(context, version))
+        ("helm_install_without_a_default_cluster_is_refused", |context, version| {
+            Box::pin(helm_install_without_a_default_cluster_is_refused(context, version))
+        }),
+        ("helm_release_is_not_attracted_by_decoy_release_records", |context, version| {
+            Box::pin(helm_release_is_not_attracted_by_decoy_release_records(context, version))
         }),
     ];
     let of_version = |version: u8| {
@@ -99,7 +101,7 @@ impl Setup {
         Ok(found.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// As [`Setup::objects`], with versions: every write changes a version.
+    /// As [`Setup::objects`], with the version of each object. Every write changes a version.
     async fn found(&self, member: usize) -> anyhow::Result<Vec<(String, String)>> {
         let mut found = Vec::new();
         for (group, resource) in [("apis/apps/v1", "deployments"), ("api/v1", "configmaps"), ("api/v1", "secrets")] {
@@ -138,7 +140,7 @@ impl Setup {
 /// All objects of a release after its installation, in the order of [`Setup::found`].
 const FIRST: [&str; 3] = ["deployments/web", "configmaps/web-map", "secrets/sh.helm.release.v1.web.v1"];
 
-/// All objects of the release after an upgrade that adds an object and a hook.
+/// All objects of the release after an upgrade that adds an object and a hook, in the order of [`Setup::found`].
 const SECOND: [&str; 6] = [
     "deployments/web",
     "configmaps/web-hook",
@@ -148,7 +150,7 @@ const SECOND: [&str; 6] = [
     "secrets/sh.helm.release.v1.web.v2",
 ];
 
-async fn release_is_installed_upgraded_and_uninstalled_in_the_merged_view(
+async fn helm_installs_upgrades_and_uninstalls_in_the_merged_view(
     context: TestContext,
     version: u8,
 ) -> anyhow::Result<()> {
@@ -179,7 +181,7 @@ async fn release_is_installed_upgraded_and_uninstalled_in_the_merged_view(
 
 /// The release is installed in the second cluster, which is not the default cluster, and is upgraded through the merged
 /// view.
-async fn release_stays_in_its_cluster(context: TestContext, version: u8) -> anyhow::Result<()> {
+async fn helm_upgrade_stays_in_the_cluster_of_the_release(context: TestContext, version: u8) -> anyhow::Result<()> {
     let setup = Setup::new(&context, version).await?;
     let own = ["--kube-context", "member2"];
     setup.ok(&[&own[..], &["install", "web", "CHART", "--set", "node=member2-node-0"]].concat()).await?;
@@ -190,7 +192,7 @@ async fn release_stays_in_its_cluster(context: TestContext, version: u8) -> anyh
     for context in [&own[..], &[]] {
         ensure!(setup.listed(context, "web").await? == ("2".into(), "deployed".into()), "not deployed");
     }
-    // The next upgrade uses the cluster's own context.
+    // The next upgrade uses the context of the release's cluster.
     let revision = ["upgrade", "web", "CHART", "--set", "node=member2-node-0,step=3"];
     setup.ok(&[&own[..], &revision].concat()).await?;
     ensure!(setup.listed(&own, "web").await? == ("3".into(), "deployed".into()), "not deployed");
@@ -201,8 +203,8 @@ async fn release_stays_in_its_cluster(context: TestContext, version: u8) -> anyh
     setup.has(0, &[]).await
 }
 
-/// Both clusters have releases in the namespace. Only the hook's name links the hook to its release.
-async fn hook_without_a_label_goes_to_the_cluster_of_its_release(
+/// Both clusters have releases in the namespace. Only the name of the hook's object links this object to its release.
+async fn helm_hook_without_a_label_goes_to_its_releases_cluster(
     context: TestContext,
     version: u8,
 ) -> anyhow::Result<()> {
@@ -218,7 +220,7 @@ async fn hook_without_a_label_goes_to_the_cluster_of_its_release(
     Ok(())
 }
 
-async fn release_goes_to_the_cluster_of_its_namespace(context: TestContext, version: u8) -> anyhow::Result<()> {
+async fn helm_release_goes_to_the_cluster_of_its_namespace(context: TestContext, version: u8) -> anyhow::Result<()> {
     let mut setup = Setup::new(&context, version).await?;
     let members = context.fixture.pair().await?;
     setup.namespace = context.namespace("helm", &members[1..]).await?;
@@ -228,10 +230,7 @@ async fn release_goes_to_the_cluster_of_its_namespace(context: TestContext, vers
     setup.has(1, &SECOND).await
 }
 
-async fn release_of_both_clusters_is_refused_before_its_first_write(
-    context: TestContext,
-    version: u8,
-) -> anyhow::Result<()> {
+async fn helm_changes_no_release_name_that_two_clusters_have(context: TestContext, version: u8) -> anyhow::Result<()> {
     let setup = Setup::new(&context, version).await?;
     setup.ok(&["--kube-context", "member1", "install", "web", "CHART"]).await?;
     // The second cluster has one more revision, and an object whose name the first cluster lacks.
@@ -272,7 +271,7 @@ async fn release_of_both_clusters_is_refused_before_its_first_write(
     Ok(())
 }
 
-async fn release_without_a_chosen_cluster_is_refused(context: TestContext, version: u8) -> anyhow::Result<()> {
+async fn helm_install_without_a_default_cluster_is_refused(context: TestContext, version: u8) -> anyhow::Result<()> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let tributary = Tributary::builder(&kubeconfig, ["member1", "member2"]).start().await?;
     let tributary = context.fixture.watch_log(tributary).await;
@@ -285,7 +284,7 @@ async fn release_without_a_chosen_cluster_is_refused(context: TestContext, versi
     for member in [0, 1] {
         setup.has(member, &[]).await?;
     }
-    // The upgrade of an installed release needs no default cluster.
+    // No default cluster is configured. The upgrade of an installed release must need no default cluster.
     setup.ok(&["--kube-context", "member2", "install", "web", "CHART"]).await?;
     setup.ok(&["upgrade", "web", "CHART", "--set", "more=true"]).await?;
     setup.has(1, &SECOND).await?;
@@ -293,7 +292,10 @@ async fn release_without_a_chosen_cluster_is_refused(context: TestContext, versi
 }
 
 /// A user with write access to one cluster's namespace cannot attract a release to that cluster.
-async fn decoy_release_records_do_not_choose_the_cluster(context: TestContext, version: u8) -> anyhow::Result<()> {
+async fn helm_release_is_not_attracted_by_decoy_release_records(
+    context: TestContext,
+    version: u8,
+) -> anyhow::Result<()> {
     let mut setup = Setup::new(&context, version).await?;
     let labels = json!({"owner": "helm", "name": "web", "version": "1", "status": "superseded"});
     let decoy = |name: &str| json!({"apiVersion": "v1", "metadata": {"name": name, "labels": labels}});
@@ -315,7 +317,8 @@ async fn decoy_release_records_do_not_choose_the_cluster(context: TestContext, v
     setup.ok(&["install", "web", "CHART", "--set", "node=member1-node-0"]).await?;
     setup.has(0, &FIRST).await?;
     setup.has(1, &there).await?;
-    // A real record counts: the records do not show to which cluster the release belongs.
+    // A real release record in the second cluster attracts the release: the contents of a record do not show to which
+    // cluster the release belongs.
     setup.namespace = context.namespace("helm", &setup.members).await?;
     let mut record = decoy("sh.helm.release.v1.web.v7");
     (record["kind"], record["type"]) = ("Secret".into(), "helm.sh/release.v1".into());
@@ -328,8 +331,8 @@ async fn decoy_release_records_do_not_choose_the_cluster(context: TestContext, v
     setup.has(0, &[]).await
 }
 
-/// Other releases are readable and changeable. Changes to a release in the harmed cluster are refused before any write,
-/// and succeed after its recovery.
+/// One cluster is harmed. Releases in the healthy cluster are readable and changeable. Changes to a release in the
+/// harmed cluster are refused before any write, and succeed after the cluster's recovery.
 async fn release_changes_while_another_cluster_is_harmed(
     context: TestContext,
     version: u8,

@@ -62,7 +62,7 @@ async fn shipped_k9s_views_have_a_cluster_column(context: TestContext) -> anyhow
         let mut lines = shown.lines();
         ensure!(lines.next() == Some("CLUSTER"), "{kind}: {shown}");
         ensure!(lines.all(|line| ["member1", "member2"].contains(&line)), "{kind}: {shown}");
-        // Clusters always have objects of these kinds.
+        // Every cluster has objects of these kinds, so kubectl must print at least two lines of objects.
         let has_some = ["v1/nodes", "v1/namespaces", "v1/configmaps"].contains(&&**kind);
         ensure!(!has_some || shown.lines().count() > 2, "{kind}: {shown}");
     }
@@ -82,7 +82,7 @@ const VIEWS: [(&str, &str, bool); 6] = [
 /// The media types of a Table, as k9s requests them (`internal/dao/table.go`).
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
-/// One view. Before k9s shows a view, it reviews its rights, lists a Table, and watches.
+/// One view of k9s. Before k9s shows a view, it reviews the user's rights, lists a Table, and opens a watch.
 struct Opened<'a> {
     http: &'a HttpClient,
     group: &'a str,
@@ -115,7 +115,7 @@ impl Opened<'_> {
         Ok(())
     }
 
-    /// Lists the Table. Returns the Table, its version, and the Warning.
+    /// Lists the Table of the view. Returns the Table, its version, and the Warning of the answer.
     async fn table(&self) -> anyhow::Result<(Value, String, String)> {
         let answer = self.http.get(&self.path()).header("accept", TABLE).send().await?.expect(200)?;
         let (table, warning) = (answer.json()?, answer.header("warning").to_owned());
@@ -155,8 +155,9 @@ async fn next(stream: &mut EventStream) -> anyhow::Result<(String, String)> {
     }
 }
 
-/// An open view must continue, and all other views must open with the member's last known objects and a Warning. Writes
-/// to objects of the harmed member are refused with its name, and writes to the other member succeed.
+/// A view that is open before the fault must continue. All other views must open with the member's last known objects
+/// and a Warning. Writes to objects of the harmed member are refused with the member's name, and writes to the healthy
+/// member succeed.
 async fn views(context: TestContext, harm: Harm) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Victim::start(&context, &[]).await?;

@@ -1,4 +1,4 @@
-//! Discovery of real kube-apiservers: aggregated servers, and kinds that appear later.
+//! Discovery of real kube-apiservers: their aggregated servers, and kinds that appear while Tributary runs.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -13,8 +13,8 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 /// Longest time until a member notices that an aggregated API server appears or disappears.
 const SEEN: Duration = Duration::from_secs(180);
 
-/// Longest time until Tributary serves a new kind: usually a second. Without the watch of definitions, it takes at
-/// least 8 s.
+/// Longest time until Tributary serves a new kind. Usually Tributary needs a second. Without the watch of definitions,
+/// it would need at least 8 s.
 const KNOWN: Duration = Duration::from_secs(5);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -68,7 +68,7 @@ async fn new_kind_of_a_second_cluster_is_never_missing_without_a_warning(context
         Ok(())
     })
     .await?;
-    // The pause separates the definition in the second cluster from the definition in the first.
+    // The pause separates the creation of the definition in the second cluster from its creation in the first cluster.
     tokio::time::sleep(Duration::from_secs(3)).await;
     define(two, &group).await?;
     make(two.http(), &group, &namespace, "of-two").await?;
@@ -83,7 +83,7 @@ async fn new_kind_of_a_second_cluster_is_never_missing_without_a_warning(context
         ensure!(made.elapsed() < KNOWN, "not after {KNOWN:?}: {:?} {list}", answer.headers);
     };
     println!("the new kind was known {known:?} after its first object");
-    // Gets and the deletion of the collection reach both clusters.
+    // Gets, and the deletion of the collection, must reach the objects of both clusters.
     let path = format!("/apis/{group}/v1/namespaces/{namespace}/things");
     merged.get(&format!("{path}/of-two")).send().await?.expect(200)?;
     merged.delete(&path).send().await?.expect(200)?;

@@ -46,7 +46,7 @@ impl Setup {
         Ok(Self { kubectl, namespace, members, _tributary: Some(tributary) })
     }
 
-    /// The same setup without Tributary: kubectl uses the first member directly.
+    /// A setup without Tributary: kubectl uses the first member directly.
     async fn of_a_member(context: &TestContext) -> anyhow::Result<Self> {
         let members = context.fixture.pair().await?.clone();
         let kubectl = Kubectl::new(context.fixture.tools().await?, &members[0].kubeconfig())?;

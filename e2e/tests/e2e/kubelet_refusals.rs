@@ -44,7 +44,7 @@ async fn kubelet_refusal_reaches_kubectl_unchanged(context: TestContext) -> anyh
         let arguments = [&["-n", &*namespace], words].concat();
         let (own, shown) = tokio::try_join!(own.run(&arguments), shown.run(&arguments))?;
         ensure!(own.code != Some(0) && !own.stderr.is_empty(), "the node is well: {own:?}");
-        // `logs -f` repeats its request for some time, and prints each answer. Repeated lines count once.
+        // `logs -f` repeats its request for some time, and prints each answer. The comparison ignores repeated lines.
         let said = |stderr: &str| stderr.lines().map(str::to_owned).collect::<BTreeSet<_>>();
         let same = (own.code, said(&own.stderr)) == (shown.code, said(&shown.stderr));
         ensure!(same, "{shown:?} instead of {own:?}");

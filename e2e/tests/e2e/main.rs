@@ -4,7 +4,7 @@
 //! at the end. A member takes seconds and hundreds of megabytes. Filters and flags are those of libtest: `make e2e
 //! E2E=conformance::bare`.
 
-// An `unwrap` in a test is an assertion. clippy's exemption for tests does not recognise a custom harness.
+// An `unwrap` in a test is an assertion. clippy's exemption for tests does not recognize a custom test harness.
 #![allow(clippy::unwrap_used)]
 
 mod audit;
@@ -54,8 +54,8 @@ use context::Case;
 use libtest_mimic::{Arguments, Trial};
 use std::sync::Arc;
 
-/// Default number of concurrent tests, without `--test-threads`. Tests wait for servers more than they compute. On two
-/// cores, the run took 475 s with four threads and 406 s with six.
+/// Default number of concurrent tests without `--test-threads`. It is greater than the number of cores, because tests
+/// mostly wait for servers. On two cores, the run took 475 s with four threads and 406 s with six.
 const THREADS: usize = 6;
 
 fn main() -> anyhow::Result<()> {
@@ -66,7 +66,7 @@ fn main() -> anyhow::Result<()> {
 
     let runtime = Arc::new(tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?);
     let fixture = fixture::Fixture::new();
-    // The specs and the oracle start first: they take longest, and wait more than they compute.
+    // The specs and the oracle start first, because they take longest and mostly wait.
     let cases: Vec<Case> = [
         specs::cases(),
         oracle::cases(),

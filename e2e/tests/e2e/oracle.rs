@@ -38,17 +38,17 @@ const SYNC: Duration = Duration::from_secs(60);
 /// between attempts, and notice a silent connection after 30 s.
 const SETTLE: Duration = Duration::from_secs(120);
 
-/// Longest time without contact to a member before Tributary's answers have a Warning (5 s,
-/// `ReflectorTuning::stale_after`).
+/// Time without contact to a member after which Tributary's answers must have a Warning. Tributary sends the Warning
+/// after 5 s (`ReflectorTuning::stale_after`).
 const SILENT_FOR: Duration = Duration::from_secs(6);
 
 /// Duration of writes without faults. A client must miss no state of an object in this time.
 const CALM: Duration = Duration::from_secs(8);
 
-/// Longest duration of a run in addition to its faults, on a busy machine.
+/// Longest duration of a run on a busy machine, not including the time of its faults.
 const AROUND: Duration = Duration::from_secs(600);
 
-/// The variants of a run.
+/// The variants of an oracle run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// Every name is in only one member.
@@ -57,7 +57,7 @@ enum Mode {
     Duplicates,
     /// Objects have integer versions, and an additional client reads its own writes.
     Integer,
-    /// As `Integer`, over one member.
+    /// As `Integer`, but Tributary serves only one member.
     OneMember,
 }
 
@@ -76,8 +76,8 @@ pub(crate) fn cases() -> Vec<Case> {
             controller_runtime_client_reads_its_own_writes,
         ),
         Case::new(
-            "oracle::patch_that_deletes_its_object_records_no_state",
-            writer::patch_that_deletes_its_object_records_no_state,
+            "oracle::oracle_writer_counts_no_state_for_a_patch_that_deletes",
+            writer::oracle_writer_counts_no_state_for_a_patch_that_deletes,
         ),
         proof("oracle::proof_clients_converge_with_unique_names", Mode::Unique),
         proof("oracle::proof_clients_converge_with_repeated_names", Mode::Duplicates),
@@ -131,7 +131,8 @@ enum Detector {
     Off,
 }
 
-/// The environment of a client-go program: whether it streams its lists, and whether the detector is on.
+/// The environment of a client-go program. It sets whether the program streams its lists, and whether the inconsistency
+/// detector is on.
 fn client_go(watch_list: bool, detector: Detector) -> [(&'static str, &'static str); 2] {
     let text = |on| if on { "true" } else { "false" };
     [
@@ -154,9 +155,9 @@ fn consistent_client(
     Observer::program(name, &tools.consistent_client(), kubeconfig, &arguments, &client_go(watch_list, Detector::On))
 }
 
-/// controller-runtime with `EnableReadYourWritesConsistency` reads versions as integers. A client that writes to one
-/// cluster must see each of its writes, whether Tributary serves one or two clusters. For a client that writes to both
-/// clusters, no call may fail.
+/// controller-runtime with `EnableReadYourWritesConsistency` reads resourceVersions as integers. A client that writes
+/// to one cluster must see each of its writes, whether Tributary serves one or two clusters. If a client writes to both
+/// clusters, no call of this client may fail.
 async fn controller_runtime_client_reads_its_own_writes(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
@@ -247,7 +248,8 @@ impl Run {
             ("controller-runtime", "controller-runtime", true),
             ("RetryWatcher", "retrywatch", false),
         ] {
-            // The detector compares objects by uid. A store that is keyed by name cannot satisfy it.
+            // The detector compares objects by uid. A client whose store is keyed by name cannot pass this comparison
+            // if both members have each name.
             let environment =
                 client_go(watch_list, if self.place.has_duplicates { Detector::Off } else { Detector::On });
             let arguments = ["oracle", "--kind", kind, "--namespace", &namespace];
@@ -262,7 +264,7 @@ impl Run {
         }
         if mode.has_integers() {
             let clusters = mode.members().join(",");
-            // Two of these clients would write to the same names.
+            // Only one of these clients runs, because two would write to the same names.
             let watch_list = self.seed.is_multiple_of(2);
             self.observers.push(consistent_client(tools, kubeconfig, &namespace, &clusters, watch_list)?);
         }
@@ -361,8 +363,8 @@ impl Run {
         Ok(settled)
     }
 
-    /// Waits until Tributary follows the members again. It is not enough that all clients have the members' objects:
-    /// until Tributary has listed a collection again, it can skip states.
+    /// Waits until Tributary follows the members again. A comparison of the clients' objects with the members' objects
+    /// is not sufficient: until Tributary has listed a collection again, Tributary can skip states.
     async fn recovered(&self, healed: Instant) -> anyhow::Result<()> {
         tokio::time::sleep_until(healed + SILENT_FOR).await;
         eventually(SETTLE, || self.lists_without_warning()).await
@@ -387,7 +389,7 @@ impl Run {
         list(http, &self.place.namespace, resource).await
     }
 
-    /// Checks that Tributary's list equals the members' lists, byte by byte.
+    /// Checks that Tributary's list has the same bytes as the members' lists.
     async fn same_content(&self) -> anyhow::Result<()> {
         let server = self.world.server.lock().await;
         let http = server.running.as_ref().context("Tributary does not run")?.http().await?;
@@ -413,7 +415,7 @@ impl Run {
         Ok(())
     }
 
-    /// Copies Tributary's log to a folder that survives the run, and returns the new path.
+    /// Copies Tributary's log to a folder that is not deleted at the end of the run, and returns the new path.
     fn keep_log(&self) -> String {
         let path = std::env::temp_dir().join(format!("tributary-oracle-{}.log", self.seed));
         match self.world.server.try_lock().map(|server| std::fs::write(&path, server.log())) {
@@ -447,7 +449,8 @@ async fn list(http: &HttpClient, namespace: &str, resource: &str) -> anyhow::Res
     list["items"].as_array().cloned().context("no items")
 }
 
-/// Writes the server's kubeconfig with the relay's port instead of the server's port.
+/// Copies the server's kubeconfig with the port of the relay instead of the port of the server. Returns the path of the
+/// copy.
 fn through(server: &Server, relay: u16) -> anyhow::Result<PathBuf> {
     let tributary = server.running.as_ref().context("Tributary does not run")?;
     let text = std::fs::read_to_string(tributary.kubeconfig()).context("read the kubeconfig")?;

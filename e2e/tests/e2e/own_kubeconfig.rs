@@ -90,7 +90,7 @@ async fn contexts_in_one_kubeconfig_hide_no_entry_of_other_files(context: TestCo
     let screen = tributary::run_with(&status, &[("KUBECONFIG", &files)]).await?.success()?;
     ensure!(screen.contains("member1") && screen.contains("member2"), "{screen}");
 
-    // Two files of the list must not have entries with the same name.
+    // Two files in `KUBECONFIG` must not have entries with the same name.
     let merge = format!("--merge-into-kubeconfig={}", text_of(&second)?);
     let refused = serve(&merge).await.err().context("it hides the first file's contexts")?;
     let refused = format!("{refused:#}");

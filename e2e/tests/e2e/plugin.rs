@@ -1,4 +1,5 @@
-//! The real kubectl runs `kubectl tributary` over two members, from an archive like that of a release.
+//! The real kubectl runs `kubectl tributary` over two members. The plugin is installed from an archive like that of a
+//! release.
 //!
 //! krew is not available as a Go module, so the test does krew's work. It checks the manifest against krew's rules and
 //! the archive against the manifest, and links the program into a folder of the PATH. Source: krew
@@ -23,8 +24,8 @@ const PROGRAM: &str = "kubectl-tributary";
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["plugin";
-        plugin_is_installed_from_its_krew_manifest, plugin_which_and_diff_show_a_repeated_name,
-        plugin_reports_unanswerable_commands, plugin_status_lists_the_members,
+        plugin_is_installed_from_its_krew_manifest, plugin_which_and_diff_compare_a_name_of_two_clusters,
+        plugin_errors_name_missing_objects_kinds_and_clusters, plugin_status_lists_the_members,
         plugin_runs_kubectl_commands_in_one_cluster,
     ]
 }
@@ -178,7 +179,7 @@ async fn plugin_is_installed_from_its_krew_manifest(context: TestContext) -> any
     Ok(())
 }
 
-async fn plugin_which_and_diff_show_a_repeated_name(context: TestContext) -> anyhow::Result<()> {
+async fn plugin_which_and_diff_compare_a_name_of_two_clusters(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "twin", "one\ntwo\n\u{1b}[31m").await?;
     setup.map(1, "twin", "one\nthree\n\u{1b}[31m").await?;
@@ -215,7 +216,8 @@ async fn plugin_which_and_diff_show_a_repeated_name(context: TestContext) -> any
     ensure!(turned.stdout.starts_with("--- member2/"), "{turned:?}");
     let every = setup.run(&with_namespace(&["diff", "cm/twin", "--all-fields"])).await?;
     ensure!(every.stdout.contains("uid") && every.stdout.contains("resourceVersion"), "{every:?}");
-    // The objects that controllers make in each namespace differ only in fields that each cluster sets itself.
+    // Controllers make objects in each namespace. These objects differ only in fields that each cluster sets itself, so
+    // the `diff` command must print no difference.
     eventually(SOON, async || {
         let alike = setup.run(&with_namespace(&["diff", "serviceaccount/default"])).await?;
         ensure!(alike.code == Some(0) && alike.stdout.is_empty(), "{alike:?}");
@@ -224,7 +226,7 @@ async fn plugin_which_and_diff_show_a_repeated_name(context: TestContext) -> any
     .await
 }
 
-async fn plugin_reports_unanswerable_commands(context: TestContext) -> anyhow::Result<()> {
+async fn plugin_errors_name_missing_objects_kinds_and_clusters(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "single", "x").await?;
     let namespace = ["-n", setup.namespace.as_str()];
@@ -254,7 +256,7 @@ async fn plugin_reports_unanswerable_commands(context: TestContext) -> anyhow::R
     Ok(())
 }
 
-/// The test has no terminal, so `tributary status` prints once. A cluster's own context works, too.
+/// The test has no terminal, so `tributary status` prints once. The command must also work in a cluster's own context.
 async fn plugin_status_lists_the_members(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     for arguments in [&["status"][..], &["status", "--once"], &["status", "--context", "member2"]] {
@@ -273,8 +275,8 @@ async fn plugin_status_lists_the_members(context: TestContext) -> anyhow::Result
     Ok(())
 }
 
-/// The second member has a Deployment, and both members have pods that its selector matches. The plugin must use the
-/// pods of the named member only, and for a repeated name the object of that member.
+/// The second member has a Deployment, and both members have pods that match its selector. The plugin must use only the
+/// pods of the member that the command names. For a name that both members have, it must use the object of this member.
 async fn plugin_runs_kubectl_commands_in_one_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let namespace = setup.namespace.clone();
@@ -319,7 +321,8 @@ async fn plugin_runs_kubectl_commands_in_one_cluster(context: TestContext) -> an
     setup.map(1, "twin", "two").await?;
     let text = setup.ok(&at(&["get", "cm/twin"], &["-o", "jsonpath={.data.text}"])).await?;
     ensure!(text == "two", "{text}");
-    // The plugin reaches the server through the context of any cluster.
+    // The plugin reaches the server through the context of any cluster, here `member1`. The command still acts in the
+    // cluster that it names.
     let described = setup.ok(&at(&["describe", "cm/twin", "--context", "member1"], &[])).await?;
     let has = |text: &str| described.lines().any(|line| line == text);
     ensure!(has("two") && !has("one"), "{described}");

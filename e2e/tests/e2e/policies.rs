@@ -11,7 +11,7 @@ const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["policies";
-        kubectl_shows_policy_denials_and_policies_reload, ambiguous_query_encoding_passes_no_policy,
+        kubectl_shows_policy_denials_and_policies_reload, request_with_an_ambiguous_query_encoding_passes_no_policy,
         global_policy_applies_to_each_path_of_a_cluster,
     ]
 }
@@ -83,7 +83,7 @@ async fn kubectl_shows_policy_denials_and_policies_reload(context: TestContext) 
     let said = kubectl.run(&own).await?.failure()?;
     let place = format!("(UpstreamCluster \"{first}\": spec.dispatchPolicies[1].rules[0] denies this request)");
     ensure!(said.contains(&format!("config maps stay where they are {place}")), "{said}");
-    // The policy denies exec over WebSockets and over SPDY.
+    // The policy must deny exec over WebSockets and over SPDY.
     for websockets in ["true", "false"] {
         let mut exec = kubectl.command(&["--context", first, "exec", "-n", &name, "pod/none", "--", "true"]);
         exec.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets);
@@ -118,9 +118,9 @@ async fn kubectl_shows_policy_denials_and_policies_reload(context: TestContext) 
     Ok(())
 }
 
-/// A kube-apiserver accepts query parameters that are not UTF-8. It could list and watch, although the policies saw a
-/// different request.
-async fn ambiguous_query_encoding_passes_no_policy(context: TestContext) -> anyhow::Result<()> {
+/// A kube-apiserver accepts query parameters that are not UTF-8. Such a request could be a list or a watch there,
+/// although Tributary's policies evaluated another request.
+async fn request_with_an_ambiguous_query_encoding_passes_no_policy(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?;
     let first = members[0].name();
     let folder = guard::temporary_folder("policies-query")?;

@@ -48,7 +48,7 @@ async fn cve_2018_1002102_and_cve_2022_3172_redirect_of_an_aggregated_api_is_not
         ensure!(answer.status == code && answer.header("location").is_empty(), "{path}: {answer:?}");
         ensure!(!format!("{answer:?}").contains(&elsewhere.url()), "{path}: {answer:?}");
     }
-    // Tributary lists from the clusters, and names the cluster without an answer.
+    // Tributary lists the objects from the clusters, and names the cluster that did not answer.
     let list = merged.get("/apis/metrics.k8s.io/v1beta1/nodes").send().await?;
     ensure!(!list.status.is_redirection() && list.header("location").is_empty(), "{list:?}");
     ensure!(!format!("{list:?}").contains(&elsewhere.url()), "{list:?}");

@@ -1,4 +1,5 @@
-//! A member rejects Tributary's user, or revokes its rights, and restores both.
+//! A member rejects Tributary's user, or revokes this user's rights. Later the member accepts the user or restores the
+//! rights.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -10,7 +11,7 @@ use tributary_simulator::Relay;
 /// Longest time until Tributary notices a change of rights. It retries within seconds, on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Time in which the log must have no repeated lines.
+/// Time in which the log must not repeat a line.
 const A_WHILE: Duration = Duration::from_secs(10);
 
 /// The name of Tributary's user in the member.
@@ -26,8 +27,8 @@ pub(crate) fn cases() -> Vec<Case> {
     .collect()
 }
 
-/// Two members. Tributary reads the first through a relay, with a separate user. The test cuts the relay to restart
-/// Tributary's watches: kube-apiserver checks rights only at the start of a watch.
+/// Two members. Tributary reads the first member through a relay, with a separate user. The test cuts the relay so that
+/// Tributary opens its watches again, because kube-apiserver checks rights only at the start of a watch.
 struct Pair {
     victim: TestCluster,
     other: Arc<TestCluster>,
@@ -75,8 +76,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Waits until a list has these names, and a Warning of the victim with this reason. An empty reason means no
-    /// Warning.
+    /// Waits until a list has these names. The list must also have a Warning about the victim with this reason. An
+    /// empty reason means no Warning.
     async fn shows(&self, names: &[&str], reason: &str) -> anyhow::Result<()> {
         eventually(SOON, async || {
             let answer = self.http.get(&self.maps()).send().await?.expect(200)?;
@@ -94,8 +95,8 @@ impl Pair {
         self.victim.http().delete(&format!("{}/doomed", self.maps())).send().await?.expect(200)?;
         self.create(&self.other, "meanwhile").await?;
         self.shows(&["doomed", "elsewhere", "kept", "meanwhile"], reason).await?;
-        // A collection that was never listed is missing, and a Warning says so. A connection that has just closed may
-        // be the reason for a moment.
+        // A collection that Tributary never listed is missing from the answer, and a Warning says so. For a moment, the
+        // Warning's reason may be a connection that has just closed.
         let never_read = format!("/api/v1/namespaces/{}/endpoints", self.namespace);
         eventually(SOON, async || warns(&self.http.get(&never_read).send().await?.expect(200)?, reason)).await?;
         eventually(SOON, async || {
@@ -113,8 +114,8 @@ impl Pair {
         tokio::time::sleep(A_WHILE).await;
         let log = self.tributary.log();
         let after = lines(&log);
-        // The log may have one line for each collection, one for its namespace, one for the cluster, and one each for
-        // CustomResourceDefinitions and APIServices.
+        // The log may have one line for each collection, one line for the collections' namespace, one line for the
+        // cluster, and one line each for CustomResourceDefinitions and APIServices.
         ensure!((1..=8).contains(&after) && after == before, "{before} lines, {A_WHILE:?} later {after}:\n{log}");
         Ok(())
     }

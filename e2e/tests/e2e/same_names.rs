@@ -1,6 +1,6 @@
-//! Several clusters have the same namespaces and names, because controllers create them: `kube-root-ca.crt` and the
-//! default service account of each namespace. A client with a store keyed by name has one of the objects, and never
-//! loses an existing name.
+//! Several clusters have objects with the same namespaces and names, because controllers create them:
+//! `kube-root-ca.crt` and the default service account of each namespace. A client whose store is keyed by name has one
+//! of these objects, and must never lose a name that still exists.
 
 use crate::{
     clients::follower::Follower,
@@ -14,7 +14,8 @@ use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig, namespace};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Longest absence of a key while another cluster's object replaces the old object. The two events arrive together.
+/// Longest absence of a key in a client's store while another cluster's object replaces the old object. The DELETED and
+/// the ADDED event arrive together.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 /// The controllers that create a namespace's service account and CA ConfigMap, and delete them with the namespace.
@@ -53,7 +54,7 @@ async fn uids(members: &[Arc<TestCluster>], resource: &str, key: &str) -> anyhow
     Ok(uids)
 }
 
-/// Waits until the informers have an object of a member for each key.
+/// Waits until the informers' stores have, for each key, an object of one of the members.
 async fn hold(follower: &mut Follower, members: &[Arc<TestCluster>], namespace: &str) -> anyhow::Result<()> {
     let deadline = Instant::now() + SOON;
     loop {

@@ -37,7 +37,7 @@ const SOON: Duration = Duration::from_secs(30);
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = cases![
         "shared_mode";
-        users_read_and_write_with_their_own_rights, client_authorities_are_reloaded,
+        users_read_and_write_with_their_own_rights, client_certificate_authorities_are_reloaded,
         x509_version_1_certificate_names_its_user,
     ];
     cases.extend(impersonation_headers::cases());
@@ -90,7 +90,7 @@ impl Shared {
         .await
     }
 
-    /// As [`Self::over`], for a builder that already has the members.
+    /// As [`Self::over`], for a builder that already has the members' configuration.
     async fn of(
         context: &TestContext,
         members: [Arc<TestCluster>; 2],
@@ -215,7 +215,7 @@ async fn users_read_and_write_with_their_own_rights(context: TestContext) -> any
     grant(two, "", &ann, &ann, json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])).await?;
     let kubectl = shared.kubectl(&context, &ann, &["dev"]).await?;
 
-    // The members and the endpoint find the same user.
+    // The members and the endpoint must find the same user for the certificate.
     let who = kubectl.run(&["auth", "whoami", "-o", "json"]).await?;
     ensure!(who.code == Some(0) && who.stderr.is_empty(), "{who:?}");
     let who: Value = serde_json::from_str(&who.stdout)?;
@@ -325,7 +325,7 @@ async fn check_fleet_paths(shared: &Shared, ann: &str, members: &[&Arc<TestClust
     Ok(())
 }
 
-async fn client_authorities_are_reloaded(context: TestContext) -> anyhow::Result<()> {
+async fn client_certificate_authorities_are_reloaded(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
     let http = shared.http("ann", &[]).await?;
     http.get("/version").send().await?.expect(200)?;

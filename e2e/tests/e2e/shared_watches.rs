@@ -1,5 +1,5 @@
-//! Watches of many clients at a cluster's own path share a few connections to its kube-apiserver. A client that does
-//! not read does not delay other clients on its connection.
+//! Watches of many clients at a cluster's own path share a few connections to the cluster's kube-apiserver. A client
+//! that does not read its events must not delay other clients on the same connection to the kube-apiserver.
 
 use crate::context::{Case, TestContext, cases};
 use anyhow::{Context, ensure};
@@ -27,7 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.into_iter().map(|case| case.patience(Duration::from_secs(600))).collect()
 }
 
-/// Returns the number of connections of a process to a port of 127.0.0.1.
+/// Returns the number of connections from a process to a port of 127.0.0.1.
 fn connections(process: u32, port: u16) -> anyhow::Result<usize> {
     let far = format!("0100007F:{port:04X}");
     let table = fs::read_to_string(format!("/proc/{process}/net/tcp")).context("read /proc")?;
@@ -81,7 +81,7 @@ async fn watches_of_hundreds_of_clients_share_a_few_connections(context: TestCon
     try_join_all((0..100).map(|_| short())).await?;
     let now = connections(tributary.pid(), member.apiserver_port())?;
     let most = (CLIENTS + SLOW + 1).div_ceil(100) + 1;
-    // Short requests may need one more connection than before.
+    // Requests that are not long-running may need one more connection than before.
     ensure!(now <= before + most + 1, "{before} connections before, {now} with {CLIENTS} watches");
 
     // Clients that do not read must not delay other clients on the same connections.
@@ -113,7 +113,7 @@ async fn watches_of_hundreds_of_clients_share_a_few_connections(context: TestCon
         ensure!(event["object"]["metadata"]["name"] == "large", "{}", event["type"]);
     }
 
-    // All watches end with the kube-apiserver, and resume after its restart.
+    // All watches end when the kube-apiserver is killed, and resume after its restart.
     member.kill_apiserver().await?;
     for (_, watch) in &mut watches {
         let ended = watch.next(SOON).await;

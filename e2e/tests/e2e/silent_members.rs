@@ -1,5 +1,5 @@
-//! Measures how soon Tributary reports a silent member, and how soon all collections of the member are current after
-//! its recovery. The measurement needs an idle machine, so it is a proof test.
+//! Measures two times: until Tributary reports a silent member, and until all collections of the member are current
+//! after the member's recovery. The measurement needs an idle machine, so it is a proof test.
 
 use crate::context::{Case, TestContext, eventually};
 use crate::kubectl::pod;
@@ -54,7 +54,10 @@ const COLLECTIONS: [&str; 20] = [
 ];
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![Case::new("silent_members::proof_warning_and_recovery_times_of_a_silent_member", warning_and_recovery_times)]
+    vec![Case::new(
+        "silent_members::proof_silent_member_is_reported_and_recovers_in_time",
+        silent_member_is_reported_and_recovers_in_time,
+    )]
 }
 
 /// Returns the Warnings of lists of all [`COLLECTIONS`].
@@ -70,7 +73,7 @@ async fn stale(http: &HttpClient) -> anyhow::Result<Vec<String>> {
     Ok(stale)
 }
 
-/// Measures the time until this many collections have a Warning.
+/// Measures the time until lists of `expected` collections have a Warning.
 async fn until(http: &HttpClient, expected: usize) -> anyhow::Result<Duration> {
     let begun = Instant::now();
     loop {
@@ -98,7 +101,7 @@ fn within(what: &str, took: Duration, allowed: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn warning_and_recovery_times(context: TestContext) -> anyhow::Result<()> {
+async fn silent_member_is_reported_and_recovers_in_time(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let victim = Arc::new(TestCluster::builder("victim").kwok(true).nodes(1).start(tools).await?);

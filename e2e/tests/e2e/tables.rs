@@ -21,7 +21,7 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 const FEWEST_KINDS: usize = 40;
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["tables"; tables_of_all_samples_equal_the_members_tables]
+    cases!["tables"; tables_of_all_sample_objects_equal_the_members_tables]
 }
 
 #[derive(Clone, Debug)]
@@ -32,10 +32,11 @@ struct Resource {
     has_status: bool,
 }
 
-async fn tables_of_all_samples_equal_the_members_tables(context: TestContext) -> anyhow::Result<()> {
+async fn tables_of_all_sample_objects_equal_the_members_tables(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
-    // Webhooks and policies among the samples would affect the writes of other tests in a shared member.
+    // The test uses a separate member, because webhooks and policies among the samples would affect the writes of other
+    // tests in a shared member.
     let member =
         TestCluster::builder("printed").apiserver_argument("--runtime-config=api/all=true").start(tools).await?;
     let created = create_samples(member.http()).await?;

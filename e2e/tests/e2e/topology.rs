@@ -65,7 +65,7 @@ async fn names_are(http: &HttpClient, path: &str, expected: &[&str]) -> anyhow::
     .await
 }
 
-/// Checks the 410 of a list. Returns the token with which a client continues a half-read list.
+/// Checks that a list is answered with 410. Returns the answer's token, with which a client continues a half-read list.
 fn expired(answer: &HttpResponse) -> anyhow::Result<Value> {
     ensure!(answer.status == 410, "{}: {}", answer.status, answer.text());
     let status = answer.json()?;
@@ -102,7 +102,8 @@ async fn member_restored_from_a_backup_or_replaced_leaves_no_old_state(context: 
     own.victim.back_up().await?;
     names_are(&own.http, &maps, &["elsewhere", "deleted-later", "kept"]).await?;
 
-    // The number of writes keeps the revisions after the restore below the revisions before it.
+    // The restore undoes these writes. Their number keeps the revisions after the restore below the revisions before
+    // the restore.
     for number in 0..300 {
         own.victim.http().post(&maps, &map(&format!("undone-{number:03}"))).send().await?.expect(201)?;
     }
@@ -136,7 +137,7 @@ async fn member_restored_from_a_backup_or_replaced_leaves_no_old_state(context: 
     informer.follow(Instant::now() + CUT * 3, CUT).await?;
     informer.check(&[&own.victim, &own.other]).await?;
 
-    // A different cluster gets the member's address and name.
+    // A different cluster takes the address and name of the member.
     let page = own.http.get(&format!("{maps}?limit=1")).send().await?.expect(200)?.json()?;
     let (before, token) = (version_of(&page), page["metadata"]["continue"].as_str().context("no token")?.to_owned());
     own.victim.make_anew().await?;
@@ -231,7 +232,7 @@ async fn custom_resource_definitions_appear_change_and_disappear(context: TestCo
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
     let outcome = widgets(&context, &own).await;
-    // Other tests share the second member.
+    // The test removes the definition from the second member, because other tests share this member.
     own.other.http().delete(DEFINITION).send().await?;
     outcome
 }
@@ -367,8 +368,8 @@ async fn clients_move_between_two_processes_without_losing_changes(context: Test
     Ok(())
 }
 
-/// Runs the informers during writes to the members, for one half of the test. The half lasts some seconds, and until
-/// each informer has enough events and requests for a useful check on a slow machine.
+/// Runs the informers while both members are written, for one half of the test. The half lasts some seconds. It lasts
+/// longer on a slow machine, until each informer has enough events and requests for a useful check.
 async fn follow_writes(
     informers: &mut [Informer],
     members: &[Arc<TestCluster>],

@@ -10,13 +10,13 @@ use tributary_e2e::{AggregatedServer, TestCluster, Tributary, kubeconfig};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Longest duration of a kubectl command. Before a repetition kubectl waits at least a second.
+/// Longest duration of a kubectl command. If kubectl repeated a request, it would first wait at least a second.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["uncached";
         calico_kinds_without_numeric_versions_work_in_the_merged_view,
-        object_of_a_context_without_list_rights_is_read_by_name,
+        object_is_read_by_name_without_the_right_to_list,
     ]
 }
 
@@ -95,7 +95,7 @@ async fn calico_kinds_without_numeric_versions_work_in_the_merged_view(context: 
         let made: Value = serde_json::from_str(&kubectl.ok(arguments).await?)?;
         ensure!(made["metadata"]["annotations"]["tributary.dev/cluster"] == "calico", "{arguments:?}: {made}");
     }
-    // A client-side apply of an existing object gets it, and sends a patch.
+    // A client-side apply of an existing object first gets the object, and then sends a patch.
     let mut changed = policy(&namespace, "a", "");
     for field in ["uid", "resourceVersion"] {
         changed["metadata"].as_object_mut().unwrap().remove(field);
@@ -133,7 +133,7 @@ async fn limited(member: &TestCluster, namespace: &str) -> anyhow::Result<String
     Ok(token["status"]["token"].as_str().unwrap_or_default().to_owned())
 }
 
-async fn object_of_a_context_without_list_rights_is_read_by_name(context: TestContext) -> anyhow::Result<()> {
+async fn object_is_read_by_name_without_the_right_to_list(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let [one, two] = context.fixture.pair().await?;
     let namespace = context.namespace("uncached", &[Arc::clone(one)]).await?;
@@ -158,7 +158,7 @@ async fn object_of_a_context_without_list_rights_is_read_by_name(context: TestCo
     {
         run(arguments).await?.success()?;
     }
-    // The answer is the cluster's own 403. After a 404, kubectl also reads the namespace.
+    // The answer must be the cluster's own 403. After a 404, kubectl would also read the namespace.
     for arguments in [
         &["get", "secret", "x"][..],
         &["get", "namespace", &namespace],

@@ -13,7 +13,8 @@ const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["unreadable_definitions";
-        columns_and_fields_work_without_the_right_to_read_definitions, columns_work_with_rights_in_one_namespace_only,
+        printer_columns_and_field_selectors_work_without_readable_definitions,
+        printer_columns_work_for_an_account_of_one_namespace,
     ]
 }
 
@@ -86,7 +87,8 @@ impl Bars {
             format!("{RBAC}/clusterroles/{}", self.group),
             format!("{RBAC}/clusterrolebindings/{}", self.group),
         ] {
-            // All other objects end with the member.
+            // The test removes only these three objects. All other objects disappear with their member at the end of
+            // the run.
             let _gone = member.http().delete(&path).send().await;
         }
     }
@@ -113,11 +115,13 @@ fn definition(group: &str) -> Value {
     })
 }
 
-async fn columns_and_fields_work_without_the_right_to_read_definitions(context: TestContext) -> anyhow::Result<()> {
+async fn printer_columns_and_field_selectors_work_without_readable_definitions(
+    context: TestContext,
+) -> anyhow::Result<()> {
     check(&context, true).await
 }
 
-async fn columns_work_with_rights_in_one_namespace_only(context: TestContext) -> anyhow::Result<()> {
+async fn printer_columns_work_for_an_account_of_one_namespace(context: TestContext) -> anyhow::Result<()> {
     check(&context, false).await
 }
 

@@ -1,4 +1,4 @@
-//! The test's own member for faults, behind a relay that the test can cut. Tributary serves this member and `member2`.
+//! A member that only one test uses, behind a relay that this test can cut. Tributary serves this member and `member2`.
 
 use crate::context::TestContext;
 use serde_json::json;

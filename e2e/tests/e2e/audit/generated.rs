@@ -4,7 +4,7 @@ use http::Method;
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use serde_json::{Map, Value, json};
 
-/// Number of narrow rules before the final rule, which matches everything. With narrow rules, many different rules
+/// Number of narrow rules before the final rule, which matches every request. With narrow rules, many different rules
 /// decide requests.
 const RULES: usize = 60;
 

@@ -13,13 +13,13 @@ use std::{
 };
 use tributary_e2e::{HttpClient, TestCluster, Tools, Tributary, guard, kubeconfig, namespace};
 
-/// Longest time until an event reaches a log.
+/// Longest time until an event is in an audit log.
 const SOON: Duration = Duration::from_secs(20);
 
 /// A secret text that must not be in Tributary's log.
 const CANARY: &str = "canary-in-a-coal-mine";
 
-/// The policy requests all bodies of Secrets, but Tributary must write none.
+/// The audit policy requests all bodies of Secrets. Tributary must write none of these bodies.
 const POLICY: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -87,7 +87,7 @@ impl Beside {
         self.folder.path().join(format!("{name}.log"))
     }
 
-    /// Runs a kubectl command of each kind.
+    /// Sends many kinds of requests, most of them with kubectl: reads and writes of ConfigMaps and Secrets.
     async fn act(&self, tools: &Tools, http: &HttpClient) -> anyhow::Result<()> {
         let kubectl = self.tributary.kubectl(tools)?;
         let namespace = self.namespace.as_str();
@@ -116,7 +116,7 @@ impl Beside {
         Ok(())
     }
 
-    /// Creates a token and a review of the token. Returns the token.
+    /// Creates a token and a TokenReview of the token. Returns the token.
     async fn send_tokens(&self, http: &HttpClient) -> anyhow::Result<String> {
         let accounts = format!("/clusters/one/api/v1/namespaces/{}/serviceaccounts", self.namespace);
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
@@ -127,13 +127,13 @@ impl Beside {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
         let reviews = "/clusters/one/apis/authentication.k8s.io/v1/tokenreviews";
         http.post(reviews, &review).send().await?.expect(201)?;
-        // A body with a token at the path of another kind.
+        // Sends a body with a token to the path of another kind.
         let maps = format!("/clusters/one/api/v1/namespaces/{}/configmaps", self.namespace);
         http.post(&maps, &review).send().await?.expect(400)?;
         Ok(token)
     }
 
-    /// The only complete event with this verb and resource in Tributary's log.
+    /// The complete event with this verb and resource in Tributary's log. The log must have exactly one such event.
     fn ours(&self, verb: &str, resource: &str) -> anyhow::Result<Value> {
         let is_meant = |event: &Value| {
             event["stage"] == "ResponseComplete" && event["verb"] == verb && event["objectRef"]["resource"] == resource
@@ -182,7 +182,7 @@ impl Beside {
     }
 }
 
-/// The member's last event with the audit ID of Tributary's event.
+/// The last event in the member's log that has the audit ID of `ours`, Tributary's event.
 fn of_id(log: &Path, ours: &Value) -> anyhow::Result<Value> {
     let own = |event: &Value| event["auditID"] == ours["auditID"] && event["stage"] == "ResponseComplete";
     events(log)?.into_iter().rfind(own).with_context(|| format!("no event of {} in {}", ours["auditID"], log.display()))

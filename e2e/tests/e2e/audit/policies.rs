@@ -21,12 +21,12 @@ const COUNT: usize = 500;
 
 const AT_ONCE: usize = 8;
 
-/// Longest time until an event reaches the log.
+/// Longest time until an event is in the kube-apiserver's audit log.
 const SOON: Duration = Duration::from_secs(20);
 
 struct Person {
     credential: Option<String>,
-    /// Name and groups; `None` for a rejected credential.
+    /// Name and groups of the sender; `None` for a sender with a rejected credential.
     user: Option<(&'static str, Vec<String>)>,
 }
 
@@ -43,7 +43,7 @@ struct AuditedCase<'a> {
     target: String,
 }
 
-/// Levels and stages of a request's events.
+/// Levels and stages of a request's events in the audit log.
 type Written = BTreeSet<(&'static str, &'static str)>;
 
 pub(super) async fn audit_policy_selects_the_same_levels_as_in_kube_apiserver(
@@ -134,7 +134,7 @@ async fn send(member: &TestCluster, case: &AuditedCase<'_>) -> anyhow::Result<()
     }
     match request.header("audit-id", &case.id).send().await {
         Err(error) if is_known => Err(error),
-        // The connection may be closed before the answer arrives.
+        // The kube-apiserver may close the connection before its answer arrives.
         _ => Ok(()),
     }
 }

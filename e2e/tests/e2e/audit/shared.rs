@@ -24,10 +24,11 @@ use tributary_e2e::{HttpClient, PeopleAuthority, TestCluster, Tributary, guard, 
 /// Longest time until rights, keys and log lines take effect.
 const SOON: Duration = Duration::from_secs(60);
 const AT_ONCE: usize = 8;
-/// Smallest number of compared request bodies, and of compared requests that the endpoint forwarded to the member.
+/// Smallest number of compared request bodies. Also the smallest number of compared requests that the endpoint
+/// forwarded to the member.
 const BODIES_MIN: usize = 8;
 const THROUGH_MIN: usize = 12;
-/// The collection of most requests.
+/// The path of the collection to which most requests go.
 const MAPS: &str = "/api/v1/namespaces/one/configmaps";
 /// Path prefix of the member at the endpoint.
 const CLUSTER: &str = "/clusters/audited";
@@ -58,14 +59,14 @@ rules:
 
 /// Fields that may differ for a request that both servers refuse with different messages.
 const WORDS: &[&str] = &["/responseObject", "/responseStatus/message"];
-/// Fields that may differ for a request with different answers.
+/// Fields that may differ for a request that the two servers answer differently.
 const ANSWER: &[&str] = &["/responseObject", "/responseStatus"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
     /// A user with a certificate.
     Ann,
-    /// A user with a certificate, whose requests the policy excludes.
+    /// A user with a certificate. The audit policy excludes this user's requests.
     LeftOut,
     /// A user with a certificate of a group that only the member accepts.
     Master,
@@ -94,7 +95,7 @@ impl Who {
     ];
 }
 
-/// A request, and the fields of its events that may differ.
+/// A request of the test, and the fields of its audit events that may differ between the two servers.
 #[derive(Clone, Debug)]
 struct AuditCase {
     who: Who,
@@ -104,12 +105,12 @@ struct AuditCase {
     body: String,
     /// True if the request goes to the member's own path at the endpoint, which forwards the answer unchanged.
     below_cluster: bool,
-    /// Fields of the events that may differ.
+    /// Fields of the audit events that may differ between the two servers.
     unlike: &'static [&'static str],
 }
 
 impl AuditCase {
-    /// Allows these fields of the events to differ, because the answers differ.
+    /// Allows these fields of the audit events to differ, because the two servers answer differently.
     fn but(self, unlike: &'static [&'static str]) -> Self {
         Self { unlike, ..self }
     }
@@ -227,7 +228,7 @@ impl Audited {
         Ok(audited)
     }
 
-    /// Checks that both servers accept all users and their rights.
+    /// Checks that both servers accept the credentials of all users and apply the users' rights.
     async fn is_known(&self) -> anyhow::Result<()> {
         for who in [Who::Ann, Who::OfIssuer, Who::Robot] {
             for http in &self.clients[&who] {
@@ -272,8 +273,8 @@ impl Audited {
                 continue;
             }
             for (here, there) in here.iter().zip(&there) {
-                // Every field that the client sent must be in the event. Additional fields in the kube-apiserver's
-                // event do not count.
+                // Every field that the client sent must be in the body of Tributary's event. Additional fields in the
+                // kube-apiserver's event do not count.
                 let sent = serde_json::from_str::<Value>(&case.body);
                 if let (Some(object), Ok(sent)) = (here.get("requestObject"), sent) {
                     bodies += 1;
@@ -288,7 +289,7 @@ impl Audited {
                     }
                 });
             }
-            // The member's log must show the same user for a forwarded and for a direct request.
+            // The member's log must show the same user for the forwarded request and for the direct request.
             let through = of(&theirs, "ours");
             if let (Some(through), Some(direct)) = (through.last(), there.last()) {
                 through_endpoint += 1;
@@ -369,7 +370,7 @@ async fn token_of_robot(member: &TestCluster) -> anyhow::Result<String> {
     Ok(issued["status"]["token"].as_str().context("no token")?.to_owned())
 }
 
-/// The requests of the test. No request changes an object.
+/// The requests of the test. None of these requests changes an object.
 fn audit_cases() -> Vec<AuditCase> {
     let map = |name: &str| {
         json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name}, "data": {"a": "c"}}).to_string()
@@ -509,7 +510,7 @@ fn comparable(event: &Value, beside: Option<&Value>) -> Value {
     event
 }
 
-/// Removes fields that differ between any two answers, and fields that only the endpoint adds.
+/// Removes fields that differ between any two answers of a server, and fields that only the endpoint adds.
 fn as_of_any_server(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         for own in ["uid", "creationTimestamp", "resourceVersion"] {
@@ -541,13 +542,13 @@ fn is_age_in_seconds(cell: &str) -> bool {
         .is_some_and(|seconds| !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Copies to `here` the fields of `there` that it lacks.
+/// Copies the fields of `there` that `here` lacks to `here`.
 fn fill(here: &mut Value, there: &Value) {
     let (Some(own), Some(theirs)) = (here.as_object_mut(), there.as_object()) else { return };
     for (key, value) in theirs {
         match own.get_mut(key) {
             Some(own) if key != "apiVersion" => fill(own, value),
-            // A kube-apiserver writes DeleteOptions in its internal version.
+            // A kube-apiserver writes DeleteOptions in its internal API version.
             _ => drop(own.insert(key.clone(), value.clone())),
         }
     }

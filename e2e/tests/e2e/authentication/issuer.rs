@@ -25,19 +25,19 @@ use tributary_e2e::certificates::TestCertificates;
 
 /// A change of a valid ES256 token.
 pub(crate) enum Change {
-    /// Replaces a claim; a null removes it.
+    /// Replaces a claim by a value; a null removes the claim.
     Claim(&'static str, Value),
     /// Sets a claim to null.
     NullClaim(&'static str),
-    /// Replaces a header; a null removes it.
+    /// Replaces a header by a value; a null removes the header.
     Header(&'static str, Value),
     /// Signs with this algorithm, and names it in the header.
     Algorithm(&'static str),
-    /// Names this algorithm in the header, but does not sign with it.
+    /// Names this algorithm in the header, but signs with the usual algorithm.
     Claimed(&'static str),
-    /// `exp`, in seconds from now.
+    /// Sets `exp` to this number of seconds from now.
     Expires(i64),
-    /// `nbf`, in seconds from now.
+    /// Sets `nbf` to this number of seconds from now.
     Begins(i64),
     /// Changes the signature: cut off, reversed, or followed by another part.
     Signature(fn(String) -> String),
@@ -92,7 +92,7 @@ impl Signers {
         ]})
     }
 
-    /// Returns the ID of the key and the signature.
+    /// Signs a message with a key for this algorithm. Returns the ID of the key and the signature.
     fn sign(&self, algorithm: &str, message: &[u8]) -> anyhow::Result<(&'static str, Vec<u8>)> {
         let random = SystemRandom::new();
         let by_rsa: &dyn signature::RsaEncoding = match algorithm {

@@ -1,6 +1,6 @@
-//! Users sign in at an issuer that is built with a certified library. The real kubectl starts a plugin, which gets a
-//! code with PKCE and exchanges the code for a token. The endpoint and a real kube-apiserver must accept the same
-//! tokens.
+//! Users sign in at an issuer that is built with a certified OpenID Connect library. The real kubectl starts a plugin,
+//! which gets a code with PKCE and exchanges the code for a token. The endpoint and a real kube-apiserver must accept
+//! the same tokens.
 
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
@@ -137,8 +137,8 @@ pub(super) async fn people_sign_in(
         let mut known = Vec::new();
         for path in places.kubeconfigs(&issuer.user(name))? {
             let kubectl = Kubectl::new(tools, &path)?;
-            // A kube-apiserver reads the keys of its issuers at its start, and tries again every 10 s until the issuers
-            // answer.
+            // A kube-apiserver reads the keys of its token issuers at its start. If an issuer does not answer, the
+            // kube-apiserver tries again every 10 s.
             eventually(SOON, async || kubectl.ok(&["auth", "whoami"]).await.map(drop)).await?;
             let who = kubectl.ok(&["auth", "whoami", "-o", "json"]).await?;
             known.push(serde_json::from_str::<Value>(&who)?["status"]["userInfo"].take());
@@ -162,7 +162,7 @@ pub(super) async fn people_sign_in(
         Ok(())
     })
     .await?;
-    // A token of the removed key must be refused after the cached result expires.
+    // A token of the removed key must be refused after the server's cached authentication of the token expires.
     eventually(SOON, async || {
         let statuses = places.statuses(&before).await?;
         ensure!(statuses == [UNAUTHORIZED, UNAUTHORIZED], "by the old key: {statuses:?}");

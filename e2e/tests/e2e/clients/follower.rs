@@ -11,7 +11,7 @@ use std::{
 use tokio::time::{Instant, sleep};
 use tributary_e2e::{Process, guard};
 
-/// Longest time until the answer to `dump`.
+/// Longest time until the program answers the command `dump`.
 const DUMP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running `tributary-e2e-clients`. Dropping it kills the process.
@@ -97,7 +97,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Waits for a program that ends by itself, and returns all its lines.
+    /// Waits until the program ends by itself, and returns all lines of its output.
     pub(crate) async fn all_lines(&mut self, patience: Duration) -> anyhow::Result<Vec<Value>> {
         let status = self.process.wait(patience).await?;
         if !status.success() {

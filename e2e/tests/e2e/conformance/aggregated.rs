@@ -60,8 +60,8 @@ impl Aggregated {
         .await
     }
 
-    /// Waits until the member's discovery has resources for the version. The aggregator reads them shortly after the
-    /// server answers.
+    /// Waits until the member's discovery lists resources of the version. The aggregator reads the resources shortly
+    /// after the aggregated server answers.
     async fn described_with_resources(&self) -> anyhow::Result<Value> {
         eventually(SOON, async || {
             let version = self.described().await?;
@@ -80,7 +80,7 @@ impl Aggregated {
         Ok(group["versions"][0].clone())
     }
 
-    /// Removes the registration, because other cases share the members.
+    /// Removes the registration of the aggregated server, because other cases share the members.
     async fn remove(&self) -> anyhow::Result<()> {
         let path = format!("/apis/apiregistration.k8s.io/v1/apiservices/{VERSION}.{}", self.group);
         self.target.members[0].http().delete(&path).send().await?.expect(200).map(drop)
@@ -177,7 +177,7 @@ async fn metadata_watch_of_api_services_shows_new_services(target: Target) -> an
     check_metadata_watch(&target, API_SERVICES, service).await
 }
 
-/// A version whose server is down stays in the description of its cluster, as stale.
+/// Discovery still describes a version whose aggregated server is down, and marks the version as stale.
 async fn discovery_describes_a_stopped_server_as_stale(target: Target) -> anyhow::Result<()> {
     let resources =
         json!([{"name": "things", "singularName": "thing", "namespaced": true, "kind": "Thing", "verbs": ["get"]}]);
@@ -195,8 +195,8 @@ async fn discovery_describes_a_stopped_server_as_stale(target: Target) -> anyhow
     stale
 }
 
-/// Discovery lists a kind within a second after its definition is established. Tributary waits that long before it
-/// believes a description without the kind.
+/// Discovery lists a kind within a second after its definition is established. Tributary relies on this: it waits that
+/// long before it treats a kind as missing.
 async fn discovery_describes_an_established_definition_within_a_second(target: Target) -> anyhow::Result<()> {
     let (member, definition) = (target.members[0].http(), definition(&target));
     member.post(DEFINITIONS, &definition).send().await?.expect(201)?;

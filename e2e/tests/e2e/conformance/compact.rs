@@ -1,5 +1,6 @@
-//! Versions in the compact form, which a server of many clusters sends. A request with a compact version must have the
-//! same answer as with the long form. A bare kube-apiserver has only one form of versions and gets this form.
+//! resourceVersions in the compact form, which a server of many clusters sends. A request with a compact version must
+//! have the same answer as with the long form. A bare kube-apiserver has only one form of versions, and the test sends
+//! that form.
 
 use super::{
     Conformance, conformance,
@@ -19,7 +20,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     ]
 }
 
-/// A compact version of clusters that do not exist: an epoch of zeros and one component.
+/// A compact resourceVersion of clusters that do not exist. It has an epoch of zeros and one component.
 const OF_OTHER_CLUSTERS: &str = "c1.AAAAAAAAAAAC";
 
 async fn exact_list_accepts_a_compact_version(target: Target) -> anyhow::Result<()> {
@@ -30,7 +31,7 @@ async fn exact_list_accepts_a_compact_version(target: Target) -> anyhow::Result<
     let version = target.compact(&version_of(&before)).await?;
     let again = target.read(&target.maps(&format!("?resourceVersion={version}&resourceVersionMatch=Exact"))).await?;
     ensure!(again == before, "{again}\ninstead of\n{before}");
-    // With a limit and without a match parameter, a version is exact.
+    // A list with a limit and a resourceVersion, but without `resourceVersionMatch`, is at exactly that version.
     let page = target.read(&target.maps(&format!("?resourceVersion={version}&limit=50"))).await?;
     ensure!(page == before, "{page}\ninstead of\n{before}");
     Ok(())
@@ -50,7 +51,7 @@ async fn list_not_older_than_a_compact_version_succeeds(target: Target) -> anyho
     Ok(())
 }
 
-/// Returns a continue token of this target, with its version in the compact form.
+/// Returns the first page's continue token and version. The token contains the version in the compact form.
 async fn token(target: &Target, query: &str) -> anyhow::Result<(String, String)> {
     let page = target.read(&target.maps(query)).await?;
     let token = page["metadata"]["continue"].as_str().context("no continue token")?;
@@ -117,7 +118,7 @@ async fn get_accepts_a_compact_version(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A compact version of an event is a valid precondition of one write, and stale afterwards.
+/// The compact version in an event is a valid precondition of one write. After the write the version is stale.
 async fn compact_version_is_a_precondition_of_a_write(target: Target) -> anyhow::Result<()> {
     let version = version_of(&target.read(&target.maps("")).await?);
     let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;

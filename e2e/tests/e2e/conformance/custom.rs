@@ -63,7 +63,7 @@ pub(super) fn cases() -> Vec<Conformance> {
                 Ok(()) => body(&gauges).await,
                 Err(error) => Err(error),
             };
-            // Other tests share the members.
+            // Removes the definition, because other tests share the members.
             gauges.remove().await;
             outcome
         })
@@ -140,7 +140,7 @@ impl Gauges {
     async fn remove(&self) {
         for member in &self.target.members {
             let path = format!("{DEFINITIONS}/{}", self.name());
-            // If the deletion fails, the definition ends with the member.
+            // If the deletion fails, the definition disappears with its member at the end of the run.
             let _gone = member.http().delete(&path).send().await;
         }
     }
@@ -165,7 +165,7 @@ impl Gauges {
     }
 }
 
-/// Gauges with all kinds of fields, in both members.
+/// Gauges whose fields have all types and missing values, in both members.
 fn all_sorts() -> [(&'static str, Value); 6] {
     [
         ("red-1", json!({"colour": "red", "size": 1, "on": true})),
@@ -199,7 +199,7 @@ async fn custom_resources_are_listed_by_selectable_field(gauges: &Gauges) -> any
         let mut query = format!("?fieldSelector={}", escape(selector));
         let whole: BTreeSet<String> = names_of(&gauges.target.read(&gauges.path(&query)).await?).into_iter().collect();
         ensure!(whole.iter().eq(expected), "{selector}: {whole:?} instead of {expected:?}");
-        // The list in pages must have the same objects.
+        // A list in pages must have the same objects as a list without pages.
         let mut paged = BTreeSet::new();
         query.push_str("&limit=1");
         let mut page = gauges.target.read(&gauges.path(&query)).await?;
@@ -260,7 +260,7 @@ async fn custom_resources_are_watched_by_selectable_field(gauges: &Gauges) -> an
     let expected = [
         "ADDED moving red 1",
         "MODIFIED moving red 2",
-        // DELETED has the last state that matched the selector.
+        // The DELETED event has the last state of the object that matched the selector.
         "DELETED moving red 2",
         "ADDED moving red 5",
         "DELETED moving red 5",
@@ -269,7 +269,7 @@ async fn custom_resources_are_watched_by_selectable_field(gauges: &Gauges) -> an
     ];
     let seen: Vec<String> = events.iter().map(shown).collect();
     ensure!(seen == expected, "{seen:?}");
-    // The DELETED event has the version of the change, from which a client can resume.
+    // The version of the DELETED event is the version of the change. A client can resume from this version.
     let mut resumed = gauges.target.http.watch(&red(&version_of(&events[2]["object"]))).await?;
     let seen: Vec<String> = take(&mut resumed, 4).await?.iter().map(shown).collect();
     ensure!(seen == expected[3..], "resumed: {seen:?}");
@@ -432,8 +432,8 @@ async fn custom_resource_table_watch_equals_the_members_watch(gauges: &Gauges) -
                 .collect::<anyhow::Result<_>>()?;
             told.push(events);
         }
-        // The bookmark at the end of the initial events may arrive before or after the first change. It is compared
-        // separately.
+        // The bookmark at the end of the initial events may arrive before or after the first change. The test compares
+        // this bookmark separately.
         let bookmarks: Vec<Vec<&Value>> =
             told.iter().map(|events| events.iter().filter(is_bookmark).collect()).collect();
         ensure!(!query.contains("sendInitial") || bookmarks[0] == bookmarks[1], "{query}: {bookmarks:#?}");

@@ -8,56 +8,56 @@ pub(crate) struct Difference {
     pub(crate) reason: &'static str,
 }
 
-/// A resourceVersion that does not decode, on get.
+/// Get with a resourceVersion that does not decode.
 pub(crate) const GET_OF_GARBAGE_VERSION: Difference = Difference {
     kubernetes: "500 without a reason",
     tributary: "400 BadRequest",
     reason: "the client is wrong, not the server; kubernetes/kubernetes#113939 says the same",
 };
 
-/// YAML whose aliases expand to several times its length, on create.
+/// Create from YAML whose aliases expand to several times the size of the document.
 pub(crate) const YAML_WITH_MANY_ALIASES: Difference = Difference {
     kubernetes: "takes them, as far as they are 99 % of at most 400,000 values",
     tributary: "400 BadRequest, with kube-apiserver's words for more of them",
     reason: "what they stand for is held in memory, and takes time that other clients wait for",
 };
 
-/// A resourceVersion that does not decode, on watch.
+/// Watch with a resourceVersion that does not decode.
 pub(crate) const WATCH_OF_GARBAGE_VERSION: Difference = Difference {
     kubernetes: "500 without a reason",
     tributary: "200 and an in-stream ERROR 410, then the end",
     reason: "kube-rs and RetryWatcher repeat a watch that fails with an HTTP status for ever; on an in-stream 410 they list anew",
 };
 
-/// A version that no member has reached, on watch.
+/// Watch from a resourceVersion that no member has reached.
 pub(crate) const WATCH_OF_A_FUTURE_VERSION: Difference = Difference {
     kubernetes: "the stream opens and stays silent until the version is passed",
     tributary: "the member is asked; where it is behind the version, an in-stream ERROR 410",
     reason: "a version that a member never had comes from before a restore; waiting for it hides every change until then",
 };
 
-/// A version that no member has reached, on list.
+/// List at a resourceVersion that no member has reached.
 pub(crate) const LIST_AT_A_FUTURE_VERSION: Difference = Difference {
     kubernetes: "504 Timeout after three seconds, cause ResourceVersionTooLarge",
     tributary: "the member is asked; where it is behind the version, 410 Expired",
     reason: "a version that a member never had comes from before a restore; a Reflector lists from scratch on 410 alone",
 };
 
-/// A plain number where a composite version belongs, on list.
+/// List with a plain number as resourceVersion, although the server uses composite versions.
 pub(crate) const LIST_AT_A_PLAIN_NUMBER: Difference = Difference {
     kubernetes: "a version like any other",
     tributary: "410 Expired",
     reason: "it names no cluster; a Reflector lists from scratch on 410 alone",
 };
 
-/// A version in the compact form, of clusters that are not served.
+/// A resourceVersion in the compact form that belongs to clusters that are not served.
 pub(crate) const VERSION_OF_OTHER_CLUSTERS: Difference = Difference {
     kubernetes: "a text that does not decode: 400 on list, 500 on get and watch",
     tributary: "410 Expired on list, in the stream on watch, with a token to go on from on continue; 400 on get",
     reason: "it was handed out by a server of other clusters; a Reflector lists from scratch on 410 alone",
 };
 
-/// Names with an escaped slash.
+/// Object names with an escaped slash (`%2F`) in the path.
 pub(crate) const ESCAPED_SLASH: Difference = Difference {
     kubernetes: "decoded before routing: /namespaces/ns%2Fconfigmaps%2Fname is that config map",
     tributary: "refused with a Status",
@@ -99,21 +99,21 @@ pub(crate) const CLUSTER_ANNOTATION: Difference = Difference {
     reason: "a client of several clusters has to see which one an object is from",
 };
 
-/// A plain protobuf `Accept`.
+/// A read whose `Accept` header allows only protobuf.
 pub(crate) const PROTOBUF_ALONE: Difference = Difference {
     kubernetes: "protobuf",
     tributary: "406 NotAcceptable",
     reason: "answers are JSON until a later release; clients that also name JSON are answered in JSON",
 };
 
-/// The style of YAML.
+/// The style of YAML in answers, such as quotes and indentation.
 pub(crate) const YAML_STYLE: Difference = Difference {
     kubernetes: "single quotes where a text has to be quoted, none around keys with a colon, long texts folded, keys by their numbers",
     tributary: "double quotes, each text on one line, keys by their bytes",
     reason: "it says the same to every parser, Go's included",
 };
 
-/// The last page of a list with a selector.
+/// The metadata of the last page of a list with a selector.
 pub(crate) const LAST_PAGE_OF_A_SELECTION: Difference = Difference {
     kubernetes: "may carry a continue token behind which nothing matches",
     tributary: "carries none",
@@ -141,7 +141,7 @@ pub(crate) const EMPTY_SEGMENT: Difference = Difference {
     reason: "a path that means one thing to an authorizer in front and another behind it is a hole",
 };
 
-/// `/.well-known/openid-configuration` and `/openid/v1/jwks`.
+/// The paths `/.well-known/openid-configuration` and `/openid/v1/jwks`.
 pub(crate) const NO_TOKEN_ISSUER: Difference = Difference {
     kubernetes: "who issues its service accounts' tokens, and by which keys",
     tributary: "404",
@@ -162,14 +162,14 @@ pub(crate) const ROOT_PATHS: Difference = Difference {
     reason: "it lists what this process serves",
 };
 
-/// The old form of `/api`.
+/// The server address in the unaggregated answer to `/api`.
 pub(crate) const SERVER_ADDRESS: Difference = Difference {
     kubernetes: "serverAddressByClientCIDRs names the address that it advertises",
     tributary: "it names the address that the client used",
     reason: "the other would lead past Tributary",
 };
 
-/// `/api/v1/watch` and `/api/v1/proxy` without a resource.
+/// The paths `/api/v1/watch` and `/api/v1/proxy` without a resource.
 pub(crate) const VERB_WITHOUT_RESOURCE: Difference = Difference {
     kubernetes: "500: it cannot tell what is asked for",
     tributary: "404 NotFound",
@@ -183,21 +183,21 @@ pub(crate) const WRITE_TO_A_DOCUMENT: Difference = Difference {
     reason: "a write that is answered 200 looks done, and there is nothing to write to",
 };
 
-/// The object of a bookmark.
+/// The fields of the object in a BOOKMARK event.
 pub(crate) const BOOKMARK_OBJECT: Difference = Difference {
     kubernetes: "an empty object of the kind, with the fields that Go writes even when they are empty",
     tributary: "kind, apiVersion and metadata",
     reason: "a bookmark says a version; only Go's types know which fields of a kind are never left out",
 };
 
-/// A read with a `Content-Type`, of a document.
+/// A read of `/version` or of a discovery document, with a header `Content-Type`.
 pub(crate) const CONTENT_TYPE_OF_A_READ: Difference = Difference {
     kubernetes: "415 but for JSON, at /version, /api and the documents of versions",
     tributary: "not looked at, as at every other path",
     reason: "a read has no body",
 };
 
-/// A list with two errors: its field selector and its continue token.
+/// A list whose field selector and continue token are both invalid.
 pub(crate) const TOKEN_BEFORE_FIELDS: Difference = Difference {
     kubernetes: "400 that names the selector",
     tributary: "400 that names the token",
@@ -211,7 +211,7 @@ pub(crate) const WRITE_TO_NOTHING: Difference = Difference {
     reason: "bodies and options are judged by the cluster that owns the object, and none does",
 };
 
-/// The text of a member's Warning.
+/// The text of a Warning that comes from a member.
 pub(crate) const WARNING_OF_A_MEMBER: Difference = Difference {
     kubernetes: "the text alone",
     tributary: "behind the name of the cluster, and ten at most",

@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use tributary_apimachinery::built_in::built_in;
 
-/// The media types that client-go requests.
+/// The media types of aggregated discovery, as client-go requests them.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
 
 pub(super) fn cases() -> Vec<Conformance> {
@@ -21,7 +21,7 @@ pub(super) fn cases() -> Vec<Conformance> {
         unaggregated_apps_resources_equal_the_members_resources, aggregated_core_discovery_lists_pods_with_exec,
         aggregated_discovery_lists_apps_v1_as_current, aggregated_discovery_with_its_etag_is_304,
         unknown_group_and_unknown_resource_are_404, openapi_v3_has_the_schema_of_deployments,
-        openapi_v2_is_served_as_json_and_protobuf, built_in_resource_table_agrees_with_discovery,
+        openapi_v2_is_served_as_json_and_protobuf, tributarys_list_of_built_in_resources_agrees_with_discovery,
     ]
 }
 
@@ -61,7 +61,7 @@ async fn unaggregated_group_list_equals_the_members_list(target: Target) -> anyh
     let members = target.members[0].http().get("/apis").send().await?.json()?;
     let names = |list: &Value| -> Vec<String> {
         let groups = list["groups"].as_array().cloned().unwrap_or_default();
-        // Groups of other cases' custom resources appear and disappear.
+        // The test ignores groups of other cases' custom resources, because these groups appear and disappear.
         let lasts = |group: &&Value| !group["name"].as_str().is_some_and(|name| name.ends_with(".example.com"));
         let of_group = |group: &Value| format!("{} {}", group["name"], group["preferredVersion"]["version"]);
         let mut names: Vec<String> = groups.iter().filter(lasts).map(of_group).collect();
@@ -131,7 +131,7 @@ async fn aggregated(target: &Target, path: &str) -> anyhow::Result<Value> {
     Ok(document)
 }
 
-async fn built_in_resource_table_agrees_with_discovery(target: Target) -> anyhow::Result<()> {
+async fn tributarys_list_of_built_in_resources_agrees_with_discovery(target: Target) -> anyhow::Result<()> {
     let mut differing = Vec::new();
     for path in ["/api", "/apis"] {
         let document = aggregated(&target, path).await?;

@@ -68,8 +68,8 @@ async fn get_returns_a_component_status_without_a_version(target: Target) -> any
     Ok(())
 }
 
-/// Names of RBAC objects, which may be any path segment: the name, its JSON form, its path form and its field selector
-/// form.
+/// Unusual names of RBAC objects, which may be any path segment. Each entry has the name, and the name's forms in JSON,
+/// in a path and in a field selector.
 const ODD_NAMES: [(&str, &str, &str, &str); 3] = [
     // A kube-apiserver escapes `<` and `&` in JSON.
     ("x<y&z", r"x\u003cy\u0026z", "x%3Cy%26z", "x%3Cy%26z"),
@@ -113,7 +113,7 @@ async fn get_in_a_missing_namespace_is_404(target: Target) -> anyhow::Result<()>
 
 async fn get_at_version_zero_returns_the_object(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
-    // Version 0 may return any state that is not older than an earlier answer. The list makes such an earlier answer.
+    // Version 0 allows any state that is not older than an earlier answer. The list is this earlier answer.
     target.read(&target.maps("")).await?;
     let object = target.read(&format!("{}?resourceVersion=0", target.map("here"))).await?;
     ensure!(object["metadata"]["name"] == "here", "{object}");

@@ -1,4 +1,4 @@
-//! Lists: contents, versions, pages, selectors, and all refused combinations.
+//! Lists: contents, versions, pages, selectors, and all combinations of parameters that the server refuses.
 
 use super::{
     Conformance, conformance,

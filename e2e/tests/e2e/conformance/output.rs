@@ -23,7 +23,7 @@ pub(super) fn cases() -> Vec<Conformance> {
         empty_metadata_list_has_no_items, object_as_partial_object_metadata_has_no_data,
         watch_as_partial_object_metadata_has_no_data, list_is_served_as_yaml, object_is_served_as_yaml,
         missing_or_wildcard_accept_header_gets_json, unknown_media_type_parameters_are_ignored,
-        accept_of_protobuf_or_json_gets_either, accept_of_protobuf_alone_is_406_through_tributary,
+        accept_of_protobuf_and_json_gets_one_of_them, accept_of_protobuf_alone_is_406_through_tributary,
         accept_of_an_unknown_media_type_is_406, accept_of_an_unknown_transformation_is_406,
         accept_of_application_wildcard_has_the_members_status, watch_as_yaml_is_406, access_review_as_a_table_is_406,
         error_is_json_where_only_a_table_is_accepted, deprecated_api_version_has_a_warning_header,
@@ -190,7 +190,7 @@ async fn unknown_media_type_parameters_are_ignored(target: Target) -> anyhow::Re
     Ok(())
 }
 
-async fn accept_of_protobuf_or_json_gets_either(target: Target) -> anyhow::Result<()> {
+async fn accept_of_protobuf_and_json_gets_one_of_them(target: Target) -> anyhow::Result<()> {
     target.seed_maps(1).await?;
     let accept = "application/vnd.kubernetes.protobuf,application/json";
     let answer = target.http.get(&target.maps("")).accept(accept).send().await?.expect(200)?;
@@ -240,7 +240,7 @@ async fn watch_as_yaml_is_406(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A review has no rows. The server refuses a Table of it, and uses the client's second media type if there is one.
+/// A review has no rows. The server refuses a review as a Table, unless the client accepts a second media type.
 async fn access_review_as_a_table_is_406(target: Target) -> anyhow::Result<()> {
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let review = json!({

@@ -108,7 +108,7 @@ async fn timeout_parameter_is_parsed_as_a_go_duration(target: Target) -> anyhow:
     Ok(())
 }
 
-/// Each selector and query is tested at its limit and one above.
+/// Tests each selector and query at its limit, and one above the limit.
 async fn overlong_selectors_and_queries_are_400_through_tributary(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     let names = |count: usize, text: &str| vec![text; count].join(",");

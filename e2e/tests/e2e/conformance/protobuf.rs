@@ -40,7 +40,7 @@ fn text(message: &[u8], number: u64) -> anyhow::Result<String> {
     Ok(String::from_utf8(one(message, number)?.to_vec())?)
 }
 
-/// Unwraps a message from its envelope, which must have this kind.
+/// Removes the envelope of a protobuf message. The message in the envelope must have this kind.
 fn opened<'a>(body: &'a [u8], kind: &str) -> anyhow::Result<&'a [u8]> {
     let envelope = body.strip_prefix(b"k8s\0").context("no protobuf")?;
     let type_meta = one(envelope, 1)?;

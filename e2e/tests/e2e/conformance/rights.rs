@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tributary_e2e::{HttpClient, HttpResponse};
 
 pub(super) fn cases() -> Vec<Conformance> {
-    conformance!["rights"; client_with_rights_to_one_resource_sees_no_secret]
+    conformance!["rights"; client_with_rights_to_config_maps_sees_no_secret]
 }
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -36,7 +36,7 @@ impl User {
                 let path = format!("/apis/{RBAC}/v1/namespaces/{}/{resource}", target.namespace);
                 member.http().post(&path, object).send().await?.expect(201)?;
             }
-            // The members' authorizers learn new bindings by watches, with a delay.
+            // The members' authorizers receive new bindings by watches, with a delay.
             eventually(SOON, async || {
                 let answer = user.asks(member.http(), &Method::GET, &target.map("nowhere"), None).await?;
                 ensure!(answer.status == 404, "{}: {}", answer.status, answer.text());
@@ -64,7 +64,7 @@ impl User {
     }
 }
 
-async fn client_with_rights_to_one_resource_sees_no_secret(target: Target) -> anyhow::Result<()> {
+async fn client_with_rights_to_config_maps_sees_no_secret(target: Target) -> anyhow::Result<()> {
     let user = User::of(&target).await?;
     let owner = target.members.last().context("no member")?;
     let secret =
@@ -75,12 +75,13 @@ async fn client_with_rights_to_one_resource_sees_no_secret(target: Target) -> an
         eventually(SOON, async || target.read(&target.core(resource, "/x")).await.map(drop)).await?;
     }
 
-    // Allowed requests must succeed.
+    // Requests that the user's role allows must succeed.
     let made = config_map("made", &[]);
     user.asks(&target.http, &Method::POST, &target.maps(""), Some(&made)).await?.expect(201)?;
     user.asks(&target.http, &Method::GET, &target.map("made"), None).await?.expect(200)?;
 
-    // A forbidden request gets the message of the cluster that has the object, or would get it.
+    // A forbidden request gets the message of the cluster that has the object. For a new object, the message is from
+    // the cluster that would get the object.
     let change = json!({"metadata": {"labels": {"a": "b"}}});
     let (secrets, one_secret, no_secret) =
         (target.core("secrets", ""), target.core("secrets", "/x"), target.core("secrets", "/nowhere"));

@@ -22,7 +22,7 @@ pub(super) fn cases() -> Vec<Conformance> {
 
 const AT_ONCE: usize = 24;
 
-/// The values of `VERSION`, `FUTURE` and `TOKEN` in the paths for one server.
+/// The values that replace `VERSION`, `FUTURE` and `TOKEN` in the paths for one server.
 struct Words {
     http: HttpClient,
     version: String,
@@ -99,7 +99,7 @@ fn combinations(base: &str, parameters: &[(&str, &[Option<&str>])]) -> Vec<Strin
     queries
 }
 
-/// The parts of a Status that both servers have in common.
+/// The fields of a Status that must be the same at both servers.
 fn status(answer: &HttpResponse) -> String {
     let Ok(status) = answer.json() else { return format!("{} {}", answer.status, answer.text()) };
     let message = status["message"].as_str().unwrap_or_default();
@@ -128,7 +128,8 @@ async fn all_combinations_of_list_options_agree_with_the_member(target: Target) 
         let metadata = &list["metadata"];
         let selects = selectors_end_pages && answer.request.contains("labelSelector");
         let goes_on = metadata["continue"].is_string() && !selects;
-        // The list's version grows with the writes of other cases, unless the request names an exact version.
+        // The list's version grows with the writes of other cases. Only a request for an exact version gets a fixed
+        // version.
         let exact = answer.request.contains("Exact") || answer.request.contains("continue=");
         let at_version = exact.then(|| version_of(&list) == words.version);
         format!("{:?} {goes_on} {} at the version: {at_version:?}", names_of(&list), metadata["remainingItemCount"])
@@ -160,7 +161,7 @@ async fn all_combinations_of_watch_options_agree_with_the_member(target: Target)
             let metadata = &event["object"]["metadata"];
             let end = &metadata["annotations"]["k8s.io/initial-events-end"];
             match event["type"].as_str()? {
-                // A plain bookmark may or may not arrive within a second.
+                // A bookmark that does not end the initial events may or may not arrive within a second.
                 "BOOKMARK" if end.is_null() => None,
                 "BOOKMARK" => Some(format!("BOOKMARK {:?}", event["object"].as_object()?.keys())),
                 "ERROR" => Some(format!("ERROR {} {}", event["object"]["code"], event["object"]["reason"])),

@@ -75,7 +75,7 @@ impl Target {
         Ok(Self { kind, http, members, namespace, tools })
     }
 
-    /// Returns whether the target shows a deliberate difference, as every Tributary does.
+    /// Returns whether the target shows a deliberate difference. Every target except the bare kube-apiserver does.
     pub(crate) fn differs(&self, difference: &Difference) -> bool {
         let Difference { kubernetes, tributary, reason } = difference;
         tracing::debug!(kubernetes, tributary, reason, target = self.kind.name(), "a deliberate difference");

@@ -1,4 +1,4 @@
-//! Watches: start, events and end.
+//! Watches: their start, their events and their end.
 
 use super::{
     Conformance, conformance,
@@ -235,7 +235,7 @@ async fn watch_at_an_invalid_version_is_an_error(target: Target) -> anyhow::Resu
         target.http.get(&path).send().await?.expect(500)?;
         return Ok(());
     }
-    // A plain number names no cluster, so a watch cannot resume from it.
+    // A plain number names no cluster, so Tributary cannot resume a watch from it.
     for path in [path, target.maps("?watch=true&resourceVersion=1")] {
         let mut stream = target.http.watch(&path).await?;
         let event = stream.expect(SOON).await?;

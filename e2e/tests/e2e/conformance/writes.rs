@@ -1,4 +1,4 @@
-//! Creates, updates, patches and deletes, and refusals because of their preconditions.
+//! Creates, updates, patches and deletes, and refusals of writes whose preconditions fail.
 
 use super::{
     Conformance, conformance,
@@ -21,7 +21,7 @@ pub(super) fn cases() -> Vec<Conformance> {
         update_with_an_invalid_version_writes_nothing, update_accepts_the_version_of_a_list_item,
         update_accepts_the_version_of_the_last_watch_event, merge_patch_with_the_current_version_succeeds,
         merge_patch_with_a_stale_version_is_409, strategic_merge_patch_merges_containers_by_name,
-        json_patch_applies_or_fails_by_its_tests, json_patch_that_tests_the_current_version_succeeds,
+        json_patch_is_applied_only_if_its_test_operations_pass, json_patch_that_tests_the_current_version_succeeds,
         json_patch_that_tests_an_old_version_is_422, json_patch_adds_an_annotation_to_the_shown_object,
         unknown_patch_type_is_415, server_side_apply_creates_and_changes_the_object,
         server_side_apply_of_a_different_manager_conflicts, server_side_apply_with_a_stale_version_is_409,
@@ -267,7 +267,7 @@ async fn strategic_merge_patch_merges_containers_by_name(target: Target) -> anyh
     Ok(())
 }
 
-async fn json_patch_applies_or_fails_by_its_tests(target: Target) -> anyhow::Result<()> {
+async fn json_patch_is_applied_only_if_its_test_operations_pass(target: Target) -> anyhow::Result<()> {
     target.create_map("one", &[]).await?;
     let patch =
         json!([{"op": "test", "path": "/data/step", "value": "0"}, {"op": "add", "path": "/data/more", "value": "x"}]);
@@ -303,7 +303,8 @@ async fn json_patch_that_tests_an_old_version_is_422(target: Target) -> anyhow::
 }
 
 async fn json_patch_adds_an_annotation_to_the_shown_object(target: Target) -> anyhow::Result<()> {
-    // A client adds to the annotations that the server returned, or creates the map if there is none.
+    // A client adds to the annotations that the server returned. If the server returned no annotations, the client
+    // creates the map.
     let shown = target.create_map("one", &[]).await?;
     let patch = match shown["metadata"].get("annotations") {
         Some(_) => json!([{"op": "add", "path": "/metadata/annotations/color", "value": "blue"}]),

@@ -13,14 +13,14 @@ use tributary_e2e::Kubectl;
 
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["yaml";
-        ambiguous_strings_survive_yaml_in_a_get, ambiguous_strings_survive_yaml_in_a_list,
+        ambiguous_strings_keep_their_type_in_a_yaml_object, ambiguous_strings_keep_their_type_in_a_yaml_list,
         yaml_of_ordinary_objects_equals_the_members_byte_for_byte, yaml_of_empty_maps_agrees_with_json,
         yaml_pages_agree_with_json,
     ]
 }
 
-/// Strings that need quotes, or nearly do. U+007F is left out because kube-apiserver answers 500, and U+0085 because
-/// kube-apiserver loses it.
+/// Strings that need quotes in YAML, and similar strings that need no quotes. U+007F is left out because kube-apiserver
+/// answers 500, and U+0085 because kube-apiserver loses it.
 const ODD: [&str; 80] = [
     "y",
     "n",
@@ -130,7 +130,7 @@ const LINES: [&str; 22] = [
     "\u{2028}\nä\n",
 ];
 
-/// Keys that need quotes, or nearly do.
+/// Map keys that need quotes in YAML, and similar keys that need no quotes.
 const KEYS: [&str; 21] = [
     "y",
     "No",
@@ -247,14 +247,14 @@ async fn agrees_with_json(target: &Target, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn ambiguous_strings_survive_yaml_in_a_get(target: Target) -> anyhow::Result<()> {
+async fn ambiguous_strings_keep_their_type_in_a_yaml_object(target: Target) -> anyhow::Result<()> {
     target.http.post(&target.maps(""), &odd()).send().await?.expect(201)?;
     agrees_with_json(&target, &target.map("odd")).await?;
     Ok(())
 }
 
-/// The lines of an object's YAML without its version and the annotation of its cluster. Managed fields of Tributary's
-/// annotation are left out, too, because the quotes of their keys may differ.
+/// The lines of an object's YAML without the object's version and cluster annotation. The lines of the annotation's
+/// managed fields are left out, too, because the quotes of their keys may differ.
 fn lines<'a>(target: &Target, text: &'a str) -> Vec<&'a str> {
     let mut managed = false;
     let kept = |line: &&str| {
@@ -295,7 +295,7 @@ async fn yaml_of_ordinary_objects_equals_the_members_byte_for_byte(target: Targe
     Ok(())
 }
 
-async fn ambiguous_strings_survive_yaml_in_a_list(target: Target) -> anyhow::Result<()> {
+async fn ambiguous_strings_keep_their_type_in_a_yaml_list(target: Target) -> anyhow::Result<()> {
     target.seed_maps(3).await?;
     target.http.post(&target.maps(""), &odd()).send().await?.expect(201)?;
     agrees_with_json(&target, &target.maps("")).await

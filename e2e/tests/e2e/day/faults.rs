@@ -24,7 +24,7 @@ const SLOW_READERS: usize = 10;
 /// Number of concurrent requests that a client cancels.
 const GIVEN_UP: usize = 40;
 
-/// Lifetime of a kube-apiserver's cached authentication (`TokenSuccessCacheTTL`).
+/// Lifetime of an authentication result in a kube-apiserver's cache (`TokenSuccessCacheTTL`).
 const KNOWN_FOR: Duration = Duration::from_secs(10);
 
 /// Longest time until Tributary has read a changed file.
@@ -32,11 +32,11 @@ const READ_WITHIN: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// One of the two kube-apiservers of the first cluster is killed, and started again.
+    /// One of the first cluster's two kube-apiservers is killed, and started again.
     EndpointKilled,
     /// One of the first cluster's kube-apiservers is suspended (SIGSTOP), with its connections open.
     EndpointFrozen,
-    /// Both kube-apiservers restart in turn, as in an upgrade.
+    /// Both kube-apiservers of the first cluster restart in turn, as in an upgrade.
     RollingRestart,
     /// The only kube-apiserver of the second cluster is suspended (SIGSTOP).
     ClusterFrozen,
@@ -50,13 +50,13 @@ pub(super) enum Fault {
     ConnectionsBreak,
     /// The bandwidth to the second cluster is low.
     SlowWire,
-    /// The third cluster leaves, and joins again.
+    /// The third cluster is removed from Tributary's configuration, and added again.
     LeavesAndJoins,
-    /// The limit of requests changes, is removed, and returns.
+    /// The limit of requests to the merged view changes, is removed, and returns.
     LimitChanged,
-    /// A policy denies every request of one user, and is removed.
+    /// A policy denies every request of one user to the merged view. Later the policy is removed.
     PolicyChanged,
-    /// Tributary gets a new token, and then the old token is revoked.
+    /// Tributary gets a new token for a cluster. Afterwards the old token is revoked.
     CredentialsRotated,
     /// By mistake, Tributary's token is revoked before Tributary has a new token.
     CredentialsRevoked,
@@ -68,7 +68,7 @@ pub(super) enum Fault {
     ClientsCut,
     /// Clients cancel many concurrent requests, repeatedly.
     GivenUp,
-    /// etcd compacts its whole history.
+    /// The etcd of a cluster compacts its whole history.
     Compaction,
     /// Tributary reloads an unchanged configuration.
     Reload,
@@ -161,7 +161,7 @@ impl Fault {
         }
     }
 
-    /// Plays the fault. Afterwards the scene is healthy again.
+    /// Plays the fault. After the call, all servers and relays of the scene work normally again.
     pub(super) async fn play(self, scene: &Scene, results: &LoadResults, lasts: Duration) -> anyhow::Result<()> {
         let _harm = results.harms.begin(self.reaches());
         let (first, second) = (&scene.members[0], &scene.members[1]);
@@ -247,7 +247,7 @@ impl Fault {
     }
 }
 
-/// Sets the relays to the second cluster to this weather for a time.
+/// Sets the relays to the second cluster to this weather for a time, and then restores normal connections.
 async fn relay_mode(scene: &Scene, relay_mode: RelayMode, lasts: Duration) -> anyhow::Result<()> {
     for wire in &scene.wires[1] {
         wire.set(relay_mode);
@@ -283,7 +283,7 @@ async fn limit_changes(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Only the denied user may notice the policy.
+/// Requests of all users except the denied user must succeed.
 async fn policy_changes(scene: &Scene) -> anyhow::Result<()> {
     const DENIED: &str = "denied";
     let http = scene.http(DENIED, false).await?;
@@ -296,7 +296,7 @@ async fn policy_changes(scene: &Scene) -> anyhow::Result<()> {
     eventually(SOON, || is(200)).await
 }
 
-/// Only the storm's user may get 429.
+/// Requests of all users except the storm's user must not get 429.
 async fn storm(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     let http = scene.http("eve", false).await?;
     let path = format!("/api/v1/namespaces/{}/configmaps", scene.namespaces.common);
@@ -317,7 +317,7 @@ async fn storm(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each reader has its own connection, which ends with all unread data.
+/// Each reader has its own connection. The connection is closed while much of its data is unread.
 async fn slow_readers(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     let large = format!("/api/v1/namespaces/{}/configmaps", scene.namespaces.large);
     let mut open = Vec::new();
@@ -333,7 +333,7 @@ async fn slow_readers(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A client cancels requests of all kinds before their responses.
+/// A client sends requests of all kinds, and cancels them before their responses.
 async fn given_up(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     let http = scene.http("fickle", false).await?;
     let maps = format!("/api/v1/namespaces/{}/configmaps", scene.namespaces.common);

@@ -1,5 +1,5 @@
-//! Clients that run all day: real informers and watches, each with a ledger of its events. Each minute the test
-//! compares their objects with the clusters' objects.
+//! Clients that run all day: real informers and watches. Each client has a ledger of its received events. Each minute
+//! the test compares the clients' objects with the clusters' objects.
 
 use super::scene::{CLUSTERS, MAPS, SOON, Scene, VISITOR};
 use crate::clients::follower::Follower;
@@ -22,10 +22,10 @@ const PACE: u32 = 25;
 /// between attempts, and notice a silent connection after 30 s.
 const SETTLE: Duration = Duration::from_secs(120);
 
-/// The informers and watching clients, and the writers of their objects.
+/// The informers and watching clients, and the writers of the objects that these clients follow.
 pub(super) struct Followers {
     observers: Vec<Observer>,
-    /// Informers of the objects that all users may read, in all clusters.
+    /// Informers of the objects that all users may read. Each informer follows all clusters.
     informers: Vec<(&'static str, Follower)>,
     /// The running writers; `None` during a pause.
     writing: Option<Writers>,
@@ -153,7 +153,7 @@ async fn observers(
     Ok(observers)
 }
 
-/// The environment of a client-go program: whether it streams its lists.
+/// The environment of a client-go program. It sets whether the program streams its lists.
 fn client_go(watch_list: bool) -> [(&'static str, &'static str); 1] {
     [("KUBE_FEATURE_WatchListClient", if watch_list { "true" } else { "false" })]
 }

@@ -4,8 +4,8 @@ use parking_lot::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time after the end of a fault in which requests may still fail. Tributary dials a lost endpoint again at least every
-/// half minute.
+/// Time after the end of a fault in which requests may still fail. Tributary tries to connect to a lost endpoint at
+/// least every half minute.
 const AFTERMATH: Duration = Duration::from_secs(35);
 
 /// The kinds of requests that a fault may affect.
@@ -15,9 +15,9 @@ pub(super) enum Reach {
     Cluster(usize),
     /// Writes to this cluster. Tributary does not repeat a write that the cluster may have executed.
     Writes(usize),
-    /// Requests through the front relay.
+    /// Requests through the relay between clients and Tributary.
     Front,
-    /// Requests to the merged view, because Tributary has not read the RBAC objects of one cluster yet.
+    /// Requests to the merged view. They may fail because Tributary has not read the RBAC objects of one cluster yet.
     Merged,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Harms(Mutex<Vec<FaultPeriod>>);
 struct FaultPeriod {
     reach: Reach,
     from: Instant,
-    /// `None` while the fault lasts.
+    /// The end of the fault; `None` while the fault lasts.
     until: Option<Instant>,
 }
 

@@ -24,21 +24,21 @@ pub(super) enum Kind {
     IdleWatch,
 }
 
-/// Largest share of users' requests that may fail in a minute. Half of the users have their object in the broken
-/// cluster, for less than a minute.
+/// Largest share of one kind of users' requests that may fail in a minute. Half of the users have their object in the
+/// broken cluster, which is broken for less than a minute.
 const OF_PEOPLE: f64 = 0.5;
 
-/// Largest share of failed requests through the front relay. There are fewer of them, and each cut (two per second)
-/// breaks the requests in flight.
+/// Largest share of failed requests through the front relay. Few requests use this relay, and each cut of its
+/// connections (two per second) breaks the requests in flight.
 const OF_THE_FRONT: f64 = 0.25;
 
-/// All requests to one cluster may fail. A cluster that refuses at once gets more requests than a healthy cluster, and
-/// few watches end in a minute.
+/// All requests to one cluster may fail. A cluster that refuses requests at once gets more requests than a healthy
+/// cluster. Also, few watches end in a minute.
 const OF_ONE_CLUSTER: f64 = 1.0;
 
 /// For each kind: its name, the largest share of failed requests in a minute, and the smallest number of answers in a
-/// minute. The number is a tenth of the answers on an idle machine. Logs and exec take seconds each, and some faults
-/// leave only a quarter of the minute.
+/// minute. The smallest number is a tenth of the answers on an idle machine. Logs and exec requests take seconds each,
+/// and some faults leave only a quarter of the minute for requests.
 const TABLE: [(Kind, &str, f64, u64); 19] = [
     (Kind::Get, "get", OF_PEOPLE, 18),
     (Kind::GetAtCluster, "get at the cluster", OF_PEOPLE, 18),

@@ -1,5 +1,6 @@
 //! The mixed load. Some users read, list, page, watch, request Tables, write and follow logs. Other users never write.
-//! All keep a steady pace over long, short and idle connections. Every answer is checked for its user and its cluster.
+//! All users send requests at a steady rate over long, short and idle connections. The test checks that every answer is
+//! for the right user and from the right cluster.
 
 mod bystander;
 mod merged_maps;
@@ -100,7 +101,7 @@ pub(super) struct LoadContext {
     running: watch::Receiver<bool>,
 }
 
-/// The times at which a client sends its requests.
+/// The schedule of one client's requests.
 struct Pace {
     pace: Interval,
     part: LoadContext,
@@ -147,7 +148,7 @@ impl Load {
     pub(super) async fn pause(&self) -> anyhow::Result<()> {
         self.running.send_replace(false);
         let deadline = Instant::now() + ENDED_WITHIN;
-        // A client may have seen the running state, and not have counted its request yet.
+        // A client may have seen the running state, and may not have counted its request in flight yet.
         sleep(Duration::from_millis(50)).await;
         while self.results.busy.load(Ordering::SeqCst) > 0 {
             ensure!(Instant::now() < deadline, "requests do not end");
@@ -248,8 +249,8 @@ impl Count {
 }
 
 impl Pace {
-    /// Waits until the next request is due and the load runs. Returns the request's count in flight, or `None` after
-    /// the load was dropped.
+    /// Waits until the next request is due and the load runs. The returned value counts the request as in flight.
+    /// Returns `None` after the load was dropped.
     async fn turn(&mut self) -> Option<Busy> {
         self.pace.tick().await;
         self.part.running.wait_for(|running| *running).await.ok()?;

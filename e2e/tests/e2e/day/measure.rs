@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, fmt, fs, time::Duration};
 use tokio::time::{Instant, sleep};
 use tributary_e2e::HttpClient;
 
-/// Longest time until the counters exclude finished work. Tributary drains a cancelled response for a second, and
-/// notices the end of a tunnel at its next byte.
+/// Longest time until the counters no longer include finished work. Tributary drains a cancelled response for a second,
+/// and notices the end of a tunnel at the tunnel's next byte.
 const OVER_WITHIN: Duration = Duration::from_secs(40);
 
 /// Largest relative growth of memory from the first third of the minutes to the last, after the warm-up.
@@ -16,10 +16,11 @@ const GROWTH: f64 = 0.10;
 /// Bytes by which the allocator's memory may vary.
 const SLACK: f64 = (12 << 20) as f64;
 
-/// Number of additional open files since the warm-up. Unused connections to clusters stay open for 90 s.
+/// Largest number of open files in addition to those after the warm-up. Unused connections to clusters stay open for 90
+/// s.
 const FILES_MORE: usize = 100;
 
-/// Number of additional client connections, and of additional long-running requests, since the warm-up. The same
+/// Largest number of client connections, and of long-running requests, in addition to those after the warm-up. The same
 /// clients run all day. A client that has just reconnected may count twice.
 const CLIENTS_MORE: u64 = 12;
 
@@ -60,7 +61,8 @@ impl Metrics {
         self.0.iter().filter(|(full, _)| is_of(full)).map(|(_, value)| value).sum()
     }
 
-    /// Counters of permits and requests in use after the load has stopped. The request for the metrics is one of them.
+    /// The counters that are not zero, of permits and requests in use after the load has stopped. The request for the
+    /// metrics is one of these requests.
     fn held(&self) -> Vec<String> {
         let limit = |name: &str| format!("tributary_limit_used{{limit=\"{name}\"}}");
         let one = |name: String, most: f64| (self.sum(&name) > most).then(|| format!("{name} {}", self.sum(&name)));

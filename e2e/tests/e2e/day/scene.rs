@@ -31,14 +31,14 @@ pub(super) const MAPS: usize = 40;
 const LARGE_MAPS: usize = 12;
 const LARGE_BYTES: usize = 200_000;
 
-/// The pod whose logs users follow.
+/// The name of the pod whose logs the users follow.
 pub(super) const POD: &str = "talker";
 
 /// The group with the right to read the common objects.
 pub(super) const EVERYBODY: &str = "day";
 
-/// Limits of Tributary that the load reaches within minutes instead of half an hour, so that unbounded growth becomes
-/// visible.
+/// Lower limits of Tributary. The load reaches these limits within minutes instead of half an hour, so that unbounded
+/// growth becomes visible.
 const SCALED_DOWN: [&str; 8] = [
     "--history-seconds=20",
     "--history-bytes=1048576",
@@ -60,13 +60,13 @@ rules:
 ";
 
 pub(super) struct Namespaces {
-    /// Objects that all users may read, in all clusters; they never change.
+    /// The namespace of the objects that all users may read, in all clusters. These objects never change.
     pub(super) common: String,
     /// The namespace in which each user has one object.
     pub(super) private: String,
-    /// Objects that the writers change without pause.
+    /// The namespace of the objects that the writers change without pause.
     pub(super) written: String,
-    /// Objects of [`LARGE_BYTES`] each.
+    /// The namespace of the objects of [`LARGE_BYTES`] each.
     pub(super) large: String,
 }
 
@@ -90,7 +90,7 @@ pub(super) struct Configuration {
     folder: PathBuf,
     /// The URLs of each cluster's endpoints.
     endpoints: [Vec<String>; 3],
-    /// By cluster, the Secret to which the token in the file is bound.
+    /// For each cluster, the name of the Secret to which the token in the cluster's token file is bound.
     tokens: [String; 3],
     /// Number of tokens issued so far.
     issued: usize,
@@ -233,7 +233,7 @@ impl Scene {
         Ok(http)
     }
 
-    /// Copies Tributary's log out of the temporary folder, and returns the new path.
+    /// Copies Tributary's log out of the temporary folder of the scene, and returns the new path.
     pub(super) fn keep_log(&self, seed: u64) -> String {
         let path = std::env::temp_dir().join(format!("tributary-day-{seed}.log"));
         match fs::write(&path, self.tributary.log()) {
@@ -355,8 +355,8 @@ impl Configuration {
         &self.tokens[number]
     }
 
-    /// Writes a new token for a cluster. Returns the Secret of the previous token, whose deletion invalidates that
-    /// token.
+    /// Writes a new token for a cluster. Returns the Secret of the previous token. The deletion of that Secret
+    /// invalidates the previous token.
     pub(super) async fn exchange_token(&mut self, number: usize, member: &TestCluster) -> anyhow::Result<String> {
         self.issued += 1;
         let (secret, token) = issue_token(member, self.issued).await?;
@@ -411,7 +411,7 @@ pub(super) async fn compact(member: &TestCluster) -> anyhow::Result<()> {
     etcd.post("/v3/kv/compaction", &asked).send().await?.expect(200).map(drop)
 }
 
-/// The cluster that each object of a list names in its data, by the object's name.
+/// Maps the name of each object in a list to the cluster that the object's data names.
 pub(super) fn homes(list: &Value) -> anyhow::Result<BTreeMap<String, String>> {
     let mut homes = BTreeMap::new();
     for item in list["items"].as_array().context("no items")? {

@@ -21,8 +21,8 @@ use tributary_e2e::HttpClient;
 /// Interval of the health checks. The servers' delay before a drain must be longer.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// Number of consecutive failures that remove a server, as in the chart's probe. A busy machine may cause a single
-/// failure.
+/// Number of consecutive failed health checks that remove a server, as in the chart's probe. A busy machine may cause a
+/// single failure.
 const FAILURES: u32 = 2;
 
 /// A running balancer. Dropping it closes its connections.
@@ -33,7 +33,8 @@ pub(super) struct Balancer {
 }
 
 impl Balancer {
-    /// Starts a balancer in front of these servers. Each client is for the health checks of one server.
+    /// Starts a balancer in front of these servers. The client beside each address sends the health checks to that
+    /// server.
     pub(super) async fn start(servers: Vec<(SocketAddr, HttpClient)>) -> anyhow::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
@@ -47,7 +48,7 @@ impl Balancer {
         Ok(Self { port, ready, _tasks: tasks })
     }
 
-    /// Returns whether connections go to a server.
+    /// Returns whether the balancer connects clients to a server.
     pub(super) fn is_ready(&self, index: usize) -> bool {
         self.ready.lock()[index]
     }

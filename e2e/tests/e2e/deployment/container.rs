@@ -25,8 +25,8 @@ const USER: u32 = 65_532;
 const PATIENCE: Duration = Duration::from_secs(50 * 60);
 
 pub(super) fn cases() -> Vec<Case> {
-    let name = "deployment::container::proof_program_starts_in_an_otherwise_empty_root";
-    vec![Case::new(name, proof_program_starts_in_an_otherwise_empty_root).patience(PATIENCE)]
+    let name = "deployment::container::proof_image_program_starts_in_a_root_without_other_files";
+    vec![Case::new(name, proof_image_program_starts_in_a_root_without_other_files).patience(PATIENCE)]
 }
 
 /// Builds the image with `deploy/container/build.sh`, or copies the image from the folder in `TRIBUTARY_STATIC`.
@@ -48,8 +48,8 @@ async fn image(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Names of the member: one in `/etc/hosts`, one only in DNS. The lookup must not need shared libraries that a C
-/// library loads at run time.
+/// Host names of the member: one name in `/etc/hosts`, and one name only in DNS. The lookup of a name must not need
+/// shared libraries that a C library loads at run time.
 const IN_HOSTS: &str = "member.internal";
 const IN_DNS: &str = "member.tributary.test";
 
@@ -99,7 +99,7 @@ impl Contained {
     async fn start(root: &Path, people: &PeopleAuthority) -> anyhow::Result<Self> {
         let port = ports::free_port()?;
         let mut command = Command::new("chroot");
-        // Only the search for `chroot` needs the PATH.
+        // The command needs the PATH only to find `chroot`.
         command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
         command.arg(format!("--userspec={USER}:{USER}")).arg(root).args(["/tributary", "serve"]);
         command.args(["--config=/own.json", "--client-ca-file=/people.crt", "--data-dir=/data"]);
@@ -135,7 +135,7 @@ impl Contained {
     }
 }
 
-async fn proof_program_starts_in_an_otherwise_empty_root(context: TestContext) -> anyhow::Result<()> {
+async fn proof_image_program_starts_in_a_root_without_other_files(context: TestContext) -> anyhow::Result<()> {
     ensure!(
         rustix::process::getuid().is_root(),
         "only root may change the root directory of a process: run it as root"

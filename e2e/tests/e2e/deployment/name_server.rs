@@ -38,7 +38,7 @@ impl NameServer {
             while let Ok((length, client)) = socket.recv_from(&mut query).await {
                 let Some((question, answer)) = answer(&query[..length], name, known) else { continue };
                 all.lock().push(question);
-                // The client may have gone.
+                // The client may have closed its socket.
                 let _unsent = socket.send_to(&answer, client).await;
             }
         });
@@ -66,13 +66,14 @@ fn answer(query: &[u8], name: &str, known: Ipv4Addr) -> Option<(String, Vec<u8>)
     let is_known = asked == name;
     let has_address = is_known && kind == A;
     let mut answer = query.get(..2)?.to_vec();
-    // Flags: an authoritative answer, recursion desired and available; no error, or NXDOMAIN.
+    // Header flags of an authoritative answer: recursion is desired and available, and the code is "no error" or
+    // NXDOMAIN.
     answer.extend([0x85, if is_known { 0x80 } else { 0x83 }]);
     // Counts in the header: one question, and at most one answer.
     answer.extend([0, 1, 0, u8::from(has_address), 0, 0, 0, 0]);
     answer.extend(question);
     if has_address {
-        // A pointer to the question's name, type A, class IN, TTL 0, 4 bytes.
+        // The answer record: a pointer to the question's name, type A, class IN, TTL 0, and 4 bytes of address.
         answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4]);
         answer.extend(known.octets());
     }

@@ -1,5 +1,5 @@
-//! Runs the pod of the chart as a process. Flags, files, user, probes and grace period are those of the rendered
-//! Deployment, with paths below a folder of the test.
+//! Runs the pod of the chart as a process. The process has the flags, files, user, probes and grace period of the
+//! rendered Deployment. The pod's paths are below a folder of the test.
 
 use super::{deploy, helm, render, volumes};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -30,8 +30,8 @@ const SOON: Duration = Duration::from_secs(60);
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["deployment::pod";
-        rendered_pod_starts_and_serves_requests, tributary_serves_clusters_from_a_secret_written_by_join,
-        rendered_flags_are_accepted_by_the_program,
+        pod_rendered_from_the_chart_starts_and_serves_requests, tributary_serves_clusters_from_a_secret_written_by_join,
+        flags_rendered_from_the_chart_are_accepted_by_the_program,
     ]
 }
 
@@ -126,7 +126,7 @@ impl Kubelet {
         let container = self.container();
         ensure!(container["command"].is_null(), "the image's own program is run: {container}");
         let arguments = container["args"].as_array().into_iter().flatten().map(|word| self.placed(&text(word)));
-        // Every user may read this folder.
+        // Every user may read this folder, so the program is copied into it.
         let program = self.path("/tributary");
         fs::copy(tributary::binary()?, &program).context("copy the program")?;
         let mut command = Command::new(program);
@@ -147,7 +147,7 @@ impl Kubelet {
     }
 }
 
-/// The client certificates and address of the running pod.
+/// The authority of the running pod's client certificates, and the pod's address.
 struct Reached {
     people: PeopleAuthority,
     server: String,
@@ -188,7 +188,7 @@ async fn rendered(context: &TestContext, values: &Value) -> anyhow::Result<Vec<V
     render::chart(&helm, &["--values", &file]).await
 }
 
-async fn rendered_pod_starts_and_serves_requests(context: TestContext) -> anyhow::Result<()> {
+async fn pod_rendered_from_the_chart_starts_and_serves_requests(context: TestContext) -> anyhow::Result<()> {
     let member = context.fixture.bare().await?;
     let own = context.namespace("pod", &[Arc::clone(&member)]).await?;
     let ann = namespace::unique_name("ann");
@@ -234,9 +234,9 @@ async fn as_rendered(
     let http = reached.client(reached.people.user(ann, &[])?).await?;
     let maps = format!("/api/v1/namespaces/{own}/configmaps/seen");
     eventually(SOON, async || http.get(&maps).send().await?.expect(200).map(drop)).await?;
-    // The audit policy takes effect: standard output has a line of JSON for the request.
+    // The audit policy takes effect if standard output has a line of JSON for the request.
     ensure!(process.output().contains("\"audit.k8s.io/v1\""), "{}", process.output());
-    // The access log has the trace of each request.
+    // The access log must have the trace ID of each request.
     eventually(SOON, async || {
         let (output, path) = (process.output(), format!("\"path\":\"{maps}\""));
         let is_told = |line: &str| line.contains("\"decision\":\"memory\"") && line.contains("\"traceId\":\"");
@@ -317,7 +317,7 @@ async fn tributary_serves_clusters_from_a_secret_written_by_join(context: TestCo
     outcome.with_context(|| format!("the pod's log: {}", process.errors()))
 }
 
-/// Checks that the pod uses its first token, and the next token after the kubelet has written it.
+/// Checks that the pod uses its first token, and uses the next token after the kubelet has written that token.
 async fn with_tokens_exchanged(
     context: &TestContext,
     kubelet: &Kubelet,
@@ -344,7 +344,7 @@ async fn with_tokens_exchanged(
     eventually(SOON, async || http.get(maps).send().await?.expect(200).map(drop)).await
 }
 
-/// Checks that the process looks up replicas by a DNS name, which this machine cannot resolve.
+/// Checks that the process looks up its replicas by a DNS name. This machine cannot resolve the name.
 async fn looks_for_replicas(process: &Process) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let (errors, name) = (process.errors(), "tributary-replicas.tributary.svc");
@@ -354,7 +354,7 @@ async fn looks_for_replicas(process: &Process) -> anyhow::Result<()> {
     .await
 }
 
-async fn rendered_flags_are_accepted_by_the_program(context: TestContext) -> anyhow::Result<()> {
+async fn flags_rendered_from_the_chart_are_accepted_by_the_program(context: TestContext) -> anyhow::Result<()> {
     let helm = helm(&context, 4).await?;
     let objects = render::chart(&helm, &["--values", &super::values("everything")]).await?;
     let kubelet = Kubelet::new(&objects, &[])?;
@@ -368,7 +368,7 @@ async fn rendered_flags_are_accepted_by_the_program(context: TestContext) -> any
     Ok(())
 }
 
-/// Updates the mounted ConfigMaps with the contents in `objects`.
+/// Updates the mounted ConfigMaps, as a kubelet does, with the contents in `objects`.
 fn brings(kubelet: &Kubelet, objects: &[Value]) -> anyhow::Result<()> {
     for (mounted, source) in [("configuration", "tributary-configuration"), ("files", "tributary-files")] {
         let map = objects.iter().find(|object| object["kind"] == "ConfigMap" && object["metadata"]["name"] == source);

@@ -1,5 +1,5 @@
-//! The chart's objects refer only to existing objects, and grant the server no rights. A kube-apiserver would accept a
-//! selector that selects nothing, an unused port, and a role with all rights.
+//! The chart's objects refer only to objects that exist, and grant the server no rights. A kube-apiserver would accept
+//! a selector that selects nothing, an unused port, and a role with all rights.
 
 use super::{VALUES, deploy, helm, render, render::NAMESPACE, values};
 use crate::context::{Case, TestContext, cases};

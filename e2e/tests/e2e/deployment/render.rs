@@ -17,7 +17,7 @@ pub(super) async fn run(helm: &Kubectl, release: &str, further: &[&str]) -> anyh
 /// Renders the chart, and returns its objects.
 pub(crate) async fn chart(helm: &Kubectl, further: &[&str]) -> anyhow::Result<Vec<Value>> {
     let text = run(helm, "tributary", further).await?.success()?;
-    // Strings in objects are indented, so a line with only `---` separates objects.
+    // Strings in objects are indented, so a line that is exactly `---` separates two objects.
     let documents = text.split("\n---\n").map(|document| document.trim_start_matches("---\n"));
     documents
         .filter(|document| document.contains("apiVersion"))

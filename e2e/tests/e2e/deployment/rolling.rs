@@ -101,8 +101,8 @@ struct ReplicaResults {
 }
 
 impl ReplicaResults {
-    /// Sends a request that must have one of these statuses. The request is repeated once only after a GOAWAY frame
-    /// with NO_ERROR that excludes the request, as Go's client does.
+    /// Sends a request that must get one of the statuses in `due`. Like Go's client, it repeats the request once, but
+    /// only after a GOAWAY frame with NO_ERROR that excludes the request.
     async fn ask(&self, request: RequestBuilder, due: &[u16]) -> Option<HttpResponse> {
         let sent = match request.clone().send().await {
             Err(error) if format!("{error:#}").contains(SENT_AWAY) => request.send().await,
@@ -125,7 +125,7 @@ impl ReplicaResults {
     }
 }
 
-/// Reads until the end of the test, with a new connection for each read or always with the same connection.
+/// Sends reads until the end of the test. Each read has a new connection, or all reads share one connection.
 async fn reads(
     results: Arc<ReplicaResults>,
     kubeconfig: PathBuf,
@@ -161,7 +161,7 @@ async fn pages(results: Arc<ReplicaResults>, kubeconfig: PathBuf, maps: String) 
     Ok(())
 }
 
-/// Writes a new value with each request, through the replicas.
+/// Writes a new value with each request. The requests go through the balancer to the replicas.
 async fn writes(results: Arc<ReplicaResults>, kubeconfig: PathBuf, path: String) -> anyhow::Result<()> {
     let client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
     for step in 0.. {
@@ -175,7 +175,7 @@ async fn writes(results: Arc<ReplicaResults>, kubeconfig: PathBuf, path: String)
     Ok(())
 }
 
-/// Changes an object in each member repeatedly, without the replicas.
+/// Changes an object in each member repeatedly. The changes go directly to the members.
 async fn changes(results: Arc<ReplicaResults>, members: [Arc<TestCluster>; 2], maps: String) -> anyhow::Result<()> {
     for generation in 1.. {
         if results.stop.load(Ordering::Relaxed) {
@@ -191,7 +191,7 @@ async fn changes(results: Arc<ReplicaResults>, members: [Arc<TestCluster>; 2], m
     Ok(())
 }
 
-/// Replaces both replicas by each of these binaries in turn.
+/// Replaces both replicas in turn by replicas of the binaries in `to`, one binary after the other.
 async fn roll(fleet: &Fleet, replicas: &mut [Replica; 2], balancer: &Balancer, to: &[&Path]) -> anyhow::Result<()> {
     for program in to {
         for (index, replica) in replicas.iter_mut().enumerate() {
@@ -218,10 +218,11 @@ async fn rolling_replacement_of_two_replicas_loses_no_request(context: TestConte
     exchanged(&context, &program, &[&program, &program]).await
 }
 
-/// Starts two replicas of one binary, and replaces them by each of the other binaries, while clients read, page, write
-/// and watch.
+/// Starts two replicas of one binary, and replaces them in turn by each of the other binaries. Meanwhile clients read,
+/// page, write and watch.
 ///
 /// # Errors
+///
 /// If a request is lost, or an informer lists more than once again.
 pub(super) async fn exchanged(context: &TestContext, from: &Path, to: &[&Path]) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();

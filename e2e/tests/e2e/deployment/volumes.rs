@@ -1,5 +1,5 @@
-//! Volumes of ConfigMaps and Secrets in the kubelet's layout. A file is a symbolic link through `..data`, which is a
-//! symbolic link that one rename replaces.
+//! Volumes of ConfigMaps and Secrets in the kubelet's layout. A file is a symbolic link through `..data`. `..data` is a
+//! symbolic link to a folder, and one rename replaces this link.
 //!
 //! Source: kubernetes/kubernetes `pkg/volume/util/atomic_writer.go`.
 

@@ -87,7 +87,7 @@ impl Body {
             bytes = plain;
         }
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        // A get can be a watch of one name, so only the text shows whether it has events.
+        // A get with `watch` can be a watch of one name, so only the body shows whether it consists of events.
         if text.starts_with("{\"type\":") {
             let events: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(&text).into_iter().collect();
             let mut events = events.with_context(|| format!("read the events of {request}"))?;
@@ -144,7 +144,7 @@ fn normalize(value: &mut Value) {
     if value["kind"] == "Status"
         && let Some(message) = value["message"].as_str().filter(|text| text.starts_with("invalid continue token: "))
     {
-        // The continue tokens differ, and so do the details in error messages about them.
+        // The continue tokens of the two servers differ, and so do the details in error messages about the tokens.
         value["message"] = message.split(": ").take(1).collect::<String>().into();
     }
     if value["kind"] == "Table"

@@ -1,5 +1,5 @@
-//! Deliberate differences in the answers to generated requests. Each entry of `conformance/differences.rs` has a
-//! condition that recognizes its answers.
+//! Deliberate differences in the answers to generated requests. A condition for each entry of
+//! `conformance/differences.rs` recognizes the answers with the difference.
 
 use super::request::Request;
 use crate::conformance::differences::{
@@ -57,7 +57,7 @@ fn is_document(path: &str) -> bool {
 pub(super) fn take_out(request: &Request, body: &mut Value) {
     let taken = match request.path.as_str() {
         "/" => body.get_mut("paths").and_then(Value::as_array_mut).map(|paths| {
-            // Only the paths of discovery are the same in both lists.
+            // The root path lists the paths of the server. Only the paths of discovery are the same in both lists.
             paths.retain(|path| path.as_str().is_some_and(|path| path.starts_with("/api") && !path.ends_with('/')));
             ROOT_PATHS
         }),

@@ -89,7 +89,7 @@ const BELOW: &[&str] = &[
     "/nothing/status",
 ];
 
-/// Paths that are not those of collections.
+/// Other paths: discovery and other documents, and paths of missing or single objects.
 const OTHERS: &[&str] = &[
     "/",
     "/api",

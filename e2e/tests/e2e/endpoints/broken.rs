@@ -85,7 +85,7 @@ async fn endpoint_that_answers_500_gets_few_requests(context: TestContext) -> an
     Ok(())
 }
 
-/// A proxy in front of a kube-apiserver that forwards bytes, or answers 500 itself.
+/// A proxy in front of a kube-apiserver. The proxy forwards bytes, or answers each request with 500.
 struct Front {
     port: u16,
     broken: watch::Sender<bool>,
@@ -93,7 +93,7 @@ struct Front {
     _accepting: JoinSet<()>,
 }
 
-/// Number of the proxy's 500 answers, and the time of the first.
+/// Number of 500 answers of the proxy, and the time of the first 500 answer.
 #[derive(Default)]
 struct FrontErrors {
     errors: AtomicUsize,
@@ -101,8 +101,8 @@ struct FrontErrors {
 }
 
 impl Front {
-    /// `namespace` is the namespace kube-system, whose uid identifies a cluster. Tributary does not use an endpoint
-    /// without it.
+    /// Starts the proxy. `namespace` is the kube-apiserver's answer for the namespace kube-system, whose uid identifies
+    /// a cluster. Tributary does not use an endpoint without this uid.
     async fn start(authority: &PeopleAuthority, to: u16, namespace: Bytes) -> anyhow::Result<Self> {
         let (certificate, key) = authority.serving(&["127.0.0.1"])?;
         let certificate = CertificateDer::from_pem_slice(certificate.as_bytes())?;

@@ -1,6 +1,6 @@
-//! The effects of a policy. Its requests must go to one of two kube-apiservers, appear in the access log, and be
-//! audited at a higher level. The requests of another policy must use both servers and appear in no log. In the merged
-//! view, all requests must be logged except those of one policy.
+//! Tests the effects of a policy on its requests. The requests of the first policy must go to one of two
+//! kube-apiservers, appear in the access log, and be audited at a higher level. The requests of the second policy must
+//! use both servers and appear in no log. In the merged view, all requests must be logged except those of one policy.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::kubectl::pod;
@@ -13,13 +13,14 @@ use tributary_e2e::{Access, HttpClient, Kubectl, TestCluster, Tributary, guard, 
 /// Longest time until a server starts, an answer arrives, or a log line is written.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Number of lists, and number of created objects.
+/// Number of lists, and number of created objects, that the test sends.
 const SHORT: usize = 12;
 
-/// Number of open watches, and of open exec sessions. So many would rarely use one server by chance.
+/// Number of open watches, and number of open exec sessions. With these numbers, a single server would rarely get all
+/// requests by chance.
 const LONG_RUNNING: usize = 6;
 
-/// The audit policy itself records no request.
+/// The audit policy records no request. Only the dispatch policy raises the audit level.
 const AUDIT_POLICY: &str = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: None}]}";
 
 /// Metrics of a kube-apiserver: the number of answered requests, and of open long-running requests.

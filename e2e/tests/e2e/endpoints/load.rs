@@ -30,7 +30,7 @@ pub(super) const RATE_MIN: f64 = 100.0;
 /// refuse more requests. A fast machine needs only a handful.
 const AT_ONCE_MAX: usize = 256;
 
-/// Number of requests per write.
+/// Number of requests for each request that is a write.
 const REQUESTS_FOR_EACH_WRITE: usize = 10;
 
 /// Number of attempts for a write whose answer has Retry-After, as in client-go.
@@ -60,8 +60,8 @@ pub(super) struct LoadCounts {
 }
 
 impl Scene {
-    /// Starts Tributary for the member's servers at these addresses. The member's own authority or `authorities` signed
-    /// their certificates.
+    /// Starts Tributary for the member's servers at these addresses. The member's own authority or one of `authorities`
+    /// signed the certificates of the servers.
     pub(super) async fn new(
         context: &TestContext,
         member: TestCluster,
@@ -176,7 +176,7 @@ impl LoadCounts {
     }
 
     /// Sends a write. The write is repeated only after an answer with Retry-After, because the server has changed
-    /// nothing then.
+    /// nothing in this case.
     async fn write(&self, http: &HttpClient, object: &str, number: usize) {
         self.writes.fetch_add(1, Ordering::Relaxed);
         let patch = json!({"data": {"number": number.to_string()}});

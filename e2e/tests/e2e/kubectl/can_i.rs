@@ -1,4 +1,4 @@
-//! `kubectl auth can-i` and access reviews of other users, about a namespace that one member has.
+//! `kubectl auth can-i`, and access reviews about other users. Only one member has the namespace of the reviews.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The choice of a cluster for a new object, for a name that several clusters have, and by a context.
+//! The cluster of a write: for a new object, for a name that several clusters have, and for a command with a cluster's
+//! context.
 
 use super::{SOON, Setup, line};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -9,7 +10,7 @@ use tributary_e2e::{Tributary, kubeconfig};
 pub(super) fn cases() -> Vec<Case> {
     cases!["kubectl";
         create_goes_to_the_annotated_cluster, create_without_a_cluster_lists_the_possible_clusters,
-        create_in_flag_chooses_the_default_cluster, repeated_name_is_listed_twice_and_refused_by_name,
+        create_in_flag_chooses_the_default_cluster, name_in_two_clusters_is_listed_twice_and_refused_by_name,
         file_with_a_repeated_name_is_refused_without_retries, context_of_a_cluster_shows_only_its_objects,
     ]
 }
@@ -79,7 +80,7 @@ async fn file_with_a_repeated_name_is_refused_without_retries(context: TestConte
     .await?;
     for (name, commands) in [
         ("twin", &[&["apply"][..], &["diff"], &["diff", "--server-side"], &["delete"]][..]),
-        // Only member1 has the object, which cannot move.
+        // Only `member1` has the object. An object cannot move to another cluster.
         ("only", &[&["apply"], &["replace"]]),
     ] {
         let object = json!({
@@ -105,7 +106,7 @@ async fn file_with_a_repeated_name_is_refused_without_retries(context: TestConte
     Ok(())
 }
 
-async fn repeated_name_is_listed_twice_and_refused_by_name(context: TestContext) -> anyhow::Result<()> {
+async fn name_in_two_clusters_is_listed_twice_and_refused_by_name(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "twin").await?;
     setup.map(1, "twin").await?;

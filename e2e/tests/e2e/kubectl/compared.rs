@@ -42,14 +42,14 @@ struct Sides {
 }
 
 impl Sides {
-    /// Uses the same namespace on both sides, for reads.
+    /// Makes two sides that use the same namespace, for commands that read.
     async fn in_one_namespace(context: &TestContext) -> anyhow::Result<Self> {
         let member = context.fixture.bare().await?;
         let namespace = context.namespace("kubectl", &[member]).await?;
         Self::new(context, namespace.clone(), namespace).await
     }
 
-    /// Uses one namespace for each side, for writes.
+    /// Makes two sides with one namespace each, for commands that write.
     async fn in_two_namespaces(context: &TestContext) -> anyhow::Result<Self> {
         let member = [context.fixture.bare().await?];
         let (own, shown) = (context.namespace("kubectl", &member).await?, context.namespace("kubectl", &member).await?);

@@ -67,8 +67,8 @@ async fn kubectl_exec_runs_in_the_cluster_of_the_pod(context: TestContext) -> an
     check_exec(&setup, "two", 1).await
 }
 
-/// Sends bytes through a command and reads them back. The command ends after the last line, because kwok does not
-/// forward the end of the input.
+/// Sends bytes to a command in the pod and reads the bytes back. The command ends after the last line, because kwok
+/// does not forward the end of the input.
 async fn check_exec_with_input(setup: &Setup, pod: &str) -> anyhow::Result<()> {
     let text: String = (0..20_000).map(|number| format!("line {number}\n")).collect();
     let command = setup.kubectl.command(&setup.arguments(&["exec", "-i", pod, "--", "head", "-n", "20000"]));
@@ -85,7 +85,8 @@ async fn kubectl_exec_transfers_its_whole_input(context: TestContext) -> anyhow:
 
 async fn check_attach(setup: &Setup, pod: &str, member: usize) -> anyhow::Result<()> {
     let attached = setup.kubectl.spawn(&setup.arguments(&["attach", pod]))?;
-    // `attach` shows output from its start on. The time of the start is unknown, so the text is written repeatedly.
+    // `attach` shows only output that is written after it has started. The time of this start is unknown, so the test
+    // writes the text repeatedly.
     let expected = format!("attached {}", setup.namespace);
     eventually(SOON, async || {
         setup.members[member].append_container_log(&expected)?;

@@ -12,7 +12,8 @@ pub(super) fn cases() -> Vec<Case> {
         get_in_chunks_has_objects_of_both_members, describe_shows_only_events_of_the_objects_uid,
         kubectl_wait_supports_create_condition_and_jsonpath, kubectl_rollout_works_in_the_second_cluster,
         apply_prune_deletes_objects_in_both_clusters, kubectl_replace_keeps_the_cluster_of_the_object,
-        kubectl_expose_creates_in_the_default_or_context_cluster, apply_of_several_kinds_chooses_each_cluster,
+        kubectl_expose_creates_in_the_default_or_context_cluster,
+        apply_of_several_kinds_writes_each_object_to_its_cluster,
         unreachable_cluster_fails_only_in_its_own_context, can_i_list_prints_the_same_rules_as_a_member,
         can_i_names_the_cluster_that_denies,
     ]
@@ -253,7 +254,7 @@ async fn kubectl_expose_creates_in_the_default_or_context_cluster(context: TestC
     Ok(())
 }
 
-async fn apply_of_several_kinds_chooses_each_cluster(context: TestContext) -> anyhow::Result<()> {
+async fn apply_of_several_kinds_writes_each_object_to_its_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}}).to_string();
     let file = setup.kubectl.file("several.json", &[account, map("two", "member2"), deployment("app")].join("\n"))?;
@@ -268,8 +269,8 @@ async fn apply_of_several_kinds_chooses_each_cluster(context: TestContext) -> an
     Ok(())
 }
 
-/// One of two clusters is unreachable. A command in its context fails, and the merged view has the objects of the
-/// reachable cluster.
+/// One of two clusters is unreachable. A command in the context of this cluster fails, and the merged view has the
+/// objects of the reachable cluster.
 async fn unreachable_cluster_fails_only_in_its_own_context(context: TestContext) -> anyhow::Result<()> {
     let [one, _] = context.fixture.pair().await?;
     let folder = tributary_e2e::guard::temporary_folder("dead")?;

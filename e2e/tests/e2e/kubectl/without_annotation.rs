@@ -1,5 +1,5 @@
-//! Commands that do not send a file's annotation, or cannot set one. The tests check results and first messages, for a
-//! name that several clusters have and for a unique name.
+//! Commands that do not send the cluster annotation of a file, or cannot set this annotation. The tests check results
+//! and first messages, for a name that several clusters have and for a unique name.
 
 use super::{SOON, Setup, deployment};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -15,7 +15,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// The beginning of the refusal of a repeated name.
+/// The beginning of the message that refuses a name that both clusters have.
 const EITHER: &str = "kubectl --context member1 … or kubectl --context member2 …: ";
 
 fn first_line(refused: &str) -> &str {
@@ -76,7 +76,7 @@ async fn delete_by_an_annotated_file_ignores_the_annotation(context: TestContext
     setup.ok(&["--context", "member2", "delete", "-f", &twin]).await?;
     setup.stored(0, "configmaps", "twin").await?;
     setup.members[1].http().get(&setup.path("configmaps/twin")).send().await?.expect(404)?;
-    // kubectl sends only the name, which one cluster has.
+    // kubectl sends only the name of the object. Only one cluster has this name.
     setup.ok(&["delete", "-f", &file("only")?]).await?;
     setup.members[0].http().get(&setup.path("configmaps/only")).send().await?.expect(404)?;
     Ok(())

@@ -1,4 +1,4 @@
-//! The cluster of a write is the cluster that the file names, or the cluster of the objects to which the write refers.
+//! The cluster of a write. The file names the cluster, or the write refers to objects that determine the cluster.
 //! Tributary never guesses.
 
 use super::{SOON, Setup};
@@ -45,7 +45,7 @@ async fn annotated_file_is_applied_repeatedly_to_its_cluster(context: TestContex
     Ok(())
 }
 
-/// Users often read from the merged view, and then act in the context of one cluster.
+/// Users often read from the merged view, and then run commands in the context of one cluster.
 async fn file_from_the_merged_view_is_accepted_only_by_its_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let mut file = String::new();
@@ -147,7 +147,7 @@ async fn new_object_goes_to_the_only_cluster_with_its_namespace(context: TestCon
             ensure!(refused.contains(word), "{command:?}, no {word}: {refused}");
         }
     }
-    // Clients read the details of this refusal, which must be the same as the member's.
+    // The member's own refusal has details that clients read. Tributary's refusal must have the same details.
     let missing = namespace::unique_name("missing");
     let path = format!("/api/v1/namespaces/{missing}/configmaps");
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "lost"}});

@@ -13,8 +13,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// promtool's test cases of the rules: series that raise an alert, and series that do not. A test of the crate `server`
-/// checks that each alert has both.
+/// promtool's test cases of the alert rules: series that raise an alert, and series that raise none. A test of the
+/// crate `server` checks that each alert has both kinds of test cases.
 const TESTS: &str = include_str!("alerts-tests.yaml");
 
 /// Runs promtool, which must succeed.

@@ -91,7 +91,7 @@ fn traceparent(number: u8, is_sampled: bool) -> String {
     format!("00-{}-{CLIENT_SPAN}-{:02x}", trace_id(number), u8::from(is_sampled))
 }
 
-/// Tributary's spans of a trace: the request's span, and the spans of its stages by name.
+/// Returns Tributary's spans of a trace: the span of the request, and the spans of its stages.
 fn ours(collector: &Collector, number: u8) -> anyhow::Result<(Value, Vec<Value>)> {
     let spans = collector.spans()?;
     let of_trace =
@@ -116,7 +116,8 @@ async fn trace_has_spans_of_client_tributary_and_member(context: TestContext) ->
     namespace::create(&namespace, &[&member]).await?;
     let path = folder.path().join("traced.kubeconfig");
     kubeconfig::write(&path, &[&member.access()])?;
-    // In personal mode, a client may decide about sampling. Requests without a client's trace are not sampled.
+    // In personal mode, the client's trace context decides about sampling. This configuration samples no request
+    // without a client's trace context.
     let own = collector.configuration(folder.path(), "ours", 0)?;
     let log = folder.path().join("access.log");
     let tributary = Tributary::builder(&path, ["traced"])

@@ -1,9 +1,9 @@
-//! Explains why clients miss a state although no fault is active. The cause may be the member, a new list by Tributary,
-//! or an event that Tributary lost.
+//! Explains why a client of Tributary missed a state of an object although no fault was active. The cause may be the
+//! member, a new list by Tributary, or an event that Tributary lost.
 //!
 //! A kube-apiserver sends every state of an object to its own clients as long as their watch lasts. Therefore a direct
-//! client follows each member, beside the clients of Tributary. If the direct client missed the same state, the member
-//! never sent it, or the writer counted a state that never existed.
+//! client follows each member, beside the clients of Tributary. If the direct client missed the same state, then either
+//! the member never sent this state, or the writer counted a state that never existed.
 
 use super::{
     SYNC,
@@ -27,7 +27,7 @@ pub(super) struct Calm {
     log_before: usize,
 }
 
-/// A direct client of a member.
+/// A client that follows a member directly, without Tributary.
 struct OwnClient {
     member: Arc<TestCluster>,
     client: KubeRs,

@@ -149,8 +149,8 @@ impl Schedule {
 }
 
 fn events_of(target: Target, length: Duration, random: &mut StdRng) -> Vec<Event> {
-    // A restart takes seconds, so servers fail less often than connections. Tributary notices a silent member after 9
-    // s, and about half of the freezes and silences last longer.
+    // Servers fail less often than connections, because a restart takes seconds. Tributary notices a silent member
+    // after 9 s, and about half of the freezes and silences last longer than 9 s.
     let (pause, longest) = match target {
         Target::Member(_) => (6.0..18.0, 16.0),
         Target::Wire(_) => (2.0..8.0, 16.0),

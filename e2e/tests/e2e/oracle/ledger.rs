@@ -20,8 +20,8 @@ pub(crate) struct Ledger {
     gone: HashSet<String>,
     /// The newest sequence number of each name.
     last: HashMap<String, u64>,
-    /// The last sequence number of each name that must not skip a state. A name is included if it had an object at the
-    /// last list or at the last call of [`Self::look`], or has had an event since.
+    /// The last sequence number of each name whose next event must not skip a state. A name is included in two cases:
+    /// it had an object at the last list or the last call of [`Self::look`], or it has had an event since.
     steady: HashMap<String, u64>,
     /// The objects of an incomplete list.
     listing: Option<States>,
@@ -82,7 +82,7 @@ impl Ledger {
         self.held.insert(key, state);
     }
 
-    /// Records a DELETED event. After a cut, the DELETED event of an object may arrive twice.
+    /// Records a DELETED event. After a reconnection, the DELETED event of an object may arrive twice.
     pub(crate) fn delete(&mut self, metadata: &ObjectMeta) {
         let Some((key, (uid, sequence))) = self.read(metadata, "delete") else { return };
         match self.held.get(&key) {
@@ -112,7 +112,7 @@ impl Ledger {
         }
     }
 
-    /// Records a gap if a state was skipped.
+    /// Records a gap if the client has not seen the state before this sequence number.
     fn step(&mut self, key: &str, sequence: u64, event: &str) {
         match self.steady.get_mut(key) {
             Some(before) => {
@@ -125,14 +125,14 @@ impl Ledger {
         }
     }
 
-    /// Removes the names without an object from `steady`: their objects may appear and disappear unseen until the next
-    /// event.
+    /// Removes the names without an object from `steady`. Objects with these names may be created and deleted without
+    /// an event until the next event arrives.
     fn settle(&mut self) {
         self.steady = self.held.iter().map(|(key, (_, sequence))| (key.clone(), *sequence)).collect();
     }
 
-    /// Returns the objects of the client. Skipped states of names without an object no longer count, because they may
-    /// be older than the last list.
+    /// Returns the objects of the client. From now on, skipped states of names without an object are no gaps, because
+    /// these states may be older than the last list.
     pub(crate) fn look(&mut self) -> &States {
         self.settle();
         &self.held

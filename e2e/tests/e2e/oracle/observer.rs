@@ -24,7 +24,8 @@ use tokio::task::JoinHandle;
 /// The resources that every client follows.
 pub(crate) const RESOURCES: [&str; 2] = ["configmaps", "pods"];
 
-/// The objects of all members by resource, namespace and name. A name in several members has one state for each.
+/// The objects of all members by resource, namespace and name. A name that several members have has one state for each
+/// member.
 pub(crate) type MemberObjects = BTreeMap<&'static str, BTreeMap<String, Vec<State>>>;
 
 /// A client that follows the resources.

@@ -20,10 +20,11 @@ use tokio::{
 };
 use tributary_e2e::{HttpClient, TestCluster};
 
-/// The annotation with the number of writes to a name. It starts at 1, and deletions do not reset it.
+/// The annotation with the number of writes to the object's name. It starts at 1, and a deletion of the object does not
+/// reset it.
 pub(crate) const SEQUENCE: &str = "oracle.tributary.dev/sequence";
 
-/// The annotation `<sequence>:<length>:<letters>`, which reveals a torn object.
+/// The annotation `<sequence>:<length>:<letters>`. It reveals a torn object: an object with parts of two states.
 pub(crate) const PAYLOAD: &str = "oracle.tributary.dev/payload";
 
 /// Number of writers per member. Each writer waits for its answers. Together the writers keep the pace as long as
@@ -36,7 +37,7 @@ pub(crate) const PACE: u32 = 200;
 /// Number of names per writer.
 const NAMES: usize = 6;
 
-/// Pause after the member has failed a write.
+/// Pause after a write to which the member did not answer, or answered that it is unavailable.
 const DOWN: Duration = Duration::from_millis(100);
 
 /// The namespace of the writers, and the scheme of their names.
@@ -164,7 +165,7 @@ enum State {
         uid: String,
         version: String,
     },
-    /// The last write had no answer. It may have taken effect, or may still do so.
+    /// The last write had no answer. The write may have taken effect, or may take effect later.
     Uncertain,
 }
 
@@ -217,8 +218,8 @@ impl Slot {
         match Self::ask(http.post(collection, &object)).await {
             Some(answer) => self.take(Some(answer)),
             None => {
-                // The create may still take effect at any time, and no precondition prevents that. So the writer
-                // abandons the name.
+                // The create may still take effect at any time, and no precondition prevents this. So the writer
+                // abandons the name of the object.
                 self.retired += 1;
                 self.name = format!("{}-r{}", self.base, self.retired);
                 self.sequence = 0;
@@ -308,9 +309,9 @@ fn annotations(sequence: u64, length: usize) -> Value {
     }})
 }
 
-/// A patch that completes a deletion creates no state of the pod. The next write must get the patch's sequence number,
-/// so that a client of the member sees every number.
-pub(crate) async fn patch_that_deletes_its_object_records_no_state(context: TestContext) -> anyhow::Result<()> {
+/// A patch that completes a deletion creates no state of the pod. The next write must reuse the sequence number of this
+/// patch, so that a client of the member sees every number.
+pub(crate) async fn oracle_writer_counts_no_state_for_a_patch_that_deletes(context: TestContext) -> anyhow::Result<()> {
     let member = context.fixture.pair().await?.first().context("no member")?.clone();
     let http = member.http();
     let namespace = context.namespace("half", std::slice::from_ref(&member)).await?;

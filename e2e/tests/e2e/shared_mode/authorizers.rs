@@ -1,6 +1,6 @@
-//! Members whose decisions do not depend on RBAC alone: a denying webhook, added while the member runs; a policy file
-//! (ABAC); and an authorizer that allows everything (AlwaysAllow). The endpoint must show a user the same objects as
-//! the members do.
+//! Members whose decisions do not depend on RBAC alone: a member with a denying webhook, which is added while the
+//! member runs; a member with a policy file (ABAC); and a member with an authorizer that allows every request
+//! (AlwaysAllow). The endpoint must show a user the same objects as the members do.
 
 use super::{SOON, Shared, config_maps, grant, make_config_map, reads_config_maps};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -15,8 +15,8 @@ use std::{collections::BTreeSet, fs, path::Path, sync::Arc, time::Duration};
 use tokio::net::TcpListener;
 use tributary_e2e::{HttpClient, TestCluster, guard, kubeconfig, namespace};
 
-/// Longest time until the endpoint applies a change. A member reads its file every minute, Tributary probes the
-/// cluster's authorizers every minute, and Tributary caches decisions for a minute.
+/// Longest time until the endpoint applies a change of an authorizer. A member reads its authorizer file every minute,
+/// Tributary probes the cluster's authorizers every minute, and Tributary caches decisions for a minute.
 const FOUND_OUT: Duration = Duration::from_secs(200);
 
 pub(super) fn cases() -> Vec<Case> {
@@ -26,8 +26,8 @@ pub(super) fn cases() -> Vec<Case> {
     cases.into_iter().map(|case| case.patience(Duration::from_secs(600))).collect()
 }
 
-/// A webhook that denies some requests for resources, by the `spec` of reviews, and has no opinion on other requests.
-/// Dropping it stops the server.
+/// A webhook authorizer that denies some requests for resources. It decides by the `spec` of SubjectAccessReviews, and
+/// has no opinion on other requests. Dropping it stops the server.
 pub(super) struct DenyingWebhook {
     port: u16,
     task: tokio::task::JoinHandle<()>,
@@ -74,8 +74,8 @@ impl Drop for DenyingWebhook {
     }
 }
 
-/// Starts an endpoint over two members, each with a webhook before RBAC. `denies` makes the webhook's function from the
-/// member's name. The caller must keep the webhooks.
+/// Starts an endpoint over two members. Each member asks a webhook before RBAC. `denies` makes the function of a
+/// member's webhook from the member's name. The caller must keep the webhooks.
 pub(super) async fn behind_webhooks<D: Fn(&Value) -> bool + Send + Sync + 'static>(
     context: &TestContext,
     denies: impl Fn(&'static str) -> D,
@@ -126,14 +126,14 @@ fn policies(readers: &[(&str, &str)]) -> String {
     readers.iter().map(|reader| format!("{}\n", line(reader))).collect()
 }
 
-/// The ConfigMaps in the answer to a user, or the status of the refusal.
+/// The ConfigMaps in the answer to a user's list, or the status of the refusal.
 async fn shown(http: &HttpClient, path: &str) -> anyhow::Result<Result<BTreeSet<(String, String)>, u16>> {
     let answer = http.get(path).send().await?;
     if answer.status != 200 {
         return Ok(Err(answer.status.as_u16()));
     }
     let all = config_maps(&answer.json()?);
-    // Each member has its own ConfigMap in kube-system.
+    // Each member has its own ConfigMap in kube-system, which the comparison leaves out.
     let own = all.into_iter().filter(|(_, namespace, _)| namespace != "kube-system");
     Ok(Ok(own.map(|(cluster, namespace, _)| (cluster, namespace)).collect()))
 }
@@ -239,7 +239,7 @@ async fn always_allow_member_shows_all_objects_to_unbound_users(context: TestCon
         clusters.iter().map(|cluster| ((*cluster).to_owned(), own.clone())).collect()
     };
     let rows = [
-        // No role in either member gives `carol` rights.
+        // No role in either member gives the user `carol` rights.
         (carol, &all, Ok(of(&["open"]))),
         (carol, &in_own, Ok(of(&["open"]))),
         (ann, &all, Ok(of(&["open", "ruled"]))),

@@ -1,6 +1,6 @@
-//! Users whose rights change constantly, in two real members. Each answer must equal an answer that the members gave
-//! this user within a short time before. The answers are lists of all namespaces and of one, single objects, and
-//! watches.
+//! Users whose rights change constantly, in two real members. Each answer of the endpoint must equal an answer that the
+//! members gave this user within a short time before. The answers are lists of all namespaces, lists of one namespace,
+//! single objects, and watches.
 
 use super::{
     Shared,
@@ -32,7 +32,7 @@ const READERS: usize = 2;
 /// The initial objects in each namespace.
 const OBJECTS: [&str; 2] = ["a", "b"];
 
-/// Longest time until a member's own answers follow a change of rights.
+/// Longest time until a member's own answers reflect a change of rights.
 const MEMBER_SAYS: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy)]
@@ -43,11 +43,12 @@ struct Pace {
     bound: Duration,
 }
 
-/// Parameters in continuous integration. Tributary promises a bound of 2 s, and a busy machine may need longer.
+/// Parameters in continuous integration. Tributary promises to apply a change within 2 s, and a busy machine may need
+/// longer.
 const SHORT: Pace =
     Pace { lasts: Duration::from_secs(20), pause: Duration::from_millis(400), bound: Duration::from_secs(5) };
 
-/// Parameters of the proof, with the promised bound.
+/// Parameters of the proof, which requires the promised 2 s.
 const LONG: Pace =
     Pace { lasts: Duration::from_secs(180), pause: Duration::from_millis(400), bound: Duration::from_secs(2) };
 
@@ -133,13 +134,13 @@ struct UserNamespace {
     namespace: usize,
 }
 
-/// A member's decision about a namespace, with its time.
+/// A member's decision about a user's reads in a namespace, with the time of the decision.
 #[derive(Clone, Copy, Debug)]
 struct State {
     may: bool,
-    /// Earliest time of the decision.
+    /// Earliest time at which the decision may have taken effect.
     from: Instant,
-    /// Latest time of the decision.
+    /// Latest time at which the decision was in effect; `None` for the current decision.
     to: Option<Instant>,
 }
 
@@ -148,7 +149,7 @@ struct State {
 struct Timeline(BTreeMap<UserNamespace, Vec<State>>);
 
 impl Timeline {
-    /// Returns whether a member's decision was `may` at some time between `from - bound` and `to`.
+    /// Returns whether a member's decision about a namespace was `may` at some time between `from - bound` and `to`.
     fn said(&self, place: UserNamespace, may: bool, (from, to): (Instant, Instant), bound: Duration) -> bool {
         let since = from.checked_sub(bound).unwrap_or(from);
         let counts = |state: &&State| state.from <= to && state.to.is_none_or(|end| end >= since);
@@ -179,7 +180,7 @@ enum ReadRequest {
 
 #[derive(Clone, Debug)]
 enum AnswerContent {
-    /// The objects in the answer, as member, namespace and name.
+    /// The objects in the answer: member, namespace and name of each.
     Shown(BTreeSet<(usize, usize, String)>),
     Nowhere,
     Forbidden,
@@ -193,7 +194,7 @@ struct Answer {
     said: AnswerContent,
 }
 
-/// A list of all namespaces and a watch from its version.
+/// A list of all namespaces, and a watch from the version of this list.
 #[derive(Debug)]
 struct Watch {
     person: usize,
@@ -296,7 +297,7 @@ impl Churn {
             for member in 0..MEMBERS {
                 for namespace in 0..NAMESPACES {
                     let place = UserNamespace { person, member, namespace };
-                    // Earlier bindings may not have taken effect yet.
+                    // Bindings from before the start may not have taken effect yet.
                     let from = Instant::now().checked_sub(MEMBER_SAYS).context("the clock has just begun")?;
                     timeline.0.insert(place, vec![State { may: self.lets(place).await?, from, to: None }]);
                 }
@@ -369,7 +370,7 @@ impl Churn {
         }
     }
 
-    /// Waits until the member itself follows the change. Returns its decision.
+    /// Waits until the member's own decision reflects the change of the binding. Returns the decision.
     async fn says(&self, place: UserNamespace, is_given: bool) -> anyhow::Result<bool> {
         let (namespace, (name, _)) = (&self.namespaces[place.namespace], &self.people[place.person]);
         let asked = json!({"user": name, "resourceAttributes": {"resource": "configmaps", "namespace": namespace}});
@@ -444,8 +445,8 @@ impl Churn {
         Ok((Answer { person, question, during, said }, json))
     }
 
-    /// The member, namespace and name of an object of this run; `None` for objects of other tests, and for objects of
-    /// every namespace.
+    /// Returns the member, namespace and name of an object of this run. Returns `None` for objects of other tests, and
+    /// for objects that every namespace has.
     fn seen(&self, object: &Value) -> anyhow::Result<Option<(usize, usize, String)>> {
         let metadata = &object["metadata"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -471,7 +472,7 @@ impl Churn {
             let version = list["metadata"]["resourceVersion"].as_str().context("no version")?;
             let path = format!("/api/v1/configmaps?watch=1&resourceVersion={version}");
             let response = self.people[person].1.get(&path).stream().await?;
-            // The user lost the right between list and watch.
+            // The user may have lost the right between the list and the watch.
             if response.status != 200 {
                 ensure!(response.status == 403, "{path}: {}", response.status);
                 continue;
@@ -504,7 +505,7 @@ impl Churn {
         Ok(told)
     }
 
-    /// Checks that an answer agrees with the members' decisions: it has all or none of the objects of each namespace.
+    /// Checks that an answer agrees with the members' decisions: it has all objects of a namespace, or none of them.
     fn is_of_the_moment(&self, timeline: &Timeline, answer: &Answer) -> anyhow::Result<()> {
         let said = |member, namespace, may| {
             let place = UserNamespace { person: answer.person, member, namespace };
@@ -545,7 +546,8 @@ impl Churn {
         Ok(())
     }
 
-    /// Checks that a watch reported only readable objects, and ended when the user lost the right to a listed object.
+    /// Checks that a watch reported only objects that its user could read. Also checks that the watch ended when the
+    /// user lost the right to a listed object.
     fn tells_what_it_may(&self, timeline: &Timeline, watch: &Watch) -> anyhow::Result<()> {
         for (place, name, at) in &watch.told {
             let is_to_be_seen = timeline.said(*place, true, (*at, *at), self.pace.bound);
@@ -567,7 +569,7 @@ impl Churn {
     fn tells_all_that_it_may(&self, timeline: &Timeline, watch: &Watch, made: &[Made]) -> anyhow::Result<()> {
         for Made { member, namespace, name, during: (sent, there) } in made {
             let place = UserNamespace { person: watch.person, member: *member, namespace: *namespace };
-            // An object that was created before the list arrived may be in the list.
+            // An object that was created before the list arrived may be in the list and not in the watch.
             let is_during = *sent > watch.from && *there + self.pace.bound < watch.during.1;
             let is_lost = timeline.said(place, false, (watch.during.0, watch.during.1), Duration::ZERO);
             if is_during && watch.listed.contains(&place) && !is_lost {

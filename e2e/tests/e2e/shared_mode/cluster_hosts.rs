@@ -1,5 +1,5 @@
-//! Clusters with their own host names, over two real members with the real kubectl. A kubeconfig with such a host must
-//! work as with a bare cluster.
+//! Clusters with their own host names, over two real members with the real kubectl. A kubeconfig for the host of a
+//! cluster must work like a kubeconfig for the bare cluster.
 
 use super::{SOON, grant, make_config_map, reads_config_maps};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -34,8 +34,9 @@ const NAMED: &str = "named.fleet.test";
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::cluster_hosts";
         cluster_host_behaves_like_the_native_api, cluster_host_accepts_only_certificates_of_its_own_authority,
-        cluster_host_certificates_and_authorities_are_reloaded, watch_at_a_cluster_host_ends_with_its_clients_authority,
-        converted_cluster_host_accepts_tokens_reviewed_by_its_cluster,
+        cluster_host_certificates_and_authorities_are_reloaded,
+        cluster_host_watch_ends_when_its_client_authority_is_removed,
+        host_converted_from_kubegateway_accepts_tokens_that_its_cluster_reviews,
     ]
 }
 
@@ -201,7 +202,7 @@ async fn cluster_host_behaves_like_the_native_api(context: TestContext) -> anyho
     let user = endpoint.people_of_first.user(&ann, &[])?;
     let kubectl = endpoint.kubectl(&context, FIRST, &user).await?;
 
-    // The member's own objects must be byte for byte the same, and objects of the other member must be absent.
+    // The first member's own objects must be the same, byte for byte. Objects of the second member must be absent.
     let mine = ["-n", &*own, "get", "configmaps", "-o", "json", "--show-managed-fields"];
     let listed: Value = serde_json::from_str(&kubectl.ok(&mine).await?)?;
     let named = |name: &str| {
@@ -224,7 +225,7 @@ async fn cluster_host_behaves_like_the_native_api(context: TestContext) -> anyho
     let who = kubectl.ok(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]).await?;
     ensure!(who == ann, "{who}");
 
-    // Long-running requests, and a write.
+    // Sends long-running requests, and a write.
     let running = ["-n", &*own, "get", "pod", "one", "-o", "jsonpath={.status.phase}"];
     eventually(SOON, async || {
         let shown = kubectl.ok(&running).await?;
@@ -250,7 +251,7 @@ async fn cluster_host_behaves_like_the_native_api(context: TestContext) -> anyho
     Ok(())
 }
 
-/// Cases 18 and 23 of KubeGateway, and a request for another host than that of the connection.
+/// Tests cases 18 and 23 of KubeGateway, and a request whose host differs from the server name of its connection.
 async fn cluster_host_accepts_only_certificates_of_its_own_authority(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let [first, second] = &endpoint.members;
@@ -303,7 +304,7 @@ async fn cluster_host_certificates_and_authorities_are_reloaded(context: TestCon
     let endpoint = Endpoint::start(&context).await?;
     let ann = endpoint.people_of_first.user("ann", &[])?;
     ensure!(endpoint.ask(FIRST, Some(&ann), FIRST, "/version").await?.starts_with("HTTP/1.1 200 "));
-    // The certificates of the first member's host, of the process, and of a host name without a cluster.
+    // Three certificates: for the first member's host, for the process, and for a host name without a cluster.
     let pairs: [(&str, &[&str]); 3] = [("first", &[FIRST]), ("all", &[ALL, SECOND, "127.0.0.1"]), ("named", &[NAMED])];
     for (file, names) in pairs {
         let others: Vec<_> = pairs.iter().filter(|(other, _)| *other != file).map(|(_, names)| names[0]).collect();
@@ -356,7 +357,7 @@ async fn read_up_to(stream: &mut TlsStream<TcpStream>, told: &mut String, expect
     read.with_context(|| format!("{expected:?} was not told"))?
 }
 
-async fn watch_at_a_cluster_host_ends_with_its_clients_authority(context: TestContext) -> anyhow::Result<()> {
+async fn cluster_host_watch_ends_when_its_client_authority_is_removed(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let [first, _] = &endpoint.members;
     let (ann, own) = (namespace::unique_name("ann"), context.namespace("hosts", &endpoint.members).await?);
@@ -415,8 +416,10 @@ fn gateway_manifest(
     Ok(json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": SECOND}, "spec": spec}).to_string())
 }
 
-/// No ServiceAccount key signed the token, so only the cluster can verify it.
-async fn converted_cluster_host_accepts_tokens_reviewed_by_its_cluster(context: TestContext) -> anyhow::Result<()> {
+/// The token is not signed by a ServiceAccount key, so only the cluster can verify the token.
+async fn host_converted_from_kubegateway_accepts_tokens_that_its_cluster_reviews(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let member = Arc::clone(&context.fixture.pair().await?[1]);
     let own = context.namespace("converted", std::slice::from_ref(&member)).await?;
     make_config_map(&member, &own, "here", 1).await?;

@@ -1,6 +1,6 @@
 //! Constrained impersonation (KEP-5284), which allows a user to impersonate another user for only some requests. The
-//! test sends the same requests with the same token and headers to the member. The endpoint must allow and refuse the
-//! same requests.
+//! test sends the same requests with the same token and headers to the member and to the endpoint. The endpoint must
+//! allow and refuse the same requests as the member.
 
 use super::tokens::{Endpoint, KEYS_PATIENCE, token_of};
 use super::{SOON, grant, make_config_map};
@@ -70,7 +70,7 @@ async fn constrained_impersonation_equals_the_members_decision(context: TestCont
         grant(member, "", &namespace::unique_name("reads"), user, reads.clone()).await?;
     }
     // The first account may impersonate bob, with these groups, uid and extras, to list and get ConfigMaps, and to
-    // delete two by name. It may impersonate one ServiceAccount to list ConfigMaps.
+    // delete two ConfigMaps by name. The first account may also impersonate one ServiceAccount to list ConfigMaps.
     let constrained = account(
         member,
         &own,
@@ -89,8 +89,8 @@ async fn constrained_impersonation_equals_the_members_decision(context: TestCont
         ]),
     );
     let constrained = constrained.await?;
-    // The second account may impersonate bob for all requests. The third account may not impersonate bob, because it
-    // has only one half of each required pair of rights.
+    // The second account may impersonate bob for all requests. The third account may not impersonate bob: impersonation
+    // needs a pair of rights, and the third account has only one right of each pair.
     let legacy =
         account(member, &own, "legacy", json!([rule(&["impersonate"], "", &["users", "groups"], &[&bob, "dev"])]));
     let halves = json!([
@@ -135,8 +135,9 @@ async fn constrained_impersonation_equals_the_members_decision(context: TestCont
     ];
     let (mut differing, mut allowed, mut refused) = (Vec::new(), 0, 0);
     for (account, token) in tokens.iter().enumerate() {
-        // A kube-apiserver first tries the mode that last allowed a user to impersonate, and refuses with that mode's
-        // message. For an account with the verb `impersonate`, the message depends on earlier requests.
+        // A kube-apiserver remembers the impersonation mode that last allowed a user to impersonate. It tries this mode
+        // first, and refuses with the message of this mode. For an account with the verb `impersonate`, the message
+        // therefore depends on earlier requests.
         let comparable = |mut comparable_decision: Value| {
             if account == 1 && comparable_decision["code"] == 403 {
                 comparable_decision = json!({"code": 403});
@@ -159,7 +160,8 @@ async fn constrained_impersonation_equals_the_members_decision(context: TestCont
                 let with_token = [headers.clone(), vec![("authorization", &*bearer)]].concat();
                 let through_path = format!("/clusters/{}{path}", member.name());
                 let was_refused = AtomicBool::new(false);
-                // The rights of all accounts take effect together with the rights of the first account.
+                // The rights of all accounts take effect together with the rights of the first account, so only the
+                // first account needs a long wait.
                 let patience = if differing.is_empty() && number == 0 { SOON } else { Duration::from_secs(1) };
                 let same = eventually(patience, async || {
                     let expected = comparable(comparable_decision(&directly, (method, path), &with_token).await?);
@@ -191,7 +193,7 @@ async fn constrained_impersonation_equals_the_members_decision(context: TestCont
     ensure!(differing.is_empty(), "{} of {}: {}", differing.len(), allowed + refused, differing.join("\n"));
     ensure!(allowed >= 10 && refused >= 100, "{allowed} were allowed and {refused} refused");
 
-    // An allowed request with a name takes effect.
+    // An allowed request that names an object takes effect.
     let through = endpoint.http(&tokens[0]).await?;
     let deleted = comparable_decision(&through, (&Method::DELETE, &two), &[as_bob]).await?;
     ensure!(deleted["code"] == 200, "{deleted}");

@@ -1,5 +1,5 @@
 //! Impersonation headers (kubectl's `--as` flags) over two real members with different rules. The same users send the
-//! same headers directly to each member. Tributary's answer must equal the joined answer of the members.
+//! same headers directly to each member. Tributary's answer must equal the members' answers, merged into one.
 
 use super::{SOON, Shared, make_config_map};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -37,7 +37,8 @@ pub(super) fn cases() -> Vec<Case> {
 /// An impersonating user, with clients of the endpoint and of each member.
 struct Person {
     name: String,
-    /// True if the user has the verb `impersonate` for a user, which allows all requests as that user.
+    /// True if the user has the verb `impersonate` for a user. This verb allows the user to send all requests as that
+    /// user.
     may_be_somebody: bool,
     here: HttpClient,
     there: [HttpClient; 2],
@@ -76,8 +77,8 @@ struct Stage {
     own: String,
     /// The user whom all other users try to impersonate.
     bob: String,
-    /// A user who may impersonate bob with all groups, uid and extras in `member1`, and bob with one group in
-    /// `member2`.
+    /// A user who may impersonate bob with all groups, uid and extras in `member1`. In `member2` this user may
+    /// impersonate bob only with one group.
     ann: String,
     /// A user who may impersonate bob with any group, uid and extra, in `member2` only.
     ced: String,
@@ -215,8 +216,8 @@ impl Stage {
         Ok(vec![one, two])
     }
 
-    /// Compares all requests of a user with these headers. Tributary applies rights with a delay, so the comparison
-    /// repeats until the answers agree.
+    /// Compares all requests of a user with these headers. The comparison repeats until the answers agree, because
+    /// Tributary applies rights with a delay.
     async fn same_soon(&self, person: &Person, asked: &ImpersonationCase) -> anyhow::Result<()> {
         let same = async || self.same(person, asked).await;
         eventually(SOON, same).await.with_context(|| format!("{} as {:?}", person.name, asked.headers))
@@ -233,8 +234,8 @@ impl Stage {
         self.reviews(person, asked).await
     }
 
-    /// Compares lists: of a namespace, of all namespaces, as a Table and as a watch. A list must have the objects of
-    /// the members that allow it.
+    /// Compares lists of a namespace and of all namespaces, a list as a Table, and a watch. A list must have the
+    /// objects of the members that allow this list.
     async fn lists(&self, person: &Person, asked: &ImpersonationCase, resource: &str) -> anyhow::Result<()> {
         let path = self.path(resource);
         let answers = self.there(person, asked, |http| http.get(&path)).await?;
@@ -287,8 +288,8 @@ impl Stage {
         Ok(named.filter(|(_, name)| name.starts_with("of-")).collect())
     }
 
-    /// Compares reads and writes of one name. The answer must be that of the member with the object if the user may see
-    /// the object, and 404 or 403 otherwise.
+    /// Compares reads and writes of one name. If the user may see the object, the answer must be the answer of the
+    /// member with the object. Otherwise it must be 404 or 403.
     async fn of_a_name(
         &self,
         person: &Person,
@@ -308,7 +309,8 @@ impl Stage {
             let answers = self.there(person, asked, |http| send(http, method.clone())).await?;
             let statuses: Vec<_> = answers.iter().map(|answer| answer.status.as_u16()).collect();
             let owner = self.shared.members.iter().position(|member| name == format!("of-{}", member.name()));
-            // The user may see the owner if the owner allows a read of the object, or the request itself.
+            // The user may see the member that has the object in two cases: this member allows the user to read the
+            // object, or allows the request itself.
             let owner = owner.filter(|&at| statuses[at] != 403 || read[at].status != 403);
             let expected = match owner {
                 Some(owner) => statuses[owner],
@@ -394,11 +396,11 @@ impl Stage {
 }
 
 /// Checks a refusal. If every member denies the impersonation, the refusal must have a member's message about the
-/// impersonation. Otherwise it must have the message of a member that allows the impersonation.
+/// impersonation. Otherwise the refusal must have the message of a member that allows the impersonation.
 ///
-/// A kube-apiserver first tries the mode that last allowed a user to impersonate, and refuses with that mode's message.
-/// For a user with the verb `impersonate`, the message depends on earlier requests, so the test compares only the fact
-/// of the refusal.
+/// A kube-apiserver remembers the impersonation mode that last allowed a user to impersonate. It tries this mode first,
+/// and refuses with the message of this mode. For a user with the verb `impersonate`, the message therefore depends on
+/// earlier requests, so the test compares only the fact of the refusal.
 fn same_refusal<'a>(
     person: &Person,
     here: &HttpResponse,
@@ -427,7 +429,8 @@ async fn each_member_decides_about_impersonation(context: TestContext) -> anyhow
     let pairs: Vec<_> = people.iter().flat_map(|person| asked.iter().map(move |asked| (person, asked))).collect();
     let compared = pairs.iter().map(|(person, asked)| stage.same_soon(person, asked)).collect::<Vec<_>>();
     stream::iter(compared).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-    // Without the header `Impersonate-User`, the other impersonation headers are invalid at member and endpoint.
+    // Without the header `Impersonate-User`, the other impersonation headers are invalid. Both the member and the
+    // endpoint must refuse them.
     let [ann, ..] = &people[..] else { anyhow::bail!("nobody") };
     let without =
         ImpersonationCase { headers: vec![("Impersonate-Group", DEV.to_owned()), ("Impersonate-Uid", UID.to_owned())] };
@@ -438,8 +441,8 @@ async fn each_member_decides_about_impersonation(context: TestContext) -> anyhow
     without.put(ann.here.get(&maps)).send().await?.expect(400).map(drop)
 }
 
-/// A user who may impersonate every user and group of a member can use `system:masters` there, but never through the
-/// endpoint.
+/// A user who may impersonate every user and group of a member can use `system:masters` directly at the member. Through
+/// the endpoint, the user must never get this group.
 async fn impersonation_of_reserved_system_identities_is_refused(context: TestContext) -> anyhow::Result<()> {
     let stage = Stage::start(&context).await?;
     let zoe = stage.person(&stage.zoe).await?;
@@ -512,7 +515,7 @@ async fn kubectl_impersonates_with_all_as_flags(context: TestContext) -> anyhow:
     })
     .await?;
 
-    // The write is executed as bob in the member that allows ann to impersonate bob.
+    // The write is executed as bob in the member that allows ann to impersonate bob with all groups.
     let in_place = [&["-n", own], &with_all[..]].concat();
     ann.ok(&[&["create", "configmap", "made"], &in_place[..]].concat()).await?;
     ann.ok(&[&["label", "configmap", "made", "by=bob"], &in_place[..]].concat()).await?;
@@ -524,7 +527,7 @@ async fn kubectl_impersonates_with_all_as_flags(context: TestContext) -> anyhow:
     ensure!(refused.contains(&format!("User \"{bob}\" cannot create resource \"secrets\"")), "{refused}");
     ann.ok(&[&["delete", "configmap", "made"], &in_place[..]].concat()).await?;
 
-    // The self-reviews of identity and rights have the member's results.
+    // The self-reviews of identity and rights must have the same results as directly at the member.
     let direct = directly(&context, &stage, &stage.ann).await?;
     let whoami = [&["auth", "whoami", "-o", "json"], &with_all[..]].concat();
     let user = |text: String| anyhow::Ok(serde_json::from_str::<Value>(&text)?["status"]["userInfo"].clone());
@@ -555,12 +558,12 @@ async fn kubectl_impersonates_with_all_as_flags(context: TestContext) -> anyhow:
         let refused = eve.run(&[command, &as_bob].concat()).await?.failure()?;
         let there = direct.run(&[command, &as_bob].concat()).await?.failure()?;
         if command[1] == "whoami" {
-            // kubectl formats this refusal itself.
+            // kubectl formats this refusal itself, so its output must be the same as at the member.
             ensure!(refused == there, "{refused} instead of {there}");
             continue;
         }
-        // A member refuses even kubectl's discovery requests, and kubectl formats the error itself. So only Tributary's
-        // message is checked.
+        // A member refuses even kubectl's discovery requests, and kubectl formats that error itself. So the test checks
+        // only that Tributary's message is in the output.
         ensure!(refused.contains(&words), "{command:?}: {refused}, and at the member {there}");
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! `tributary join`. The account that it creates in real members must have enough rights to serve users, and no rights
-//! beyond its profile.
+//! Tests `tributary join`. The account that the command creates in real members must have enough rights to serve users,
+//! and no rights beyond its profile.
 
 use super::{SOON, Shared, grant, make_config_map};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -76,7 +76,7 @@ async fn joined_account_has_exactly_the_rights_of_its_profile(context: TestConte
         Ok(())
     })
     .await?;
-    // `tributary check` with the account's rights predicts the objects that the user sees.
+    // `tributary check` with the account's rights must predict the objects that the user sees.
     let config = folder.display().to_string();
     let resources = "configmaps,secrets,deployments.apps";
     let check = ["check", "--config", &config, "--as", &ann, "--group", "dev", "--resources", resources];
@@ -85,7 +85,7 @@ async fn joined_account_has_exactly_the_rights_of_its_profile(context: TestConte
     let by = format!("in {own}, by RoleBinding \"{ann}/{own}\" of Role \"{ann}\" to User \"{ann}\"");
     ensure!(seen.stdout.matches(&by).count() == 4, "{}", seen.stdout);
     ensure!(seen.stdout.matches("nothing").count() == 2, "{}", seen.stdout);
-    // Tributary does not cache Secrets, and an account of this profile cannot list Secrets for a user.
+    // Tributary does not cache Secrets. An account with this profile cannot list Secrets in a user's name.
     ensure!(seen.stdout.matches("but not through Tributary").count() == 2, "{}", seen.stdout);
     ensure!(seen.stdout.contains("--profile read-with-secrets"), "{}", seen.stdout);
     let typed = ["check", "--config", &config, "--as", &ann, "--resources", "pods,deploments.apps"];
@@ -100,7 +100,8 @@ async fn joined_account_has_exactly_the_rights_of_its_profile(context: TestConte
         "configmaps \"x\" is forbidden: User \"{ann}\" cannot delete resource \"configmaps\" in API group \"\" in"
     );
     ensure!(delete.code != Some(0) && delete.stderr.contains(&words), "{}", delete.stderr);
-    // The cluster allows the user these requests, but the account may not send them for the user.
+    // The cluster allows the user these requests, but does not allow Tributary's account to send them in the user's
+    // name.
     let create = ["--context", context_of, "create", "configmap", "hers", "-n", &own];
     for refused in [&create[..], &["--context", context_of, "get", "secrets", "-n", &own]] {
         let answer = kubectl.run(refused).await?;
@@ -112,8 +113,8 @@ async fn joined_account_has_exactly_the_rights_of_its_profile(context: TestConte
     ensure!(write.stdout.contains("change  ClusterRole"), "{}", write.stdout);
     eventually(SOON, async || kubectl.ok(&create).await.map(drop)).await?;
     kubectl.ok(&["--context", context_of, "get", "secrets", "-n", &own]).await?;
-    // The other cluster's account has the profile `read`. A list of both clusters is refused at once, and the message
-    // has a selector that excludes this cluster.
+    // The second cluster's account has the profile `read`. A list over both clusters must be refused at once. The
+    // message must have a selector that excludes the second cluster.
     let begun = Instant::now();
     let both = kubectl.run(&["get", "secrets", "-n", &own]).await?;
     let says = format!("cluster \"{}\" does not allow Tributary to list secrets for you", members[1].name());
@@ -122,8 +123,8 @@ async fn joined_account_has_exactly_the_rights_of_its_profile(context: TestConte
     let others = format!("tributary.dev/cluster!={}", members[1].name());
     ensure!(both.stderr.contains(&others), "{}", both.stderr);
     kubectl.ok(&["get", "secrets", "-n", &own, "-l", &others]).await?;
-    // The refusal is the administrator's choice. The log notes it, without the warning about an account that lacks
-    // rights.
+    // The administrator has chosen this refusal by the profile. The log notes the refusal, without the warning about an
+    // account that lacks rights.
     let log = shared.tributary.log();
     ensure!(
         log.contains("the cluster refuses a request because the profile of Tributary's account lacks the right"),
@@ -157,8 +158,8 @@ fn rules_of(role: &Value) -> BTreeSet<[String; 3]> {
     rules
 }
 
-/// A second `join` keeps settings that its flags do not change. The role in a real member must equal the manifest's
-/// role for Kubernetes' own kinds.
+/// A second `join` keeps settings of the first `join` that its flags do not change. The role in a real member must
+/// equal the manifest's role for Kubernetes' own kinds.
 async fn second_join_keeps_the_settings_of_the_first(context: TestContext) -> anyhow::Result<()> {
     let [one, two] = context.fixture.pair().await?.clone();
     let (directory, account) = (guard::temporary_folder("join")?, namespace::unique_name("tributary"));
@@ -176,7 +177,7 @@ async fn second_join_keeps_the_settings_of_the_first(context: TestContext) -> an
     let (missing, further): (Vec<_>, Vec<_>) =
         (joined.difference(&written).filter(own).collect(), written.difference(&joined).collect());
     ensure!(missing.is_empty() && further.is_empty(), "the manifest lacks {missing:?}, and has {further:?} more");
-    // Without flags, the settings stay unchanged.
+    // Without flags, a second `join` must leave the settings unchanged.
     let again = join(&context, one.name(), folder, &account, &["--yes"]).await?;
     done(&again)?;
     ensure!(again.stdout.contains("profile write") && !again.stdout.contains("change "), "{}", again.stdout);
@@ -255,7 +256,8 @@ async fn join_without_confirmation_changes_nothing(context: TestContext) -> anyh
         ensure!(folder.read_dir()?.next().is_none(), "nothing is written");
     }
     members[0].http().get(&format!("/api/v1/namespaces/{account}")).send().await?.expect(404)?;
-    // `join` requests a token with a limited lifetime, and leaves an existing role of another owner unchanged.
+    // `join` requests a token with a limited lifetime. It leaves an existing role unchanged if the role has another
+    // owner.
     let made = join(&context, members[0].name(), folder, &account, &["--yes", "--token-lifetime", "1h"]).await?;
     done(&made)?;
     let secret = format!("/api/v1/namespaces/{account}/secrets/{account}");

@@ -25,8 +25,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Users share three quarters of all connections (six of eight), and one of the six is a reserve. So one user may have
-/// two connections; a request on a third connection gets 429.
+/// Users share three quarters of all eight connections. One of these six connections is a reserve. So a single user may
+/// have two connections, and a request on a third connection gets 429.
 async fn one_user_cannot_use_up_all_connections(context: TestContext) -> anyhow::Result<()> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let members = context.fixture.pair().await?.clone();
@@ -51,8 +51,8 @@ async fn one_user_cannot_use_up_all_connections(context: TestContext) -> anyhow:
     eventually(SOON, async || ask(&client().await?, 200).await.map(drop)).await
 }
 
-/// Creates the users' rights in a member. A user may read and change its own ConfigMap in its home member, and create
-/// certificate requests. Both members have ConfigMaps with all names.
+/// Creates the users' rights in a member. A user may read and change the ConfigMap with the user's name in the user's
+/// home member, and create certificate requests. Both members have ConfigMaps with all names.
 async fn prepare(member: &TestCluster, own: &str, prefix: &str, is_home: impl Fn(usize) -> bool) -> anyhow::Result<()> {
     let api = "rbac.authorization.k8s.io";
     let role = json!({
@@ -207,7 +207,7 @@ impl TestUsers {
         patch((at + 2) % USERS).send().await?.expect(403).map(drop)
     }
 
-    /// Checks the user that a member sees. The member records the user in a certificate request.
+    /// Checks the identity that a member sees. The member records the user of a request in a certificate request.
     async fn is_seen(&self, at: usize) -> anyhow::Result<()> {
         let group = "certificates.k8s.io";
         let spec = json!({
@@ -223,7 +223,7 @@ impl TestUsers {
         self.is(at, &made["spec"]["username"], &made["spec"]["groups"])
     }
 
-    /// Checks the user that the endpoint sees.
+    /// Checks the identity that the endpoint sees for the user's requests.
     async fn says(&self, at: usize) -> anyhow::Result<()> {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";

@@ -52,7 +52,7 @@ const SHORT: Pace = Pace { rounds: 2, user_requests: Some(400), writers: 5 };
 /// Parameters of the proof: all requests, in some twenty minutes on two cores.
 const LONG: Pace = Pace { rounds: 4, user_requests: None, writers: 30 };
 
-/// Number of bound roles in each member before the first round, and in each later round.
+/// Number of bound roles in each member before the first round. Each later round adds the same number of bound roles.
 const ROLES: usize = 40;
 const CHANGES: usize = 12;
 
@@ -65,28 +65,28 @@ const PRINTED_MAX: usize = 12;
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = cases!["shared_mode::matrix";
-        answers_under_random_rights_are_the_members_joined_answers,
-        answers_under_denying_webhooks_are_the_members_joined_answers,
-        proof_answers_under_random_rights_are_the_members_joined_answers,
-        proof_answers_under_denying_webhooks_are_the_members_joined_answers,
+        answers_under_random_rights_equal_the_merged_member_answers,
+        answers_under_denying_webhooks_equal_the_merged_member_answers,
+        proof_answers_under_random_rights_equal_the_merged_member_answers,
+        proof_answers_under_denying_webhooks_equal_the_merged_member_answers,
         leak_search_ignores_text_of_foreign_objects,
     ];
     cases.into_iter().map(|case| case.patience(Duration::from_secs(3600))).collect()
 }
 
-async fn answers_under_random_rights_are_the_members_joined_answers(context: TestContext) -> anyhow::Result<()> {
+async fn answers_under_random_rights_equal_the_merged_member_answers(context: TestContext) -> anyhow::Result<()> {
     by_roles(context, SHORT).await
 }
 
-async fn proof_answers_under_random_rights_are_the_members_joined_answers(context: TestContext) -> anyhow::Result<()> {
+async fn proof_answers_under_random_rights_equal_the_merged_member_answers(context: TestContext) -> anyhow::Result<()> {
     by_roles(context, LONG).await
 }
 
-async fn answers_under_denying_webhooks_are_the_members_joined_answers(context: TestContext) -> anyhow::Result<()> {
+async fn answers_under_denying_webhooks_equal_the_merged_member_answers(context: TestContext) -> anyhow::Result<()> {
     where_webhooks_deny(context, SHORT).await
 }
 
-async fn proof_answers_under_denying_webhooks_are_the_members_joined_answers(
+async fn proof_answers_under_denying_webhooks_equal_the_merged_member_answers(
     context: TestContext,
 ) -> anyhow::Result<()> {
     where_webhooks_deny(context, LONG).await
@@ -119,7 +119,7 @@ fn seed() -> anyhow::Result<u64> {
     }
 }
 
-/// Denies a quarter of the requests in namespaces, by user and resource.
+/// Denies a quarter of the requests for namespaced resources, by user and resource.
 pub(super) fn denies(member: &str, asked: &Value) -> bool {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (user, attributes) = (text(&asked["user"]), &asked["resourceAttributes"]);
@@ -127,13 +127,13 @@ pub(super) fn denies(member: &str, asked: &Value) -> bool {
     !namespace.is_empty() && is_in_quarter((member, user, namespace, text(&attributes["resource"])))
 }
 
-/// Denies a quarter of the requests of a run's users, by a seed. This includes requests for a namespace, for all
+/// Denies a quarter of the requests of a run's users, by a seed. The denied requests are for a namespace, for all
 /// namespaces, and for cluster-scoped resources. The decision ignores the prefix of users and namespaces, which is
 /// unique to a run.
 ///
-/// Three kinds of requests are never denied. For a list of all namespaces by an object's name, roles also decide which
-/// namespaces Tributary lists. The first user's requests for all namespaces show when the endpoint has found all
-/// resources. Requests marked with [`ROLES_ALONE`] ask for the decision of roles.
+/// Three kinds of requests are never denied. First, lists of all namespaces by an object's name, because roles also
+/// decide which namespaces Tributary lists. Second, the first user's requests for all namespaces, which show when the
+/// endpoint has found all resources. Third, requests marked with [`ROLES_ALONE`], which ask for the decision of roles.
 fn denies_by(seed: u64, member: &str, asked: &Value) -> bool {
     let own = |name: &str| name.splitn(3, '-').last().unwrap_or_default().to_owned();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -189,7 +189,7 @@ async fn run(shared: Shared, seed: u64, pace: Pace) -> anyhow::Result<()> {
     told.are_enough(pace)
 }
 
-/// Interleaves the kinds of requests, because most requests are lists.
+/// Interleaves the kinds of requests. Without this, most of the sent requests would be lists.
 fn mixed(all: Vec<UserRequest>) -> Vec<UserRequest> {
     let mut by_what = BTreeMap::<&str, Vec<UserRequest>>::new();
     for user_request in all {
@@ -223,7 +223,7 @@ async fn ask(world: &World, user_requests: &[UserRequest]) -> anyhow::Result<Vec
 }
 
 /// Repeats a comparison until the answers agree, because Tributary applies rights with a delay. Each repetition sends
-/// the request to the members again.
+/// the request to the endpoint and to the members again.
 async fn asked(oracle: &Oracle<'_>, user_request: &UserRequest) -> anyhow::Result<(&'static str, Outcome)> {
     let mut outcome = compare(oracle, user_request).await;
     let end = Instant::now() + SOON;

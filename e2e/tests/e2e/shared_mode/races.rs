@@ -24,8 +24,9 @@ pub(super) const APART: &str = "apart";
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::races";
-        watch_does_not_resume_from_a_version_of_earlier_rights, continue_token_of_earlier_rights_is_expired,
-        initial_events_end_when_the_right_is_revoked, proof_10000_initial_events_end_when_the_right_is_revoked,
+        watch_from_a_version_before_a_revocation_ends_with_410, continue_token_from_before_a_revocation_is_expired,
+        initial_watch_events_end_when_the_right_is_revoked,
+        proof_10000_initial_watch_events_end_when_the_right_is_revoked,
         rights_in_an_unreachable_cluster_expire, right_revoked_during_an_outage_hides_objects_after_recovery,
     ]
 }
@@ -51,7 +52,7 @@ impl Reader {
         Ok(Self { shared, name, kept, lost, http })
     }
 
-    /// Makes a reader over a member with these kubeconfig entries and `member2`.
+    /// Makes a reader of an endpoint over two members: `member2`, and the member with these kubeconfig entries.
     pub(super) async fn beside(
         context: &TestContext,
         member: Arc<TestCluster>,
@@ -63,7 +64,7 @@ impl Reader {
         let path = folder.path().join("kubeconfig");
         kubeconfig::write_entries(&path, &[entries, other.access().entries()])?;
         let reader = Self::start(context, Shared::over(context, [member, other], &path, arguments).await?).await?;
-        // The user's rights in the other member never change.
+        // The user's rights in `member2` never change.
         grant(&reader.shared.members[1], &reader.kept, &reader.name, &reader.name, reads_config_maps()).await?;
         Ok(reader)
     }
@@ -108,7 +109,7 @@ fn version(list: &Value) -> String {
     list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
 }
 
-async fn watch_does_not_resume_from_a_version_of_earlier_rights(context: TestContext) -> anyhow::Result<()> {
+async fn watch_from_a_version_before_a_revocation_ends_with_410(context: TestContext) -> anyhow::Result<()> {
     let reader = Reader::start(&context, Shared::start(&context).await?).await?;
     let (kept, lost) = (reader.kept.as_str(), reader.lost.as_str());
     reader.make(kept, &["one"]).await?;
@@ -135,7 +136,7 @@ async fn watch_does_not_resume_from_a_version_of_earlier_rights(context: TestCon
     Ok(())
 }
 
-async fn continue_token_of_earlier_rights_is_expired(context: TestContext) -> anyhow::Result<()> {
+async fn continue_token_from_before_a_revocation_is_expired(context: TestContext) -> anyhow::Result<()> {
     let reader = Reader::start(&context, Shared::start(&context).await?).await?;
     let (kept, lost) = (reader.kept.as_str(), reader.lost.as_str());
     reader.make(kept, &["one", "two"]).await?;
@@ -153,15 +154,15 @@ async fn continue_token_of_earlier_rights_is_expired(context: TestContext) -> an
     reader.lists(&[(kept, "one"), (kept, "two")]).await.map(drop)
 }
 
-async fn initial_events_end_when_the_right_is_revoked(context: TestContext) -> anyhow::Result<()> {
+async fn initial_watch_events_end_when_the_right_is_revoked(context: TestContext) -> anyhow::Result<()> {
     initial_events(&context, 1_000).await
 }
 
-async fn proof_10000_initial_events_end_when_the_right_is_revoked(context: TestContext) -> anyhow::Result<()> {
+async fn proof_10000_initial_watch_events_end_when_the_right_is_revoked(context: TestContext) -> anyhow::Result<()> {
     initial_events(&context, 10_000).await
 }
 
-/// A client that reads the initial events of a watch slowly loses its right to the objects.
+/// A client reads the initial events of a watch slowly. Meanwhile the client's user loses the right to the objects.
 async fn initial_events(context: &TestContext, count: usize) -> anyhow::Result<()> {
     let reader = Reader::start(context, Shared::start(context).await?).await?;
     let making = (0..count).map(|at| {
@@ -199,7 +200,8 @@ async fn initial_events(context: &TestContext, count: usize) -> anyhow::Result<(
     Ok(())
 }
 
-/// Starts the test's own member behind a relay that the test can cut, beside `member2`.
+/// Starts a member that only this test uses, behind a relay that the test can cut. The endpoint serves this member and
+/// `member2`.
 async fn behind_a_wire(context: &TestContext, arguments: &[&str]) -> anyhow::Result<(Reader, Relay)> {
     let member = Arc::new(TestCluster::builder(APART).start(context.fixture.tools().await?).await?);
     let wire = Relay::start(member.apiserver_port(), 0).await?;
@@ -247,8 +249,8 @@ async fn rights_in_an_unreachable_cluster_expire(context: TestContext) -> anyhow
     .await
 }
 
-/// While a cluster is unreachable, a user loses a right there, and the objects change. After the outage both changes
-/// arrive, and no answer may show the new objects under the old right.
+/// While a cluster is unreachable, a user loses a right in this cluster, and the objects change. After the outage
+/// Tributary receives both changes. No answer may show the new objects under the old right.
 async fn right_revoked_during_an_outage_hides_objects_after_recovery(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let (reader, wire) = behind_a_wire(&context, &[]).await?;

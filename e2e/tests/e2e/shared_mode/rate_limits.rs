@@ -15,17 +15,18 @@ use tributary_e2e::{HttpClient, Tributary, guard};
 const QPS: u32 = 20;
 /// Number of concurrent lists of the storming user, sent repeatedly.
 const STORM: usize = 16;
-/// Number of the other user's lists, and the pause between two lists: half of the allowed rate.
+/// Number of lists by the user without a storm, and the pause between two of these lists. The resulting rate is half of
+/// the allowed rate.
 const LISTS: usize = 30;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Longest duration of a list on a busy machine.
 const LIST_WITHIN: Duration = Duration::from_secs(5);
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::rate_limits"; list_storm_of_one_user_leaves_other_users_their_rate]
+    cases!["shared_mode::rate_limits"; list_storm_of_one_user_does_not_reduce_another_users_rate]
 }
 
-async fn list_storm_of_one_user_leaves_other_users_their_rate(context: TestContext) -> anyhow::Result<()> {
+async fn list_storm_of_one_user_does_not_reduce_another_users_rate(context: TestContext) -> anyhow::Result<()> {
     let members: [_; 2] = context.fixture.pair().await?.clone();
     let folder = guard::temporary_folder("governed")?;
     policies::write(folder.path(), &members, &json!({}))?;

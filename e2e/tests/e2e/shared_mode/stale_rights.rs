@@ -1,5 +1,5 @@
-//! A member whose roles and bindings do not arrive, while all other objects do. The tests check the users' answers over
-//! time.
+//! Tributary receives no roles and bindings of a member, while it receives all other objects. The tests check the
+//! users' answers over time.
 //!
 //! Tributary's promises:
 //!
@@ -27,17 +27,17 @@ const SILENCE_MAX: Duration = Duration::from_secs(90);
 /// Validity of the last known rights while only roles and bindings cannot be read (`BEHIND_MAX`).
 const BEHIND_MAX: Duration = Duration::from_secs(300);
 
-/// Additional delay on a busy machine: two requests and a watch.
+/// Additional delay of two requests and a watch on a busy machine.
 const SLACK: Duration = Duration::from_secs(15);
 
-/// Longest time until a revoked right takes effect while roles and bindings arrive. The promise is 2 s.
+/// Longest time until a revoked right takes effect while Tributary receives roles and bindings. The promise is 2 s.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Time during which an object must stay hidden, and interval of the checks.
 const A_WHILE: Duration = Duration::from_secs(15);
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Time without an event after which a watch has no more events.
+/// Time without an event after which the test concludes that a watch has no more events.
 const QUIET: Duration = Duration::from_secs(3);
 
 /// Longest duration of a test that waits until rights expire.
@@ -150,7 +150,7 @@ impl Scene {
         .await
     }
 
-    /// Waits until no object of the member is shown.
+    /// Waits until no object of the member behind the gate is shown.
     async fn nothing_is_shown(&self, patience: Duration) -> anyhow::Result<()> {
         eventually(patience, async || {
             let list = self.reader.http.get("/api/v1/configmaps").send().await?;
@@ -186,8 +186,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Opens the gate, and checks that Tributary reads rights again: a right is granted and revoked, and the watch
-    /// opened with this right must end.
+    /// Opens the gate, and checks that Tributary reads roles and bindings again. The test grants a right, opens a watch
+    /// with this right, and revokes the right. The watch must then end.
     async fn is_followed_again(&self) -> anyhow::Result<()> {
         self.gate.set(RightsPassage::Clear);
         self.loss_is_followed(CUT_OFF).await?;
@@ -211,8 +211,8 @@ fn of(list: &Value, namespace: &str) -> BTreeSet<String> {
     shown.map(|(.., name)| name).collect()
 }
 
-/// Open watches of roles and bindings fall silent, and new watches work. Tributary notices the fault only by the
-/// silence, and must then read the rights.
+/// Open watches of roles and bindings fall silent, while new watches work. Tributary can notice this fault only by the
+/// silence. It must then read the roles and bindings again.
 async fn proof_revocation_behind_a_silent_watch_applies_after_its_timeout(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;
@@ -231,7 +231,7 @@ async fn proof_revocation_behind_a_silent_watch_applies_after_its_timeout(contex
     scene.is_followed_again().await
 }
 
-/// The member refuses reads of roles and bindings for less than the validity of known rights.
+/// The member refuses reads of roles and bindings. The refusals end before the last known rights expire.
 async fn status_reports_stale_rights_while_reads_of_rbac_are_refused(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;
@@ -250,9 +250,9 @@ async fn proof_objects_are_not_read_while_rbac_watches_are_silent(context: TestC
     objects_wait(&context, RightsPassage::Silent).await
 }
 
-/// While a member is unreachable, a user loses a right there, and the objects change. Then the member is reachable
-/// again, except for its roles and bindings. Tributary must not read the member's objects before its roles and
-/// bindings.
+/// While a member is unreachable, a user loses a right in this member, and the objects change. Then the member is
+/// reachable again, but its roles and bindings cannot be read. Tributary must not read the member's objects before it
+/// has read the roles and bindings.
 async fn objects_wait(context: &TestContext, passage: RightsPassage) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(context, &[]).await?;
@@ -327,7 +327,8 @@ async fn refused_for_long(context: &TestContext, arguments: &[&str]) -> anyhow::
     scene.reader.loses().await?;
     scene.rights_are("Behind").await?;
     scene.others_come("three").await?;
-    // The validity begins with the last contact. Failed attempts do not extend it.
+    // The validity of the last known rights begins with the last contact. Failed attempts to read roles and bindings do
+    // not extend it.
     sleep_until(since + BEHIND_MAX).await;
     scene.nothing_is_shown(SLACK).await?;
     scene.stays_hidden("hidden", &mut open).await?;
@@ -362,9 +363,9 @@ async fn proof_rights_expire_while_rbac_watches_are_silent(context: TestContext)
     scene.is_followed_again().await
 }
 
-/// All open watches fall silent, as behind a proxy that has lost its streams. Tributary reopens each watch at its own
-/// time. Watches of objects recover at once, and watches of roles and bindings do not. An object that was created after
-/// the loss of its right must never appear.
+/// All open watches fall silent, as behind a proxy that has lost its streams. Tributary opens each watch again at a
+/// different time. New watches of objects work, and new watches of roles and bindings stay silent. An object that was
+/// created after the loss of the user's right must never appear.
 async fn proof_object_watches_wait_for_silent_rbac_watches(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;

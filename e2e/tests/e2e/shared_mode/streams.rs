@@ -1,5 +1,5 @@
-//! Long-running requests of users end with the right or credential that opened them: the real kubectl's logs, exec and
-//! port-forward, and watches.
+//! Long-running requests of users end with the right or credential with which they were opened. The requests are the
+//! real kubectl's logs, exec and port-forward, and watches.
 
 use super::{SOON, Shared, grant, reads_config_maps, revoke};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -10,7 +10,7 @@ use std::{fs, path::Path, time::Duration};
 use tokio::time::Instant;
 use tributary_e2e::{PeopleAuthority, Process, guard, namespace, ports};
 
-/// Longest time between a change and the end of the requests, on a busy machine.
+/// Longest time from a change of rights or credentials to the end of the requests, on a busy machine.
 const ENDED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Value of `--max-stream-age`: longer than the start of three kubectl processes on a busy machine, and short enough

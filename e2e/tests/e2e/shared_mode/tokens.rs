@@ -32,8 +32,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// An endpoint with tokens as the only credentials. `member1` reviews tokens that no issuer claims. `member2` reviews
-/// tokens of requests for its own path.
+/// An endpoint that accepts only tokens as credentials. `member1` reviews the tokens that belong to no configured
+/// issuer. `member2` reviews the tokens of requests for its own path.
 pub(super) struct Endpoint {
     tributary: Arc<Tributary>,
     issuer: TestIssuer,
@@ -191,7 +191,7 @@ async fn oidc_token_names_its_user(context: TestContext) -> anyhow::Result<()> {
     endpoint.log_holds_none_of(&[&token])
 }
 
-/// Checks that a watch ends when its token expires.
+/// Opens a watch with a token, and checks that the watch ends when the token expires.
 async fn lasts_until_the_token_ends(endpoint: &Endpoint, own: &str) -> anyhow::Result<()> {
     let http = endpoint.http(&endpoint.issuer.token("a", &[Change::Expires(8)])?).await?;
     let mut events = http.watch(&format!("/api/v1/namespaces/{own}/configmaps?watch=1")).await?;
@@ -201,8 +201,8 @@ async fn lasts_until_the_token_ends(endpoint: &Endpoint, own: &str) -> anyhow::R
     Ok(())
 }
 
-/// Checks that Tributary reloads the file of issuers. An invalid file must change nothing, and requests with tokens of
-/// a removed issuer must end.
+/// Checks that Tributary reloads the file of issuers. An invalid file must change nothing. Requests with tokens of a
+/// removed issuer must end.
 async fn issuers_are_exchanged(endpoint: &Endpoint, token: &str, own: &str) -> anyhow::Result<()> {
     let configuration = endpoint.issuer.configuration();
     let http = endpoint.http(token).await?;
@@ -237,8 +237,8 @@ async fn issuers_are_exchanged(endpoint: &Endpoint, token: &str, own: &str) -> a
     .await
 }
 
-/// A ServiceAccount's token and watch belong to the cluster that had the name. After the replacement, the account of
-/// the new cluster is a different user.
+/// A ServiceAccount's token and watch belong to the cluster that had the member's name. After the replacement of this
+/// cluster, the account with the same name in the new cluster is a different user.
 async fn tokens_are_invalid_after_their_cluster_is_replaced(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let own = context.namespace("replaced", &members).await?;
@@ -335,7 +335,7 @@ async fn service_account_token_is_valid_only_in_its_own_cluster(context: TestCon
     let [one, two] = &endpoint.members;
     let own = context.namespace("accounts", &endpoint.members).await?;
     let name = format!("system:serviceaccount:{own}:app");
-    // Accounts with the same name in two members are different users.
+    // ServiceAccounts with the same name in two members are different users.
     for (member, map) in [(one, "of-one"), (two, "of-two")] {
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "app"}});
         member.http().post(&format!("/api/v1/namespaces/{own}/serviceaccounts"), &account).send().await?.expect(201)?;
@@ -354,7 +354,7 @@ async fn service_account_token_is_valid_only_in_its_own_cluster(context: TestCon
     let kubectl = endpoint.kubectl(&context, &json!({"token": token})).await?;
     let groups = json!(["system:serviceaccounts", format!("system:serviceaccounts:{own}"), "system:authenticated"]);
     ensure!(who(&kubectl).await? == (name.clone(), groups), "{:?}", who(&kubectl).await?);
-    // The token is valid for its own cluster, and invalid on the other cluster's path.
+    // The token must be valid at its own cluster's path, and invalid at the other cluster's path.
     ensure!(endpoint.status(&token, &format!("/clusters/member2{maps}/of-two")).await? == 200);
     for path in [format!("/clusters/member1{maps}"), format!("/clusters/member1{maps}/of-one")] {
         let status = endpoint.status(&token, &path).await?;
@@ -363,13 +363,13 @@ async fn service_account_token_is_valid_only_in_its_own_cluster(context: TestCon
     let refused = kubectl.run(&["get", "configmap", "of-one", "-n", &own]).await?;
     ensure!(refused.stderr.contains("NotFound"), "{}", refused.stderr);
 
-    // A token for another audience is invalid, although its key is known.
+    // A token for another audience must be invalid, although Tributary knows the key that signed it.
     let elsewhere = token_of(two, &own, "app", &["vault"]).await?;
     ensure!(endpoint.status(&elsewhere, &maps).await? == UNAUTHORIZED);
-    // A token with a forged signature is invalid.
+    // A token with a forged signature must be invalid.
     let forged = format!("{}.{}", token.rsplit_once('.').context("a JWT")?.0, "A".repeat(86));
     ensure!(endpoint.status(&forged, &maps).await? == UNAUTHORIZED);
-    // The token of a deleted account becomes invalid.
+    // The token of a deleted ServiceAccount must become invalid.
     two.http().delete(&format!("/api/v1/namespaces/{own}/serviceaccounts/app")).send().await?.expect(200)?;
     eventually(SOON, async || {
         let status = endpoint.status(&token, &maps).await?;
@@ -419,13 +419,14 @@ async fn token_reviews_of_clusters_name_the_user(context: TestContext) -> anyhow
     for member in &endpoint.members {
         make_config_map(member, &own, &format!("of-{}", member.name()), 10).await?;
     }
-    // The cluster's administrator has all rights there by a group, which gives no rights through the endpoint.
+    // The cluster's administrator has all rights in the cluster through a group. This group gives no rights through the
+    // endpoint.
     let kubectl = endpoint.kubectl(&context, &json!({"token": of_hub})).await?;
     let expected = ("admin".to_owned(), json!(["system:masters", "system:authenticated"]));
     ensure!(who(&kubectl).await? == expected, "{:?}", who(&kubectl).await?);
     ensure!(endpoint.status(&of_hub, &maps).await? == 403);
-    // The hub's reviews are valid for the other cluster. The other cluster's reviews are valid only for itself, and
-    // happen only for requests to its path.
+    // The hub's reviews are valid for both clusters. The second cluster's reviews are valid only for the second
+    // cluster. They happen only for requests to its path.
     ensure!(endpoint.status(&of_two, &maps).await? == UNAUTHORIZED);
     let addressed = format!("/clusters/member2{maps}");
     for token in [&of_hub, &of_two] {
@@ -541,8 +542,8 @@ async fn token_pass_through_forwards_the_users_own_token(context: TestContext) -
     let direct = refused(bare.get(&maps).header("impersonate-user", "bob").send().await?)?;
     ensure!(through == direct, "{through} is not {direct}");
 
-    // The hub's review accepts the token, but this cluster cannot verify the hub's token, and Tributary's account may
-    // not impersonate.
+    // The hub's review accepts the token. But this cluster cannot verify the hub's token, and Tributary's account may
+    // not impersonate the hub's user.
     let of_hub = endpoint.members[0].access().token;
     let answer = endpoint.http(&of_hub).await?.get(&theirs).send().await?.expect(503)?.text();
     ensure!(answer.contains("member2"), "{answer}");

@@ -103,14 +103,15 @@ async fn whole_member(tools: &Tools) -> anyhow::Result<TestCluster> {
     Ok(member)
 }
 
-/// Creates a system pod on a node. Specs of the scheduler wait a minute for such a pod on every node. One pod may have
-/// all the expected names.
+/// Creates a system pod on a node. Specs of the scheduler wait up to a minute for system pods with certain names on
+/// every node. One pod may satisfy all of these names.
 async fn create_system_pod(member: &TestCluster, node: usize) -> anyhow::Result<()> {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": format!("kube-proxy-fluentd-elasticsearch-node-problem-detector-{node}")},
         "spec": {
-            // The pod has a node selector, because only a scheduler sets the condition PodScheduled.
+            // The pod gets its node by a node selector instead of `nodeName`, because only a scheduler sets the
+            // condition PodScheduled.
             "nodeSelector": {"kubernetes.io/hostname": format!("{}-node-{node}", member.name())},
             "tolerations": [{"operator": "Exists"}],
             "containers": [{"name": "played", "image": "played"}],

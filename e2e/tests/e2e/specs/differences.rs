@@ -1,5 +1,5 @@
-//! Specs that pass on a bare member but deliberately fail through Tributary, with the reasons. No other spec may
-//! differ, and each listed spec must still differ.
+//! Specs that pass on a bare member but deliberately fail through Tributary, with the reasons. All other specs must
+//! have the same result, and each listed spec must still fail.
 
 use super::Target;
 

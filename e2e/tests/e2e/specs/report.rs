@@ -47,7 +47,7 @@ pub(crate) fn parse(text: &str) -> anyhow::Result<Outcome> {
     let mut specs = Vec::new();
     for node in nodes {
         if node.leaf_node_type == "It" {
-            // Specs outside the focus are skipped, too, but without a message.
+            // ginkgo also reports specs outside the focus as skipped, but without a message.
             if node.state != "skipped" || !node.failure.message.is_empty() {
                 specs.push(outcome(node));
             }

@@ -24,7 +24,8 @@ pub(crate) fn verdicts(ledger: &Ledger) -> Verdicts {
 }
 
 /// Describes each fault in a target's results in one paragraph. A fault is an unlisted spec that passes on the bare
-/// member and fails at the target, or a listed spec that passes or fails for another reason.
+/// member and fails at the target. A fault is also a listed spec that passes, or that fails for another reason than the
+/// listed reason.
 pub(crate) fn faults(target: Target, wanted: &[String], verdicts: &Verdicts) -> Vec<String> {
     let fault = |name: &String| {
         let result = verdicts.get(name).map(|verdict| &verdict.outcome);

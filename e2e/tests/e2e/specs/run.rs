@@ -156,7 +156,7 @@ fn is_known(target: Target, name: &str) -> bool {
     differences::of(target, name).is_some()
 }
 
-/// The outcome in one word, for the terminal.
+/// The outcome of a spec in one word, for the terminal.
 fn word(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Passed => "passed",

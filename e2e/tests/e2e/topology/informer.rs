@@ -14,7 +14,7 @@ pub(crate) struct Informer {
     servers: Vec<HttpClient>,
     path: String,
     limit: usize,
-    /// Number of requests so far. The number also selects the next server.
+    /// Number of requests so far, which also determines the server of the next request.
     pub(crate) requests: usize,
     from: Option<String>,
     pub(crate) held: State,

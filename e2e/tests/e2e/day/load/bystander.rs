@@ -1,6 +1,6 @@
-//! A user that never writes, and reads the merged view from Tributary's cache. A cluster's fault must not change the
-//! answers, except for a Warning. In contrast, reads of a user that writes wait for the user's own writes, and so need
-//! the user's cluster.
+//! A user that never writes, and reads the merged view from Tributary's cache. A cluster's fault must not change this
+//! user's answers, except for a Warning. In contrast, reads of a user that writes wait for this user's earlier writes,
+//! and so need the cluster of the user's object.
 
 use super::{BYSTANDER_PACE, LoadContext, Trouble, merged_maps::MergedMaps};
 use crate::context::eventually;

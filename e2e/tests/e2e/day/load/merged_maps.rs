@@ -95,7 +95,8 @@ impl MergedMaps {
         for event in told {
             let home = event["object"]["data"]["home"].as_str().unwrap_or_default();
             let is_news = matches!(event["type"].as_str(), Some("ADDED" | "DELETED")) && home == CLUSTERS[VISITOR];
-            // A watch whose version is too old, or whose rights changed, ends with an ERROR event.
+            // A watch from a version that is too old ends with an ERROR event. So does a watch of a user whose rights
+            // have changed.
             let is_end = matches!(event["type"].as_str(), Some("BOOKMARK" | "ERROR"));
             must(if is_news || is_end { Ok(()) } else { Err(anyhow::anyhow!("{event}")) })?;
         }
@@ -103,8 +104,8 @@ impl MergedMaps {
     }
 }
 
-/// Checks the objects of a list: all objects of the clusters that stay, and all or none of the cluster that leaves and
-/// joins.
+/// Checks the objects of a list. It must have all objects of the clusters that stay. Of the cluster that leaves and
+/// joins, it must have all objects or none.
 fn all_there(told: &BTreeMap<String, String>) -> Outcome {
     let mut counts = [0; CLUSTERS.len()];
     for home in told.values() {

@@ -32,7 +32,7 @@ impl Person {
         let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs, "resourceNames": [name]}]);
         scene.grant(home, private, &name, rules).await?;
         let http = scene.http(&name, through_front).await?;
-        // The user with the same cluster and another number.
+        // The neighbour is the user with the same cluster and another number.
         let neighbour = format!("person-{}", if number < VISITOR { number + VISITOR } else { number - VISITOR });
         let maps = MergedMaps::new(http.clone(), &scene.namespaces.common);
         Ok(Self { part: part.clone(), name, neighbour, home, through_front, http, maps, round: 0 })
@@ -66,7 +66,7 @@ impl Person {
         // Lists of the common objects wait for this user's writes in the cluster, and so need the cluster.
         let own = Needs { cluster: Some(home), is_merged: true, is_write: false, through_front };
         let direct = Needs { is_merged: false, ..own };
-        // Tributary answers these requests itself.
+        // Tributary answers these requests without a cluster.
         let itself = Needs { cluster: None, ..direct };
         let part = self.part.clone();
         match what {

@@ -27,11 +27,12 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The first words of every pod's log, which kwok writes.
 const FIRST_WORDS: &str = "hello from";
 
-/// Requests for the pod need the first cluster.
+/// The parts of the system that requests for the pod need: the first cluster and the merged view.
 const POD_NEEDS: Needs = Needs { cluster: Some(0), is_merged: true, is_write: true, through_front: false };
-/// Tributary answers from its cache, according to the users' rights in each cluster.
+/// The needs of requests that Tributary answers from its cache. Tributary still needs the user's rights in each
+/// cluster.
 const MEMORY_NEEDED: Needs = Needs { cluster: None, is_merged: true, is_write: false, through_front: false };
-/// Tributary answers without a cluster.
+/// The needs of requests that Tributary answers without a cluster and without the user's rights.
 const NOTHING_NEEDED: Needs = Needs { is_merged: false, ..MEMORY_NEEDED };
 
 pub(super) async fn begin(part: &LoadContext, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
@@ -121,7 +122,7 @@ impl Tunnels {
             };
             loop {
                 let message = next(&mut socket, SOON).await?.context("closed before a word was said")?;
-                // The first byte is the channel's number.
+                // The first byte of the message is the number of the WebSocket channel.
                 if message.into_data().get(1..).is_some_and(|text| text.starts_with(b"begun")) {
                     break;
                 }

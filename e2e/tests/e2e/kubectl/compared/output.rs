@@ -15,7 +15,7 @@ const ARBITRARY: [&str; 7] = [
     "batch.kubernetes.io/controller-uid:",
 ];
 
-/// Beginnings of lines of `kubectl diff` that name temporary files, or count lines.
+/// Beginnings of lines in the output of `kubectl diff` that name temporary files or count lines.
 const OF_DIFF: [&str; 4] = ["diff -u", "--- /", "+++ /", "@@ "];
 
 /// Checks that both commands had the same output and exit code.

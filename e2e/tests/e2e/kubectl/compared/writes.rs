@@ -1,4 +1,5 @@
-//! Commands that write. The same script runs in two namespaces, which must then have the same objects.
+//! Commands that write. The test runs the same script in two namespaces: at the member and through Tributary.
+//! Afterwards both namespaces must have the same objects.
 
 use super::{SHOP, Sides};
 use crate::context::{Case, TestContext, cases};
@@ -79,7 +80,7 @@ fn strip(value: &mut Value) {
         "clusterIP",
         "clusterIPs",
         "managedFields",
-        // Labels of a Job.
+        // These are labels that a Job's controller sets.
         "batch.kubernetes.io/controller-uid",
         "controller-uid",
         "deletionTimestamp",

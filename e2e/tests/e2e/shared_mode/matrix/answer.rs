@@ -37,7 +37,8 @@ pub(super) fn object(item: &Value, cluster: Option<&str>) -> anyhow::Result<(Ide
     Ok(((cluster, text(&metadata["namespace"]), text(&metadata["name"])), plain(item)))
 }
 
-/// Removes the version, the endpoint's additions and the kind. A member omits the kind in lists.
+/// Removes the version, the endpoint's additions and the kind. The kind is removed because a member omits the kind of
+/// items in lists.
 fn plain(item: &Value) -> Value {
     let mut object = item.clone();
     if let Some(fields) = object.as_object_mut() {

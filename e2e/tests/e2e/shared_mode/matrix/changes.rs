@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 /// The object of a name in each member; `None` in a member without the object.
 type State = [Option<Value>; 2];
 
-/// Creates and writes an object as a user, and deletes a collection, in a namespace that both members have.
+/// Creates and writes an object as a user, and deletes a collection. Both members have the namespace of these writes.
 pub(super) async fn change(world: &World, random: &mut StdRng) -> anyhow::Result<()> {
     let namespaced: Vec<_> = KINDS.iter().filter(|kind| kind.namespaced).collect();
     let writer = Writer {
@@ -61,7 +61,7 @@ impl Writer<'_> {
         Ok(state)
     }
 
-    /// Executes a write, and checks the status of its answer. Returns the expected answer and the status.
+    /// Executes a write, and checks the status of the answer. Returns the expected answer and the received status.
     async fn done(&self, user_request: &UserRequest) -> anyhow::Result<(Expectation, u16)> {
         let expectation = Oracle::new(self.world).expect_answer(user_request).await?;
         let due = match &expectation.expected {
@@ -98,7 +98,7 @@ impl Writer<'_> {
         self.clean_up(&name).await
     }
 
-    /// Writes an object that one member has. A refused write must change no object.
+    /// Writes an object that one member has. If the write is refused, no object may have changed.
     async fn writes(&self, verb: Verb) -> anyhow::Result<()> {
         let name = format!("written-{}", verb.word());
         self.world.make(self.owner, self.kind, self.place, &name, &json!({})).await?;

@@ -128,8 +128,8 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Returns whether a refusal contains a cluster's name only because the client sent the name. Any other name would
-    /// get the same refusal.
+    /// Returns whether a refusal contains a cluster's name only because the client sent this name. For any other name
+    /// in the request, the endpoint would send the same refusal with that name.
     fn is_echo(&self, answer: &HttpResponse, name: &str) -> bool {
         if self.is_echo_of_selector(answer, name) {
             return true;
@@ -139,8 +139,8 @@ impl Comparison<'_> {
         named && answer.status == 400 && !answer::text_names(&answer.text().replacen(&said, "", 1), name)
     }
 
-    /// Returns whether the only Warning with the name is about a selector that names a hidden cluster. A name without a
-    /// cluster gets the same Warning.
+    /// Returns whether only one Warning contains the name, and this Warning is about a selector that names a hidden
+    /// cluster. A selector with a name that no cluster has gets the same Warning.
     fn is_echo_of_selector(&self, answer: &HttpResponse, name: &str) -> bool {
         let text = "the label selector names clusters that do not exist, or where you may not read this";
         let said = format!("299 - \"{text}: {name}\"");
@@ -193,7 +193,7 @@ impl Comparison<'_> {
             let items = page["items"].take();
             seen += items.as_array().context("no items")?.len();
             shown.extend(answer::objects(self.world, &items, None)?);
-            // `remainingItemCount` must equal the number of later objects.
+            // `remainingItemCount` must equal the number of objects on later pages.
             let says = page["metadata"]["remainingItemCount"].as_u64().map(|remaining| (seen, remaining));
             left = left.or(says);
             next = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();

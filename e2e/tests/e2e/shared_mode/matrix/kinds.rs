@@ -105,8 +105,8 @@ impl Kind {
     }
 }
 
-/// A Pod that never changes. Without a node, no kubelet runs it or gets its requests. Its spec already has admission's
-/// additions, because an update must not change them.
+/// The spec of a Pod that never changes. Without a node, no kubelet runs the Pod or gets requests for it. The spec
+/// already has the fields that admission adds, because an update must not change them.
 fn pod_spec() -> Value {
     json!({"serviceAccountName": "default", "automountServiceAccountToken": false,
         "containers": [{"name": "one", "image": "none"}]})

@@ -65,11 +65,11 @@ pub(super) enum Expected {
     May(bool),
 }
 
-/// The cluster of a new object.
+/// The cluster that gets a new object.
 enum Target {
     Member(usize),
     Nowhere,
-    /// One member has the namespace that decides, and the other member may have it, too.
+    /// One member has the namespace that decides about the target, and the second member may have it, too.
     Unsure,
 }
 
@@ -154,16 +154,16 @@ impl<'a> Oracle<'a> {
         Ok(has)
     }
 
-    /// Splits a request for all namespaces into one request per namespace. Other requests, and requests for kinds that
-    /// are not cached, have no parts.
+    /// Splits a request for all namespaces into one request per namespace. Requests for one namespace, and requests for
+    /// kinds that are not cached, are not split.
     fn within(&self, user_request: &UserRequest) -> Vec<UserRequest> {
         let is_joined = user_request.kind.namespaced && user_request.place.is_empty() && !user_request.kind.is_live;
         let all: &[String] = if is_joined { &self.world.places } else { &[] };
         all.iter().map(|place| UserRequest { place: place.clone(), ..user_request.clone() }).collect()
     }
 
-    /// The requests for single namespaces that Tributary tries after a member refused the request for all namespaces.
-    /// There are none if roles alone allow the request for all.
+    /// The requests for single namespaces that Tributary tries after a member has refused the request for all
+    /// namespaces. If roles alone allow the request for all namespaces, Tributary tries none.
     async fn proposed(
         &self,
         user_request: &UserRequest,
@@ -222,7 +222,7 @@ impl<'a> Oracle<'a> {
         }
         let expected = match all {
             Some(all) => Expected::Objects(all),
-            // For cached kinds, the answer is 403 if no object is readable, with every selector.
+            // For a cached kind without a readable object, the answer is 403 with every selector.
             None if user_request.kind.is_live && known.contains(&true) => Expected::Objects(Objects::new()),
             None => {
                 Expected::Refused(403, self.words(user_request, &user_request.request(self.world, Side::Member)).await?)
@@ -231,7 +231,7 @@ impl<'a> Oracle<'a> {
         Ok(Expectation { expected, known })
     }
 
-    /// The members' messages for a refused request.
+    /// The messages with which the members refuse a request.
     async fn words(&self, user_request: &UserRequest, request: &Request) -> anyhow::Result<Vec<String>> {
         let mut words = Vec::new();
         for member in MEMBERS {
@@ -269,7 +269,7 @@ impl<'a> Oracle<'a> {
         Ok(Expectation { expected, known })
     }
 
-    /// The beginning of Tributary's own message for a refusal.
+    /// The beginning of the message that Tributary itself writes for a refusal.
     fn cannot(&self, user_request: &UserRequest, verb: &str) -> Vec<String> {
         let (user, kind) = (&self.world.people[user_request.person].name, user_request.kind);
         vec![format!("User {user:?} cannot {verb} resource {:?} in API group {:?}", kind.resource, kind.group)]
@@ -348,7 +348,8 @@ impl<'a> Oracle<'a> {
             [owner] => self.of(user_request, owner, &request).await?,
             [_, ..] => Expected::NameInSeveral,
             [] if is_made => match (self.target_of_new(user_request, known, name).await?, verb) {
-                // The user may write but not read another member, where the name may just have been created.
+                // In another member, the user may write but not read the name. The object may just have been created
+                // there.
                 (Target::Member(member), _)
                     if MEMBERS.into_iter().any(|of| of != member && known[of] && !looks[of]) =>
                 {
@@ -364,7 +365,7 @@ impl<'a> Oracle<'a> {
         Ok(Expectation { expected, known })
     }
 
-    /// Expects the answer of this member. Messages may differ.
+    /// Expects the answer of this member. The messages of the two answers may differ.
     async fn of(&self, user_request: &UserRequest, member: usize, request: &Request) -> anyhow::Result<Expected> {
         Ok(Expected::Of(member, self.member_answer(member, user_request.person, request).await?))
     }
@@ -439,8 +440,8 @@ impl<'a> Oracle<'a> {
         Ok(Expectation { expected, known })
     }
 
-    /// The `known` members that a review concerns. A member without the namespace is left out if the user may look for
-    /// the namespace there. All members count if the user finds the namespace in no member.
+    /// Returns the `known` members that a review concerns. A member without the namespace is left out, if the user may
+    /// look for the namespace in this member. If the user finds the namespace in no member, all `known` members count.
     async fn concerned(&self, user_request: &UserRequest, known: [bool; 2]) -> anyhow::Result<[bool; 2]> {
         if user_request.place.is_empty() {
             return Ok(known);
@@ -474,7 +475,7 @@ impl<'a> Oracle<'a> {
     }
 }
 
-/// The index of the only `true`; `None` without exactly one.
+/// Returns the index of the only `true`. Returns `None` if there is not exactly one `true`.
 fn only(of: [bool; 2]) -> Option<usize> {
     let mut all = MEMBERS.into_iter().filter(|member| of[*member]);
     all.next().filter(|_| all.next().is_none())

@@ -46,7 +46,7 @@ enum Means {
 pub(super) struct Bindings(Vec<(usize, String)>);
 
 impl Bindings {
-    /// Grants a user all rights in both members permanently.
+    /// Grants a user all rights in both members. No later round revokes these rights.
     pub(super) async fn give_all(world: &World, person: usize) -> anyhow::Result<()> {
         let rule = json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]});
         for member in 0..2 {

@@ -1,8 +1,8 @@
 //! Selects the part of an answer in which the test searches for cluster names.
 //!
 //! Other tests have objects with arbitrary contents in the same members. For example, a Deployment may name the node of
-//! another cluster. In such an object the test searches only the endpoint's additions: the cluster and the version. All
-//! other text is searched unchanged.
+//! another cluster. In an object of another test, this test searches only the endpoint's additions: the cluster and the
+//! version. All other text is searched completely.
 
 use super::answer::{CLUSTER, all, text, text_names};
 use crate::context::TestContext;
@@ -42,7 +42,7 @@ fn of_list(mut list: Value, is_foreign: IsForeign<'_>) -> Option<String> {
     for item in items {
         let own = object(item);
         if is_other(&own, is_foreign) {
-            // Only the second cell, CLUSTER, comes from the endpoint.
+            // In a row of a Table, only the second cell (CLUSTER) comes from the endpoint.
             *item = json!([item["cells"][1], said_of(&own)]);
             is_cut = true;
         }
@@ -87,8 +87,8 @@ fn of_list_in_protobuf(list: &[u8], is_foreign: IsForeign<'_>) -> anyhow::Result
     for field in fields(list) {
         let field = field?;
         searched.extend(match field.contents {
-            // The fields are separated, because the length byte of a string may be a letter, and would look like a part
-            // of the previous string.
+            // The fields must be separated. The length byte of a string may be a letter, and without a separator it
+            // would look like a part of the previous string.
             Some(metadata) if field.number == 1 => {
                 (1..=3).map(|number| text(metadata, number)).collect::<anyhow::Result<Vec<_>>>()?
             }
@@ -129,8 +129,8 @@ fn said_of(object: &Value) -> Value {
     json!([metadata["annotations"][CLUSTER], metadata["resourceVersion"]])
 }
 
-/// A cluster's name in the contents of another test's object never counts. A name in the endpoint's additions to the
-/// object counts, and so does a name in all other text.
+/// A cluster's name in the contents of another test's object is no leak. A name in the endpoint's additions to this
+/// object is a leak, and so is a name in all other text.
 pub(super) async fn leak_search_ignores_text_of_foreign_objects(_: TestContext) -> anyhow::Result<()> {
     let is_foreign = |namespace: &str, name: &str| !name.is_empty() && namespace != "own";
     let names = |text: &str| text_names(text, "hidden");

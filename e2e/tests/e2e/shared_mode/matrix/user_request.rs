@@ -82,7 +82,7 @@ pub(super) enum Side {
     Member,
 }
 
-/// An HTTP request without the user.
+/// An HTTP request without the user who sends it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Request {
     pub(super) method: Method,
@@ -131,7 +131,7 @@ impl Operation {
 }
 
 impl Verb {
-    /// The verb in a role's rules.
+    /// The name of the verb in a role's rules.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -271,8 +271,8 @@ impl UserRequest {
 
     /// A self-review of the user's right to a verb on this kind.
     pub(super) fn review(&self, verb: &str, below: &str, name: &str) -> Request {
-        // A kube-apiserver authorizes a request for a namespace object in that namespace, and a request for a
-        // collection without a name.
+        // A kube-apiserver authorizes a request for a Namespace object in the namespace of that name. It authorizes a
+        // request for a collection without a name.
         let is_named_namespace = self.kind.resource == "namespaces" && !name.is_empty();
         let place = if is_named_namespace { name } else { &self.place };
         review(json!({"verb": verb, "group": self.kind.group, "version": "v1", "resource": self.kind.resource,
