@@ -148,7 +148,7 @@ async fn silence_of_an_unchanged_member_does_not_imply_missing_bookmarks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn early_ended_short_watch_does_not_imply_missing_bookmarks() {
+async fn short_watch_that_ends_early_does_not_imply_missing_bookmarks() {
     let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;

@@ -148,7 +148,7 @@ async fn request_to_a_healthy_member_survives_a_recovery_report() {
 
 /// A member that rejects Tributary's credentials may still answer `/readyz` with 200, and so be reported as recovered.
 #[tokio::test(start_paused = true)]
-async fn wrong_recovery_reports_cause_requests_with_growing_delay() {
+async fn false_reports_of_recovery_cause_requests_with_growing_delay() {
     let (cacher, mut member, _updates, feed) = synced_and_lost().await;
     feed.cut();
     let flaps = async {

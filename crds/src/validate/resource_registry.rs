@@ -109,7 +109,7 @@ fn cluster_names(registry: &ResourceRegistry, configuration: &ConfigurationObjec
 fn known_cluster_names(clusters: &[UpstreamCluster]) -> String {
     const SHOWN: usize = 10;
     if clusters.is_empty() {
-        return "there are no UpstreamClusters; add it".to_owned();
+        return "there are no UpstreamClusters; add one with this name".to_owned();
     }
     let names = clusters.iter().take(SHOWN).map(|cluster| cluster.metadata.name.as_deref().unwrap_or_default());
     let more = clusters.len().saturating_sub(SHOWN);

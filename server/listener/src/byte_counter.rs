@@ -5,8 +5,7 @@
 //! * An unauthenticated connection is not read while one of its requests is being authenticated. Meanwhile, bodies and
 //!   further requests stay in the kernel.
 //! * An incomplete head may have [`SHORT_HEAD_BYTES`]. Longer heads need one of a constant number of permits
-//! ([`UnauthenticatedConnection::acquire_long_head`](crate::unauthenticated_connections::UnauthenticatedConnection::acquire_long_head)).
-//! A new long head closes the connection with the oldest long head.
+//!   (`UnauthenticatedConnection::acquire_long_head`). A new long head closes the connection with the oldest long head.
 //! * A complete head is counted by its size, see [`ConnectionAuthentication::count_head`].
 
 use std::task::{Context, Poll};

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn service_accounts_of_members_leave_connections_for_other_users() {
+    fn service_accounts_of_members_cannot_take_all_connections() {
         let all = UserConnections::with_connections(4096);
         let of_account = |member, number| open_all(&all, &account(member, number));
         let first = of_account("a", 0);

@@ -770,7 +770,7 @@ pub const METRICS: &[MetricDescription] = &[
         unit: None,
         labels: &[],
         help: "Audit events generated and sent to the audit backends",
-        meaning: "Audit events written; like the next three only with an [audit log](audit.md).",
+        meaning: "Audit events written. This metric and the other metrics of audit events exist only with an [audit log](audit.md).",
         shown_by: &[],
         is_objective: false,
     },

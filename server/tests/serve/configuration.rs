@@ -32,7 +32,7 @@ async fn changed_configuration_files_are_reloaded() {
 /// discovery request.
 #[tokio::test]
 async fn unserved_resource_is_logged_once() {
-    const TOLD: &str = "no cluster serves a resource that is named";
+    const TOLD: &str = "no cluster serves a resource of the configuration";
     let directory = tempfile::tempdir().unwrap();
     let (one, two) = (member("one").await, member("two").await);
     let config = directory.path().join("config");

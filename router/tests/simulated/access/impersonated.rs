@@ -249,7 +249,7 @@ async fn constrained_impersonation_sends_only_the_allowed_requests() {
 
 /// A watch as an impersonated user ends when the caller loses the right to impersonate the user for this watch.
 #[tokio::test]
-async fn impersonating_watch_ends_with_the_right_to_impersonate() {
+async fn impersonating_watch_ends_when_the_right_to_impersonate_ends() {
     let (fixture, rbac) = fixture(&["list", "watch"]).await;
     let (ann, a) = (fixture.user("ann", &[]), fixture.member("a"));
     until(async || as_root(&ann, "GET", SHOP).await.code == 200).await;

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn cached_past_state_serves_lists_of_fewer_clusters() {
+    async fn cached_past_state_also_serves_lists_of_some_of_its_clusters() {
         let past = PastStates::default();
         past.remember(state(&[("a", 1), ("b", 2), ("c", 3)]), 0);
         for rest in [&[("a", 1), ("b", 2), ("c", 3)][..], &[("b", 2), ("c", 3)], &[("c", 3)], &[]] {

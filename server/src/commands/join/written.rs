@@ -164,7 +164,7 @@ fn choose_name(arguments: &JoinArguments, same: &[WrittenCluster]) -> anyhow::Re
         [known] if known.is_ours => Ok(ClusterName::new(&known.name)?),
         [known] => bail!("{}", known.refuse_name(derived.ok().as_ref())),
         [one, other, ..] => bail!(
-            "{} has this cluster as {:?}, and {} as {:?}; delete one of them first",
+            "{} names this cluster {:?}, and {} names it {:?}; delete one of the two UpstreamClusters first",
             one.file.display(),
             one.name,
             other.file.display(),
@@ -401,7 +401,7 @@ mod tests {
         }
         fs::write(folder.file("two.yaml"), by_hand.replace("name: eu", "name: two")).unwrap();
         let refused = folder.refused("eu-admin", ONE);
-        for part in ["all.yml", "\"eu\"", "two.yaml", "\"two\"", "delete one of them first"] {
+        for part in ["all.yml", "\"eu\"", "two.yaml", "\"two\"", "delete one of the two UpstreamClusters first"] {
             assert!(refused.contains(part), "{part} in {refused}");
         }
     }

@@ -33,7 +33,7 @@ impl UnservedResources {
         for named in begun {
             let near = names.near(named.pattern.resource_name());
             let did_you_mean = (!near.is_empty()).then(|| near.join(" or "));
-            tracing::warn!(named_by = named.field, resource = %named.pattern, did_you_mean, "no cluster serves a resource that is named");
+            tracing::warn!(named_by = named.field, resource = %named.pattern, did_you_mean, "no cluster serves a resource of the configuration");
         }
     }
 

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn helm_release_is_in_the_objects_or_the_annotated_namespace() {
+    fn helm_release_is_found_by_the_namespace_or_the_annotation_of_an_object() {
         let request = |namespace: Option<&str>| ResourceRequest {
             resource: GroupVersionResource::new("", "v1", "secrets"),
             namespace: namespace.map(str::to_owned),
