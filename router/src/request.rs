@@ -1,6 +1,5 @@
 //! A request for a resource, parsed once.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tributary_answers::negotiate::IncludeObject;
@@ -10,7 +9,7 @@ use tributary_apimachinery::{
     ClusterAuthorization, ClusterName, GroupVersionResource, Query, RequestInfo, ResourceRequest,
 };
 use tributary_fleet::discovery::ServedResource;
-use tributary_fleet::topology::Cluster;
+use tributary_fleet::topology::{Cluster, KindReader};
 use tributary_rights::Candidates;
 
 use crate::caller::Caller;
@@ -171,29 +170,6 @@ impl ClientRequest<'_> {
     /// or `None` if the resource has not changed. Rate-limited for each cluster. Does not wait for other clusters: the
     /// time of the answer would reveal a cluster that is hidden from the caller.
     pub(crate) async fn renewed(&self) -> Option<RenewedView> {
-        self.renewed_by(|_| true).await
-    }
-
-    /// As [`renewed`](Self::renewed), for a list or watch: of the clusters whose kinds Tributary may not watch, and
-    /// where the caller may list. A kind of Kubernetes itself comes only with another server.
-    pub(crate) async fn renewed_for_list(&self) -> Option<RenewedView> {
-        let Self { configuration, served, .. } = *self;
-        let all_have_it = served.clusters.len() + served.not_merged.len() >= configuration.clusters.len();
-        if all_have_it || served.resource.is_built_in() {
-            return None;
-        }
-        let policy = configuration.policy(&served.resource);
-        let lacks = |name: &ClusterName| policy.selects(name) && !served.is_served_by(name);
-        let lacking = configuration.clusters.iter().filter(|(name, _)| lacks(name));
-        let old: BTreeSet<_> = lacking.filter(|(_, own)| own.note_lacking_read()).map(|(name, _)| name).collect();
-        if old.is_empty() {
-            return None;
-        }
-        let candidates = asked::candidates_of(old.iter().copied(), self.caller, self.resource, "list").await;
-        self.about(self.resource, served, &candidates).renewed_by(|own| old.contains(own.name())).await
-    }
-
-    async fn renewed_by(&self, is_asked: impl Fn(&Cluster) -> bool) -> Option<RenewedView> {
         let Self { router, served, candidates, .. } = *self;
         // A twin is a second configured name of a cluster. The cluster gets the request under its first name.
         let lacks = |cluster: &Arc<Cluster>| {
@@ -201,7 +177,6 @@ impl ClientRequest<'_> {
                 && !served.is_served_by(cluster.name())
                 && cluster.duplicate().is_none()
                 && !cluster.is_out_of_reach()
-                && is_asked(cluster)
         };
         if !self.configuration.clusters.values().any(lacks) {
             return None;
@@ -211,6 +186,22 @@ impl ClientRequest<'_> {
         let now = Arc::clone(configuration.merged_discovery.get(&served.resource)?);
         let has_changed = *now != *served;
         has_changed.then_some(RenewedView { configuration, served: now })
+    }
+
+    /// Records an answered list or watch of a custom kind. The clusters that lack the kind, and whose kinds Tributary
+    /// may not watch, are asked for their discovery each second from now on. A kind of Kubernetes itself comes only with
+    /// another server.
+    pub(crate) fn record_reader(&self, reader: KindReader) {
+        let Self { configuration, served, .. } = *self;
+        let all_have_it = served.clusters.len() + served.not_merged.len() >= configuration.clusters.len();
+        if all_have_it || served.resource.is_built_in() {
+            return;
+        }
+        let policy = configuration.policy(&served.resource);
+        let lacks = |name: &ClusterName| policy.selects(name) && !served.is_served_by(name);
+        for (_, cluster) in configuration.clusters.iter().filter(|(name, _)| lacks(name)) {
+            cluster.record_reader(reader);
+        }
     }
 }
 

@@ -19,7 +19,7 @@ mod server_version;
 mod setup;
 
 pub use address::ClusterAddress;
-pub use cluster::{Cluster, ClusterIdentity, MemberShareMetrics};
+pub use cluster::{Cluster, ClusterIdentity, KindReader, MemberShareMetrics};
 pub use endpoints::EndpointMetrics;
 pub use fleet::Fleet;
 pub use health::next_state;

@@ -300,18 +300,24 @@ impl RightsMirror {
         told.map(|(cause, cluster)| ClusterFailure { cluster, cause, age: None }).collect()
     }
 
-    /// Whether the rights of an actor in some cluster stay unknown until somebody removes the cause. Costs a look at
-    /// each cluster.
+    /// Returns whether all clusters in which the rights of an actor are unknown stay so until somebody removes the
+    /// cause. Clusters that the actor cannot reach do not count: their state must not show in answers to the actor.
     pub(super) fn has_lasting_obstacle(&self, actor: &Actor) -> bool {
         let compiled = self.compiled.now();
-        let members = self.members.lock();
-        self.fleet.clusters().iter().any(|(name, cluster)| {
+        let reasons: BTreeMap<_, _> = {
+            let members = self.members.lock();
+            members.unknown_rights_reasons.iter().map(|(name, reason)| (name.clone(), reason.lasts())).collect()
+        };
+        let clusters = self.fleet.clusters();
+        let reachable = clusters.iter().filter(|(name, _)| actor.reaches(name).is_ok());
+        let lasting = reachable.filter_map(|(name, cluster)| {
             let is_silent = self.decision_method(name) != Some(DecisionMethod::Rules) && cluster.is_out_of_reach();
             let is_beyond = |user_selector| compiled.has_unknown_rights(name, actor.rbac_user_in(name, user_selector));
-            is_silent
-                || members.unknown_rights_reasons.get(name).is_some_and(UnknownRightsReason::lasts)
-                || [UserSelector::User, UserSelector::Acting].into_iter().any(is_beyond)
-        })
+            let is_lasting = is_silent || [UserSelector::User, UserSelector::Acting].into_iter().any(is_beyond);
+            is_lasting.then_some(true).or_else(|| reasons.get(name).copied())
+        });
+        let mut lasting = lasting.peekable();
+        lasting.peek().is_some() && lasting.all(|lasts| lasts)
     }
 
     /// Sets the users that Tributary denies, and notifies the followers of rights.

@@ -9,6 +9,7 @@ use tributary_apimachinery::{ClusterName, RequestInfo};
 use tributary_fleet::discovery::documents::StorageVersionHashes;
 use tributary_fleet::discovery::{DiscoveryPath, ServedResource, documents};
 use tributary_fleet::report::{self, Report};
+use tributary_fleet::topology::KindReader;
 use tributary_rights::Candidates;
 use tributary_sharing::body::Body;
 
@@ -125,13 +126,25 @@ impl Router {
         request: ClientRequest<'_>,
         plan: ResourcePlan,
     ) -> Result<Response<Body>, Refusal> {
-        let renewed = match plan {
-            ResourcePlan::List | ResourcePlan::Watch | ResourcePlan::ListLive => {
-                Box::pin(request.renewed_for_list()).await
-            }
+        let reader = match plan {
+            ResourcePlan::List | ResourcePlan::ListLive => Some(KindReader::List),
+            ResourcePlan::Watch => Some(KindReader::Watch),
             _ => None,
         };
-        let request = renewed.as_ref().map_or(request, |renewed| renewed.renew_request(request));
+        let answer = self.answer_by_plan(message, request, plan).await;
+        // A refused caller must not cause requests to clusters.
+        if let (Some(reader), Ok(_)) = (reader, &answer) {
+            request.record_reader(reader);
+        }
+        answer
+    }
+
+    async fn answer_by_plan(
+        &self,
+        message: Request<Body>,
+        request: ClientRequest<'_>,
+        plan: ResourcePlan,
+    ) -> Result<Response<Body>, Refusal> {
         match plan {
             ResourcePlan::Get { or_elsewhere } => {
                 let stage = request.caller.stage("memory");

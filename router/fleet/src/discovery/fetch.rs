@@ -65,13 +65,13 @@ pub(crate) enum FetchError {
 }
 
 impl FetchError {
-    /// Whether the member gives the same answer until somebody repairs it.
+    /// Returns whether the member gives the same answer until somebody repairs it. A load balancer answers 404 while its
+    /// API server starts.
     pub(crate) fn lasts(&self) -> bool {
         match self {
             Self::Send { .. } => false,
             Self::Status { status, .. } => {
-                status.is_client_error()
-                    && !matches!(*status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS)
+                matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::METHOD_NOT_ALLOWED)
             }
             Self::PlainHttp { .. } | Self::Document { .. } => true,
         }

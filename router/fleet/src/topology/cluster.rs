@@ -46,10 +46,6 @@ const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 /// read a custom kind that the cluster lacks. A second: such a read learns of a new kind as soon as by a watch.
 const UNWATCHED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The time for which a list or watch of a custom kind counts as a reader. An hour, the longest watch without an
-/// explicit timeout.
-const READER_LASTS: Duration = Duration::from_secs(60 * 60);
-
 /// Interval of discovery requests to a cluster that has just replaced a different cluster of the same name, until the
 /// first answer. 1 s, because requests for the name are refused meanwhile.
 const SUCCESSOR_INTERVAL: Duration = Duration::from_secs(1);
@@ -127,6 +123,25 @@ pub(super) enum ClusterChange {
     DiscoveryOrIdentity,
 }
 
+/// A client's read of a custom kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KindReader {
+    /// A list. Its client may list again, or begin a watch.
+    List,
+    /// A watch.
+    Watch,
+}
+
+impl KindReader {
+    /// Returns the time for which the read counts. A watch lasts up to an hour without an explicit timeout.
+    fn lasts_for(self) -> Duration {
+        match self {
+            Self::List => Duration::from_secs(60),
+            Self::Watch => Duration::from_secs(60 * 60),
+        }
+    }
+}
+
 /// A member cluster.
 pub struct Cluster {
     /// Configuration with which the cluster was created.
@@ -165,12 +180,14 @@ pub struct Cluster {
     impersonation_forbidden: Mutex<Option<Instant>>,
     allows_impersonation: AtomicBool,
     refresh: Notify,
+    /// Notified when a client begins to read a custom kind that discovery lacks.
+    new_reader: Notify,
     /// Changes of the cluster's kinds that the cluster's discovery may not show yet.
     kind_changes: Arc<KindChanges>,
     /// Whether the watches of the cluster's kinds are up to date.
     kinds_watched: AtomicBool,
-    /// Time of the last list or watch of a custom kind that discovery lacks.
-    lacking_read: Mutex<Option<Instant>>,
+    /// End of the last list or watch of a custom kind that discovery lacks.
+    readers_until: Mutex<Option<Instant>>,
     /// Last discovery for which a client's request waited. Locked during the wait.
     refreshed: tokio::sync::Mutex<Option<Refresh>>,
     attempts: watch::Sender<Attempts>,
@@ -322,9 +339,10 @@ impl Cluster {
             impersonation_forbidden: Mutex::default(),
             allows_impersonation: AtomicBool::new(false),
             refresh: Notify::new(),
+            new_reader: Notify::new(),
             kind_changes: Arc::default(),
             kinds_watched: AtomicBool::new(false),
-            lacking_read: Mutex::default(),
+            readers_until: Mutex::default(),
             refreshed: tokio::sync::Mutex::default(),
             attempts: watch::Sender::default(),
             asked: AtomicBool::new(false),
@@ -625,23 +643,24 @@ impl Cluster {
         self.refresh.notify_one();
     }
 
-    /// Notes a list or watch of a custom kind that discovery lacks. Returns whether discovery is too old for it: the
-    /// watches of the cluster's kinds do not work, and the last answer is older than two [`UNWATCHED_INTERVAL`]s.
-    pub fn note_lacking_read(&self) -> bool {
+    /// Records a list or watch of a custom kind that discovery lacks. If the watches of the cluster's kinds do not work,
+    /// the cluster is asked for its discovery each [`UNWATCHED_INTERVAL`] while the reader lasts.
+    pub fn record_reader(&self, reader: KindReader) {
         if self.kinds_watched.load(Ordering::Relaxed) || self.problem.lock().is_some() {
-            return false;
+            return;
         }
-        let had_reader = self.has_reader();
-        *self.lacking_read.lock() = Some(Instant::now());
+        let until = Instant::now() + reader.lasts_for();
+        let mut readers_until = self.readers_until.lock();
+        let had_reader = readers_until.is_some_and(|end| end > Instant::now());
+        *readers_until = (*readers_until).max(Some(until));
         if !had_reader {
-            self.refresh();
+            self.new_reader.notify_one();
         }
-        self.discovered_at.lock().is_some_and(|discovered_at| discovered_at.elapsed() > UNWATCHED_INTERVAL * 2)
     }
 
-    /// Whether a client reads a custom kind that discovery lacks.
+    /// Returns whether a client reads a custom kind that discovery lacks.
     fn has_reader(&self) -> bool {
-        self.lacking_read.lock().is_some_and(|read| read.elapsed() < READER_LASTS)
+        self.readers_until.lock().is_some_and(|end| end > Instant::now())
     }
 
     /// Causes a new discovery and waits for it, unless a previous request did so within [`REFRESH_INTERVAL`].
@@ -756,6 +775,7 @@ impl Cluster {
                 () = sleep_until(nearest_tick(Instant::now() + pause)) => has_failed || self.is_rare_due(),
                 () = self.refresh.notified() => true,
                 () = self.kind_changes.due() => false,
+                () = self.new_reader.notified() => false,
                 () = changed(&mut reachability) => true,
             };
         }
