@@ -252,6 +252,20 @@ impl Log {
         Some(vector)
     }
 
+    /// Returns whether a cluster left at this point or later. Earlier components of its name may belong to a different
+    /// cluster than the present one.
+    ///
+    /// Cost: O(clusters).
+    pub fn has_leave_from(&self, position: u64) -> bool {
+        let is_leave = |mark: &Mark| {
+            let boundary = self.entry(mark.seq).and_then(LogEntry::boundary);
+            boundary.is_some_and(|boundary| boundary.kind == BoundaryKind::Leave)
+        };
+        let newer =
+            |history: &History| history.boundaries.iter().rev().take_while(|mark| mark.seq >= position).any(is_leave);
+        self.histories.values().any(newer)
+    }
+
     /// Iterates over the entries from a position on. Each item has the entry and its position.
     pub(crate) fn entries_from(&self, position: u64) -> impl Iterator<Item = (u64, &LogEntry)> {
         self.entries.range(position..).map(|(seq, entry)| (*seq, entry))
@@ -306,6 +320,13 @@ impl Log {
         }
         let clusters = self.histories.iter().map(|(cluster, history)| (cluster, history.evicted_before()));
         Some(clusters.filter(|(_, before)| *before > position).collect())
+    }
+}
+
+impl LogVersion {
+    /// Returns the position: all earlier entries are included.
+    pub fn position(self) -> u64 {
+        self.position
     }
 }
 

@@ -142,7 +142,7 @@ pub struct Router {
     flow_control: Arc<ArcSwap<ActiveSchemas>>,
     flow_shares: FlowShares,
     dispatch: Arc<DispatchGate>,
-    epochs: ArcSwap<Epochs>,
+    epochs: Arc<ArcSwap<Epochs>>,
     metrics: Arc<Metrics>,
     answer_permits: Arc<AnswerPermits>,
     requests: Arc<FairSemaphore>,
@@ -215,7 +215,7 @@ impl Router {
             flow_control,
             flow_shares,
             dispatch,
-            epochs: ArcSwap::from_pointee(config.epochs),
+            epochs: Arc::new(ArcSwap::from_pointee(config.epochs)),
             answer_permits: AnswerPermits::new(config.limits.long_answers, &metrics.answer_permits),
             requests: FairSemaphore::new(
                 "requests in flight (--max-requests-inflight)",
@@ -426,6 +426,11 @@ impl Router {
 
     pub(crate) fn epochs(&self) -> Arc<Epochs> {
         self.epochs.load_full()
+    }
+
+    /// Returns the present lists of clusters (epochs), for answers that last longer than a list of clusters.
+    pub(crate) fn present_epochs(&self) -> Arc<ArcSwap<Epochs>> {
+        Arc::clone(&self.epochs)
     }
 
     pub(crate) fn configuration(&self) -> ConfigurationSnapshot {

@@ -189,8 +189,8 @@ impl ClientRequest<'_> {
     }
 
     /// Records an answered list or watch of a custom kind. The clusters that lack the kind, and whose kinds Tributary
-    /// may not watch, are asked for their discovery each second from now on. A kind of Kubernetes itself comes only with
-    /// another server.
+    /// may not watch, are asked for their discovery each second from now on. A kind of Kubernetes itself comes only
+    /// with another server.
     pub(crate) fn record_reader(&self, reader: KindReader) {
         let Self { configuration, served, .. } = *self;
         let all_have_it = served.clusters.len() + served.not_merged.len() >= configuration.clusters.len();

@@ -39,6 +39,11 @@ pub fn encode(vector: &BTreeMap<String, String>, clusters: &BTreeMap<String, Str
     Some(format!("c1.{}", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes)))
 }
 
+/// The mark of a cluster with this uid of kube-system in the long form: the first 32 bits of SHA-256 over the uid.
+pub fn mark(uid: &str) -> u32 {
+    Sha256::digest(uid)[..4].iter().fold(0, |mark, byte| mark << 8 | u32::from(*byte))
+}
+
 fn put_varint(bytes: &mut Vec<u8>, mut rest: u128) {
     loop {
         let low = (rest & 0x7f) as u8;

@@ -405,6 +405,16 @@ impl Control {
         self.store.new_incarnation();
     }
 
+    /// Becomes a new cluster under the same address: written objects are gone, revisions begin at `revision` (at the
+    /// member's first one, if that is higher), and the namespace kube-system has a new uid. Closes all connections.
+    /// Requests that the member has received may still be applied: to prevent this, call
+    /// [`stop_listening`](Self::stop_listening) a moment before.
+    pub fn replace(&self, revision: u64) {
+        self.store.replace(revision);
+        self.cut_streams();
+        self.disconnect();
+    }
+
     /// Sets whether a resource (`pods`, `deployments.apps`) is served, as if its definition were created or deleted. A
     /// resource that is not served is missing in discovery, its paths return 404 (503 while the member is not
     /// [`ready`](Self::ready)), and its watches end. Its objects stay stored. `networksets.projectcalico.org` is the

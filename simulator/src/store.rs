@@ -51,6 +51,13 @@ pub enum HistoryEvent {
         /// The revision after the restore.
         revision: u64,
     },
+    /// The member became a new cluster, with its generated objects only.
+    Replaced {
+        /// The revision of the earlier cluster.
+        from: u64,
+        /// The uid of the new cluster's namespace kube-system.
+        uid: String,
+    },
 }
 
 /// The effect of a transaction on its object.
@@ -391,6 +398,27 @@ impl MemberStore {
                 let text = self.system_namespace(name, revision, incarnation, created);
                 Ok::<_, std::convert::Infallible>(TransactionOutcome::Put(text))
             });
+        }
+    }
+
+    /// Becomes a new cluster at about this revision: drops all written objects, and gives the system namespaces new
+    /// uids.
+    pub(crate) fn replace(&self, revision: u64) {
+        let (from, place) = {
+            let mut inner = self.inner.lock();
+            for (resource, overlay) in inner.overlays.iter_mut().enumerate() {
+                let is_kept = |key: &str| resource == NAMESPACES && SYSTEM_NAMESPACES.contains(&key);
+                *overlay =
+                    overlay.iter().filter(|(key, _)| is_kept(key)).map(|(k, v)| (k.clone(), v.clone())).collect();
+            }
+            let revision = revision.max(self.generator.layout().last_revision());
+            (std::mem::replace(&mut inner.revision, revision), inner.history.len())
+        };
+        self.new_incarnation();
+        self.compact();
+        let uid = self.view(NAMESPACES).get("kube-system").map(|namespace| namespace.uid().to_owned());
+        if let Some(uid) = uid.filter(|_| self.keep_history) {
+            self.inner.lock().history.insert(place, (None, HistoryEvent::Replaced { from, uid }));
         }
     }
 

@@ -90,7 +90,8 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let source = LogPosition::new(&view, caller.connection, watcher, is_forbidden);
     let objects = ObjectWriter::new(&view.kind, form, include);
     let epochs = Arc::clone(&request.configuration.epochs);
-    let writer = EventWriter::new(Arc::clone(&view), objects, epochs, versions.item_versions());
+    let writer =
+        EventWriter::new(Arc::clone(&view), objects, (epochs, router.present_epochs()), versions.item_versions());
     let bookmarks = bookmarks(&options, versions.items(), caller.stream_end().map(|(at, _)| at));
     let ahead = CatchingUp::start(&view, ahead);
     let stream =

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tributary_answers::negotiate::{AnswerForm, Encoding, Representation};
 use tributary_answers::protobuf;
@@ -17,6 +18,9 @@ pub(crate) struct EventWriter {
     view: Arc<View>,
     writer: ObjectWriter,
     epochs: Arc<Epochs>,
+    present_epochs: Arc<ArcSwap<Epochs>>,
+    /// Whether the versions of the batch are the log's own.
+    renews_epochs: bool,
     items: ItemVersions,
     by_cluster: HashMap<ClusterName, ClusterItemVersions>,
     /// Presence of column definitions in the next Table.
@@ -31,8 +35,34 @@ pub(crate) enum Prepared {
 }
 
 impl EventWriter {
-    pub(crate) fn new(view: Arc<View>, writer: ObjectWriter, epochs: Arc<Epochs>, items: ItemVersions) -> Self {
-        Self { view, writer, epochs, items, by_cluster: HashMap::new(), columns: Columns::Defined }
+    /// Creates a writer for a watch that began with the first epochs.
+    pub(crate) fn new(
+        view: Arc<View>,
+        writer: ObjectWriter,
+        (epochs, present_epochs): (Arc<Epochs>, Arc<ArcSwap<Epochs>>),
+        items: ItemVersions,
+    ) -> Self {
+        let (by_cluster, columns) = (HashMap::new(), Columns::Defined);
+        Self { view, writer, epochs, present_epochs, renews_epochs: false, items, by_cluster, columns }
+    }
+
+    /// Begins a batch after this position of the log; `None` if its versions contain a client's own components or an
+    /// earlier state.
+    pub(crate) fn begin_batch(&mut self, log: &Log, position: Option<u64>) {
+        self.renews_epochs = position.is_some();
+        if let Some(position) = position {
+            self.renew_epochs(log, position);
+        }
+    }
+
+    /// Takes the present epochs, unless the log has a later leave: until the watch has passed the leave of a replaced
+    /// cluster, its versions belong to that cluster, and the mark of the successor would be wrong.
+    fn renew_epochs(&mut self, log: &Log, position: u64) {
+        let present = self.present_epochs.load();
+        if !Arc::ptr_eq(&present, &self.epochs) && !log.has_leave_from(position) {
+            self.epochs = Arc::clone(&present);
+            self.by_cluster.clear();
+        }
     }
 
     /// Returns an event's cached frame, or the text of its version. `log` is the log that returned the event. The log
@@ -41,6 +71,11 @@ impl EventWriter {
     /// The log still has the position of an event that it has just returned.
     pub(crate) fn prepare(&mut self, log: &Log, event: &ObjectEvent) -> Prepared {
         self.writer.now = jiff::Timestamp::now();
+        if let EventVersion::Log(version) = &event.version
+            && self.renews_epochs
+        {
+            self.renew_epochs(log, version.position());
+        }
         if let Some(found) = self.shared(event).and_then(|key| self.view.encodings.get(&key)) {
             return Prepared::Encoded(found);
         }

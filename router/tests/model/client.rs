@@ -15,10 +15,10 @@ use serde_json::Value;
 use tokio::time::{Duration, Instant, sleep, sleep_until};
 use tributary_apimachinery::body::Body;
 
-use crate::follower::{Change, Event, Follower, Item};
+use crate::follower::{Change, Event, Follower, Item, Version};
 use crate::schedule::{COLORS, NAMESPACES, OBJECTS, Profile, TYPES};
 use crate::truth::{Clusters, History, Lie, Selection, State, Vector};
-use crate::world::{NAMES, REPLICAS, RESOURCE, World, integer, vector};
+use crate::world::{NAMES, Newest, REPLICAS, RESOURCE, World, integer, vector};
 
 /// A client's objects, by cluster and key.
 type Objects = BTreeMap<(String, String), State>;
@@ -40,6 +40,10 @@ pub(crate) struct Client {
     slow: bool,
     /// Whether the current watch must end with an ERROR event.
     refused: bool,
+    /// The newest clusters that the routers had shown before the watch.
+    newest: Newest,
+    /// Number of replacements of each cluster that the router had shown before the watch.
+    replacements: BTreeMap<String, usize>,
     /// The client's only router in runs with `alone`; `None` if the client may use any router.
     home: Option<usize>,
 }
@@ -115,6 +119,8 @@ impl Client {
             born: 0,
             slow,
             refused: false,
+            newest: Newest::new(),
+            replacements: BTreeMap::new(),
             home,
         }
     }
@@ -155,6 +161,9 @@ impl Client {
             *self.follower.lock() = Some(follower.clone());
         }
         let replica = self.replica();
+        if self.world.profile.replaces && self.random.random_bool(0.3) {
+            self.get(replica).await?;
+        }
         let has_state = self.follower.lock().as_ref().is_some_and(|follower| follower.version.is_some());
         if !has_state {
             self.forget();
@@ -210,7 +219,7 @@ impl Client {
                 }
                 None => {
                     follower.resumed(truth);
-                    follower.is_undone(truth)
+                    follower.is_undone(truth) || follower.is_doubtful()
                 }
             });
             if is_undone {
@@ -225,6 +234,9 @@ impl Client {
         let refused = item.is_some() && !alone;
         self.refused = refused && !topology && !hides;
         let is_item = item.is_some();
+        if !is_item {
+            self.refused = self.world.names_earlier(replica, &self.world.newest(), &version);
+        }
         let version = match item {
             Some(Item { cluster, revision, .. }) => integer(&cluster, revision),
             None => self.sent(&version),
@@ -245,6 +257,27 @@ impl Client {
         let end = self.stream(replica, query).await?;
         self.refused = false;
         self.after(end, refused || forgotten || perhaps_another || is_passed)
+    }
+
+    /// Reads an object by its name, and checks that the version's cluster had it.
+    async fn get(&mut self, replica: usize) -> anyhow::Result<()> {
+        let (namespace, name) = (NAMESPACES.choose(&mut self.random), OBJECTS.choose(&mut self.random));
+        let (Some(namespace), Some(name)) = (namespace, name) else { return Ok(()) };
+        let newest = self.world.newest();
+        let path = format!("/api/v1/namespaces/{namespace}/{RESOURCE}/{name}");
+        let answer = self.world.get(replica, &path).await?;
+        if answer.code != 200 {
+            return Ok(());
+        }
+        let (cluster, key, state, version) = self.world.shown(&answer.json)?;
+        self.world.has_of_newest(replica, &newest, (&cluster, &key, &state))?;
+        let is_own = |version| {
+            let is_own = |history: &History| history.is_version_of(&key, &state, version);
+            self.world.with_truth(|truth| truth.history(&cluster).is_ok_and(is_own))
+        };
+        let is_own = version.of_item(&cluster).is_some_and(is_own);
+        anyhow::ensure!(is_own, "{cluster} {key} {state:?} does not have the version {version:?}");
+        Ok(())
     }
 
     fn after(&mut self, end: End, expected: bool) -> anyhow::Result<()> {
@@ -269,6 +302,12 @@ impl Client {
     /// Reads a stream until the stream ends or the client closes it.
     async fn stream(&mut self, replica: usize, query: Vec<String>) -> anyhow::Result<End> {
         let path = format!("{}?{}", self.path(), query.join("&"));
+        // An integer has no mark: the watch goes on before a replacement, and its versions have the present marks.
+        let is_after_item = self.follower.lock().as_ref().is_some_and(|follower| follower.item.is_some());
+        (self.newest, self.replacements) = match is_after_item {
+            true => (Newest::new(), BTreeMap::new()),
+            false => (self.world.newest(), self.world.shown_replacements(replica)),
+        };
         let response = self.world.call(replica, "GET", &path, None).await?;
         let code = response.status().as_u16();
         self.world.trace(|| format!("{}: GET {path} at {replica}: {code}", self.name));
@@ -340,7 +379,9 @@ impl Client {
             Some("BOOKMARK") => {
                 let metadata = &object["metadata"];
                 let initial_end = metadata["annotations"]["k8s.io/initial-events-end"] == "true";
-                let event = Event::Bookmark { vector: vector(&metadata["resourceVersion"])?, initial_end };
+                let mut vector = vector(&metadata["resourceVersion"])?;
+                self.world.with_truth(|truth| truth.doubts(&self.replacements, &mut vector));
+                let event = Event::Bookmark { vector, initial_end };
                 self.observe(replica, &event)?;
                 return Ok(None);
             }
@@ -350,14 +391,18 @@ impl Client {
             }
             other => anyhow::bail!("{other:?} is no event"),
         };
-        let (cluster, key, state, version) = self.world.shown(object)?;
+        let (cluster, key, state, mut version) = self.world.shown(object)?;
+        if let Version::Vector(vector) = &mut version {
+            self.world.with_truth(|truth| truth.doubts(&self.replacements, vector));
+        }
         self.observe(replica, &Event::Object { change, cluster, key, state, version })?;
         Ok(None)
     }
 
     fn observe(&mut self, replica: usize, event: &Event) -> anyhow::Result<()> {
-        anyhow::ensure!(!self.refused, "a watch goes on from the integer of one object: {event:?}");
+        anyhow::ensure!(!self.refused, "a watch goes on from a version that is refused: {event:?}");
         self.world.trace(|| format!("{} at {replica}: {event:?}", self.name));
+        self.world.shows_newest(replica, &self.newest, event)?;
         let mut follower = self.follower.lock();
         let Some(follower) = &mut *follower else { return Ok(()) };
         let before = follower.version.clone();
@@ -370,6 +415,9 @@ impl Client {
             && self.random.random_bool(0.1)
         {
             self.checkpoint = Some((self.told, follower.clone()));
+            if follower.is_doubtful() {
+                return Ok(());
+            }
             self.world.vectors.lock().push((self.told.vector, version.clone()));
         }
         Ok(())

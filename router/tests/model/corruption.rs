@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 
 use libtest_mimic::{Failed, Trial};
 use tokio::time::Duration;
+use tributary_simulator::compact;
 
 use crate::follower::{Change, Event, Expectations, Follower, Version};
 use crate::schedule::Profile;
-use crate::truth::{Clusters, History, Selection, State, Truth, Vector};
+use crate::truth::{Clusters, Component, History, Selection, State, Truth, Vector};
 use crate::world::{NAMES, World};
 
 /// A function that corrupts a correct stream.
@@ -87,6 +88,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test(name("optional_event_after_a_deletion_excuses_no_other_event"), perhaps_owed),
         Trial::test(name("deletion_repeated_after_a_relist_excuses_no_other_event"), deleted_again),
         Trial::test(name("restore_is_undetectable_only_if_it_keeps_the_clients_version"), undone),
+        Trial::test(name("object_of_a_replaced_cluster_is_found_out"), replaced),
         Trial::test(name("unselected_object_without_an_event_is_found_out"), || found_out(unselected())),
         Trial::test(name("event_beyond_its_version_is_found_out"), || {
             let expected = Expectations { calm: false, ..Expectations::default() };
@@ -143,7 +145,7 @@ fn vector(a: u64, b: u64) -> Vector {
 
 /// Returns the histories of two members: `a` with the objects x and y, `b` with the objects x and z.
 fn truth() -> Truth {
-    let (mut a, mut b) = (History::new(10), History::new(4));
+    let (mut a, mut b) = (History::new(10, ""), History::new(4, ""));
     for (revision, key, value) in
         [(11, "n/x", "v1"), (12, "n/y", "v2"), (13, "n/x", "v3"), (14, "n/y", ""), (15, "n/x", "")]
     {
@@ -370,6 +372,58 @@ fn undone() -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+/// Another cluster replaces `a`, at lower revisions. An answer must not show objects of one cluster under a version of
+/// the other one, and a version of the earlier cluster must not count as one of the new cluster.
+fn replaced() -> Result<(), Failed> {
+    let mut truth = truth();
+    let a = truth.clusters.get_mut("a").ok_or("there is no a")?;
+    a.replaced(15, "another".to_owned());
+    a.changed(3, "n/w", Some(state("v5")));
+    a.changed(13, "n/y", Some(state("v6")));
+    let mark = compact::mark("another");
+    let version = |a: &str| -> Result<Vector, Failed> {
+        let component = Component::parse(a).ok_or_else(|| format!("{a} is no component"))?;
+        Ok([("a".to_owned(), component), ("b".to_owned(), 6.into())].into())
+    };
+    let (earlier, new) = (version("13")?, version(&format!("13@{mark:08x}"))?);
+    let has = |own: &[(&str, &str)]| {
+        let others = [("b", "n/x", "w1"), ("b", "n/z", "w2")];
+        let own = own.iter().map(|(key, value)| ("a", *key, *value));
+        let objects = others.into_iter().chain(own);
+        objects.map(|(cluster, key, value)| ((cluster.to_owned(), key.to_owned()), state(value))).collect()
+    };
+    let (of_earlier, of_new) = (has(&[("n/x", "v3"), ("n/y", "v2")]), has(&[("n/w", "v5"), ("n/y", "v6")]));
+    let mixed = has(&[("n/x", "v3"), ("n/w", "v5"), ("n/y", "v6")]);
+    let listed =
+        |objects, version| truth.is_state(&Selection::default(), objects, version).map_err(|lie| lie.to_string());
+    listed(&of_earlier, &earlier)?;
+    listed(&of_new, &new)?;
+    for (objects, version) in [(&of_earlier, &new), (&of_new, &earlier), (&mixed, &new), (&mixed, &earlier)] {
+        found_out(listed(objects, version))?;
+    }
+    let expected = Expectations { calm: false, may_go_back: ["a".to_owned()].into() };
+    let told = |events: &[Event]| {
+        let mut follower = Follower::listed(Selection::default(), of_earlier.clone(), earlier.clone());
+        follower.resumed(&truth);
+        let mut told = events.iter().map(|event| follower.observe(&truth, &expected, event));
+        told.find_map(Result::err).map_or(Ok(()), |lie| Err(lie.to_string()))
+    };
+    let bookmark = || Event::Bookmark { vector: new.clone(), initial_end: false };
+    let leaves = version("0")?;
+    let events = [
+        event(Change::Deleted, "a", "n/x", "v3", leaves.clone()),
+        event(Change::Added, "b", "n/x", "w1", leaves.clone()),
+        event(Change::Deleted, "a", "n/y", "v2", leaves),
+        event(Change::Added, "a", "n/w", "v5", version(&format!("3@{mark:08x}"))?),
+        event(Change::Added, "a", "n/y", "v6", new.clone()),
+    ];
+    told(&events)?;
+    // The new cluster accepts the version of the earlier one.
+    found_out(told(&[bookmark()]))?;
+    // An object of the earlier cluster stays.
+    found_out(told(&[&events[2..], &[bookmark()]].concat()))
 }
 
 /// A client that selects blue objects must receive a DELETED event when an object turns red.

@@ -23,7 +23,7 @@ use tokio::time::{Duration, Instant, sleep};
 use tributary_apimachinery::Partial;
 use tributary_apimachinery::body::{self, Body};
 use tributary_router::{Policies, RequestContext, ResourcePolicy, Router, RouterConfig, SharedMode, User};
-use tributary_simulator::{Rejection, SimulatedCluster, Simulator, SimulatorConfig};
+use tributary_simulator::{Rejection, RequestKind, SimulatedCluster, Simulator, SimulatorConfig};
 
 use self::reader::Reader;
 use self::truth::MemberTruth;
@@ -39,6 +39,9 @@ const NAMES: [&str; 4] = ["w", "x", "y", "z"];
 
 /// The number of random steps in a run.
 const STEPS: usize = 120;
+
+/// Most replacements in a run. A router replaces a cluster at most once in 10 s, and each time half as often.
+const REPLACEMENTS_MAX: usize = 2;
 
 /// The maximum time until all clients are up to date after the last fault: twice the longest delay between attempts to
 /// reach a member, and the half minute for which the router batches changes of rights.
@@ -73,6 +76,7 @@ pub(crate) async fn run(seed: u64) -> (Option<String>, Vec<String>) {
         held.push((user, reader.held()));
         readers.spawn(reader.run());
     }
+    tokio::spawn(Arc::clone(&world).run_replacements(seed));
     for _ in 0..STEPS {
         world.step(&mut random).await;
         let pause = match random.random_range(0..10) {
@@ -113,8 +117,7 @@ impl World {
                 ..SimulatorConfig::default()
             };
             let member = Arc::new(Simulator::start_in_process(config)?);
-            let rule = json!({"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": [RESOURCE]});
-            member.apply(rbac("ClusterRole", "", "reader", &json!({"rules": [rule]})))?;
+            member.apply(reader_role())?;
             members.push(member);
         }
         let default = ResourcePolicy { partial: Partial::Allow, ..ResourcePolicy::default() };
@@ -237,6 +240,45 @@ impl World {
         });
     }
 
+    /// Replaces members by other clusters, a few times. In some of them, lists of the resource fail for a while. It has
+    /// its own generator, so that the other random numbers of existing seeds stay the same.
+    async fn run_replacements(self: Arc<Self>, seed: u64) {
+        let mut random = StdRng::seed_from_u64(seed ^ 0x5cce5);
+        for _ in 0..random.random_range(0..=REPLACEMENTS_MAX) {
+            sleep(Duration::from_millis(random.random_range(500..60_000))).await;
+            if self.quiet.load(Ordering::Relaxed) {
+                return;
+            }
+            let number = random.random_range(0..MEMBERS.len());
+            let control = self.members[number].control().clone();
+            self.faults[number].fetch_add(1, Ordering::Relaxed);
+            control.stop_listening().await;
+            // The earlier cluster completes the requests that it has received.
+            sleep(Duration::from_millis(random.random_range(1..3000))).await;
+            {
+                let mut truth = self.truth.lock();
+                let before = control.revision();
+                control.replace(before.saturating_sub(random.random_range(1..60)));
+                truth[number].replaced(before, Instant::now());
+                self.trace(|| format!("{}: another cluster, from {before} to {}", MEMBERS[number], control.revision()));
+            }
+            if let Err(error) = self.members[number].apply(reader_role()) {
+                self.fail(&format!("a role: {error}"));
+            }
+            let fails = random.random_bool(0.5).then(|| Rejection {
+                resources: vec![RESOURCE.to_owned()],
+                kinds: vec![RequestKind::List],
+                ..Rejection::all([403, 500][random.random_range(0..2)])
+            });
+            control.reject(fails);
+            control.start_listening().await;
+            sleep(Duration::from_millis(random.random_range(0..30_000))).await;
+            control.reject(None);
+            self.faults[number].fetch_sub(1, Ordering::Relaxed);
+            self.truth.lock()[number].troubled(Instant::now());
+        }
+    }
+
     async fn end_of_trouble(&self) {
         self.trace(|| "everything comes to rest".to_owned());
         while self.faults.iter().any(|faults| faults.load(Ordering::Relaxed) > 0) {
@@ -330,6 +372,12 @@ impl World {
         self.trace(|| format!("FAILED {what}"));
         self.failure.lock().get_or_insert_with(|| what.to_owned());
     }
+}
+
+/// The role that every user's bindings refer to.
+fn reader_role() -> Value {
+    let rule = json!({"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": [RESOURCE]});
+    rbac("ClusterRole", "", "reader", &json!({"rules": [rule]}))
 }
 
 /// Builds a role or binding. An empty namespace makes it cluster-wide.

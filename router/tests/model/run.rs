@@ -105,6 +105,9 @@ async fn in_runtime(kind: RunKind, seed: u64) -> Outcome {
     }
     clients.spawn(writer::run(Arc::clone(&world)));
     clients.spawn(writes::run(Arc::clone(&world)));
+    if profile.replaces {
+        clients.spawn(schedule::run_replacements(Arc::clone(&world)));
+    }
     schedule::run(&world).await;
     if world.failure().is_none()
         && let Err(error) = rest(&world, &watched).await

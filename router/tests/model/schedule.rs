@@ -26,6 +26,9 @@ pub(crate) const OBJECTS: [&str; 5] = ["a", "b", "b-1", "c", "d"];
 /// The maximum time until all routers detect a restore: two failed attempts with the longest delay between them.
 const NOTICED_WITHIN: Duration = Duration::from_secs(200);
 
+/// Most replacements in a run. A router replaces a cluster at most once in 10 s, and each time half as often.
+const REPLACEMENTS_MAX: usize = 3;
+
 /// The properties of a run, derived from its seed. Each kind of fault is limited to some runs, so that the checks can
 /// distinguish defects from permitted effects of a fault.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +67,8 @@ pub(crate) struct Profile {
     pub(crate) lags: bool,
     /// The cluster for new objects without a cluster name.
     pub(crate) placement: Option<&'static str>,
+    /// Other clusters take the place of members.
+    pub(crate) replaces: bool,
     /// The number of events in the members' watch windows.
     pub(crate) window: usize,
 }
@@ -104,6 +109,8 @@ impl Profile {
             unmarked,
             lags,
             placement: placement(seed),
+            // A version of a cluster with another name, or from before a restore, has no mark.
+            replaces: !restores && !topology && StdRng::seed_from_u64(seed ^ 0xab1e).random_bool(0.4),
             window: if small { 6 } else { 10_000 },
         }
     }
@@ -121,9 +128,10 @@ impl Profile {
             self.forbids,
             self.unmarked,
             self.lags,
+            self.replaces,
         ];
         let calm = !failure.contains(&true);
-        let any = self.restores || self.topology || self.hides;
+        let any = self.restores || self.topology || self.hides || self.replaces;
         let names: BTreeSet<String> = NAMES.iter().flatten().map(ToString::to_string).collect();
         Expectations { calm: calm && self.window > 100, may_go_back: if any { names } else { BTreeSet::new() } }
     }
@@ -375,6 +383,56 @@ async fn restore(world: &Arc<World>, number: usize, random: &mut StdRng) -> anyh
             }
         }
         world.fail("the schedule", &format!("nobody sees that {} went back", NAMES[number][0]));
+    });
+    Ok(())
+}
+
+/// Replaces members by other clusters, a few times in a run. It has its own generator, so that the other random numbers
+/// of existing seeds stay the same.
+pub(crate) async fn run_replacements(world: Arc<World>) {
+    let mut random = StdRng::seed_from_u64(world.profile.seed ^ 0x5cce5);
+    for _ in 0..random.random_range(1..=REPLACEMENTS_MAX) {
+        sleep(Duration::from_millis(random.random_range(500..30_000))).await;
+        if world.is_quiet() || world.failure().is_some() {
+            return;
+        }
+        let number = random.random_range(0..MEMBERS);
+        if let Err(error) = replace(&world, number, &mut random).await {
+            world.fail("a replacement", &format!("{error:#}"));
+        }
+    }
+}
+
+/// Replaces a member by another cluster with a lower revision, at the same address or at a new one. The new cluster
+/// soon passes the earlier one's revision.
+async fn replace(world: &Arc<World>, number: usize, random: &mut StdRng) -> anyhow::Result<()> {
+    let (member, name) = (Arc::clone(&world.members[number]), NAMES[number][0]);
+    let control = member.control().clone();
+    control.stop_listening().await;
+    // The earlier cluster completes the requests that it has received.
+    sleep(Duration::from_millis(random.random_range(1..3000))).await;
+    if world.is_quiet() {
+        control.start_listening().await;
+        return Ok(());
+    }
+    let before = control.revision();
+    control.replace(before.saturating_sub(random.random_range(1..60)));
+    let (to, moves) = (control.revision(), random.random_bool(0.5));
+    world.trace(|| format!("{name}: another cluster, from {before} to {to}, at a new address: {moves}"));
+    for object in OBJECTS.choose_multiple(random, 2) {
+        member.apply(service(pick(random, &NAMESPACES), object, &world.value(), COLORS[0], TYPES[0]))?;
+    }
+    if moves {
+        world.reconfigure().await?;
+    }
+    sleep(Duration::from_millis(random.random_range(0..3000))).await;
+    control.start_listening().await;
+    let (world, after) = (Arc::clone(world), Duration::from_millis(random.random_range(0..20_000)));
+    tokio::spawn(async move {
+        sleep(after).await;
+        while !world.is_quiet() && world.members[number].control().revision() <= before {
+            elsewhere(&world, number);
+        }
     });
     Ok(())
 }

@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use tributary_simulator::compact;
+
 /// A decoded composite version: cluster → component.
 pub(crate) type Vector = BTreeMap<String, Component>;
 
@@ -17,9 +19,20 @@ pub(crate) struct Component {
     pub(crate) revision: u64,
     /// The number of covered changes of the revision; `None` for all changes.
     pub(crate) part: Option<usize>,
-    /// A mark that distinguishes clusters which had the same name. Two components with different marks are compared by
-    /// their revisions.
-    mark: Option<u32>,
+    /// Two components of different clusters compare by their revisions.
+    of: Of,
+    /// The mark may be one of another cluster.
+    pub(crate) is_doubtful: bool,
+}
+
+/// The cluster of a component, among the clusters that had the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    /// A number says nothing about it.
+    Any,
+    /// A text without a mark.
+    First,
+    Marked(u32),
 }
 
 impl PartialEq for Component {
@@ -32,7 +45,7 @@ impl Eq for Component {}
 
 impl From<u64> for Component {
     fn from(revision: u64) -> Self {
-        Self { revision, part: None, mark: None }
+        Self { revision, part: None, of: Of::Any, is_doubtful: false }
     }
 }
 
@@ -51,19 +64,25 @@ impl PartialOrd for Component {
 
 impl Component {
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let (text, mark) = text.split_once('@').map_or((text, None), |(text, mark)| (text, Some(mark)));
-        let mark = mark.map(|mark| u32::from_str_radix(mark, 16)).transpose().ok()?;
-        let own = match text.split_once('-') {
-            None => text.parse::<u64>().ok()?.into(),
-            Some((revision, part)) => {
-                Self { revision: revision.parse().ok()?, part: Some(part.parse().ok()?), mark: None }
-            }
+        let (text, of) = match text.split_once('@') {
+            None => (text, Of::First),
+            Some((text, mark)) => (text, Of::Marked(u32::from_str_radix(mark, 16).ok()?)),
         };
-        Some(Self { mark, ..own })
+        let (revision, part) = text.split_once('-').map_or((text, None), |(revision, part)| (revision, Some(part)));
+        let part = part.map(str::parse).transpose().ok()?;
+        Some(Self { revision: revision.parse().ok()?, part, of, is_doubtful: false })
     }
 
     pub(crate) fn marked(self) -> String {
-        self.mark.map_or_else(|| self.to_string(), |mark| format!("{self}@{mark:08x}"))
+        match self.of {
+            Of::Marked(mark) => format!("{self}@{mark:08x}"),
+            Of::Any | Of::First => self.to_string(),
+        }
+    }
+
+    /// Returns whether two versions name the same cluster, among the clusters that had the name.
+    pub(crate) fn is_of_cluster_of(self, other: Self) -> bool {
+        self.of == other.of
     }
 }
 
@@ -78,7 +97,7 @@ impl fmt::Display for Component {
 
 impl fmt::Debug for Component {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        f.write_str(&self.marked())
     }
 }
 
@@ -118,6 +137,8 @@ pub(crate) struct History {
     objects: BTreeMap<String, States>,
     /// The eras in order. The steps in an era are ascending.
     eras: Vec<Era>,
+    /// The uid of kube-system in each cluster that was the member, in order.
+    uids: Vec<String>,
     next: usize,
     /// The latest revision at which a router relisted the member; the first list of each router does not count.
     pub(crate) listed_anew: Option<u64>,
@@ -126,6 +147,8 @@ pub(crate) struct History {
 /// An era: the time between two restores.
 #[derive(Clone, Debug, Default)]
 struct Era {
+    /// Position of the cluster's uid.
+    cluster: usize,
     /// The first revision of the era. Versions up to this revision also belong to the previous era.
     base: u64,
     /// The first step of the era.
@@ -177,9 +200,9 @@ impl Selection {
 
 impl History {
     /// Creates the history of a member without objects at this revision.
-    pub(crate) fn new(base: u64) -> Self {
+    pub(crate) fn new(base: u64, uid: &str) -> Self {
         let era = Era { base, ..Era::default() };
-        Self { objects: BTreeMap::new(), eras: vec![era], next: 1, listed_anew: None }
+        Self { objects: BTreeMap::new(), eras: vec![era], uids: vec![uid.to_owned()], next: 1, listed_anew: None }
     }
 
     pub(crate) fn changed(&mut self, revision: u64, key: &str, state: Option<State>) {
@@ -202,7 +225,48 @@ impl History {
         if let Some(era) = self.eras.last_mut() {
             era.end = Some(from);
         }
-        self.eras.push(Era { base: revision, first: step, steps: Vec::new(), end: None });
+        let cluster = self.uids.len() - 1;
+        self.eras.push(Era { cluster, base: revision, first: step, steps: Vec::new(), end: None });
+    }
+
+    /// Another cluster without objects takes the place of this one.
+    pub(crate) fn replaced(&mut self, from: u64, uid: String) {
+        let step = self.step();
+        for states in self.objects.values_mut() {
+            states.push((step, None));
+        }
+        if let Some(era) = self.eras.last_mut() {
+            era.end = Some(from);
+        }
+        self.eras.push(Era { cluster: self.uids.len(), first: step, ..Era::default() });
+        self.uids.push(uid);
+    }
+
+    /// The number of replacements before the cluster of a version. `None` for a version that may be of any cluster:
+    /// revision 0 stands for a cluster that is about to leave, and the mark of an empty uid for a cluster that reports
+    /// no uid.
+    pub(crate) fn cluster_of(&self, Component { revision, of, is_doubtful, .. }: Component) -> Option<usize> {
+        match of {
+            _ if self.replacements() == 0 || revision == 0 || is_doubtful => None,
+            Of::Any => None,
+            Of::First => Some(0),
+            Of::Marked(mark) if mark == compact::mark("") => None,
+            // Any other mark stands for a cluster that never was.
+            Of::Marked(mark) => {
+                Some(self.uids.iter().position(|uid| compact::mark(uid) == mark).unwrap_or(self.uids.len()))
+            }
+        }
+    }
+
+    /// The number of replacements before the cluster that had an object in this state.
+    pub(crate) fn cluster_of_state(&self, key: &str, state: &State) -> Option<usize> {
+        let step = self.step_in(key, state)?;
+        self.eras.iter().rev().find(|era| era.first <= step).map(|era| era.cluster)
+    }
+
+    /// The uid of a version's cluster.
+    pub(crate) fn uid_of(&self, version: Component) -> Option<&String> {
+        self.uids.get(self.cluster_of(version)?)
     }
 
     fn step(&mut self) -> usize {
@@ -217,14 +281,25 @@ impl History {
     }
 
     /// Returns whether a change at exactly this revision put an object into this state.
-    pub(crate) fn is_version_of(&self, key: &str, state: &State, revision: u64) -> bool {
+    pub(crate) fn is_version_of(&self, key: &str, state: &State, version: Component) -> bool {
         let states = self.objects.get(key).into_iter().flatten();
         let mut began = states.filter(|(_, own)| own.as_ref() == Some(state)).map(|(step, _)| *step);
-        began.any(|step| self.eras.iter().any(|era| era.steps.contains(&(revision, step))))
+        let revision = version.revision;
+        began.any(|step| self.eras_of(version).any(|(_, era)| era.steps.contains(&(revision, step))))
+    }
+
+    /// The eras that a version may belong to.
+    fn eras_of(&self, version: Component) -> impl Iterator<Item = (usize, &Era)> {
+        let cluster = self.cluster_of(version);
+        self.eras.iter().enumerate().filter(move |(_, era)| cluster.is_none_or(|cluster| cluster == era.cluster))
+    }
+
+    pub(crate) fn replacements(&self) -> usize {
+        self.uids.len() - 1
     }
 
     pub(crate) fn restores(&self) -> usize {
-        self.eras.len() - 1
+        self.eras.len() - self.uids.len()
     }
 
     /// Returns whether a version is older than the last restore and was not undone.
@@ -235,7 +310,8 @@ impl History {
     /// Returns whether a restore has undone a version. The version then stands for another state, now or later.
     fn is_of_either_era(&self, revision: u64) -> bool {
         let Some((last, earlier)) = self.eras.split_last() else { return false };
-        revision > last.base && earlier.iter().any(|era| era.end.is_some_and(|end| revision <= end))
+        let mut earlier = earlier.iter().filter(|era| era.cluster == last.cluster);
+        revision > last.base && earlier.any(|era| era.end.is_some_and(|end| revision <= end))
     }
 
     fn step_of(&self, revision: u64, era: usize) -> usize {
@@ -267,9 +343,8 @@ impl History {
 
     /// Returns the steps that a version may stand for, in order.
     fn steps_of(&self, version: Component) -> Vec<usize> {
-        let eras = 0..self.eras.len();
-        let eras = eras.filter(|era| self.eras[*era].end.is_none_or(|end| version.revision <= end));
-        let mut steps: Vec<_> = eras.map(|era| self.step_of_version(version, era)).collect();
+        let eras = self.eras_of(version).filter(|(_, era)| era.end.is_none_or(|end| version.revision <= end));
+        let mut steps: Vec<_> = eras.map(|(era, _)| self.step_of_version(version, era)).collect();
         steps.sort_unstable();
         steps.dedup();
         steps
@@ -302,9 +377,9 @@ impl History {
         if version.part.is_some() {
             return Vec::new();
         }
-        let eras = 0..self.eras.len();
+        let eras = self.eras_of(version);
         let steps: BTreeSet<_> =
-            eras.flat_map(|era| self.steps_at(version.revision, era).into_iter().skip(1)).collect();
+            eras.flat_map(|(era, _)| self.steps_at(version.revision, era).into_iter().skip(1)).collect();
         let pairs = self.objects.iter().flat_map(|(key, states)| states.windows(2).map(move |pair| (key, pair)));
         let deleted = pairs.filter_map(|(key, pair)| match pair {
             [(_, Some(last)), (step, None)] if steps.contains(step) => Some((key, last)),
@@ -354,13 +429,12 @@ impl History {
 
     /// Returns the steps that a part of a revision may stand for in a namespace. The view of a namespace counts only
     /// changes in the namespace.
-    fn steps_in(&self, namespace: &str, Component { revision, part, .. }: Component) -> Vec<usize> {
-        let Some(at) = part.and_then(|part| part.checked_sub(1)) else { return Vec::new() };
+    fn steps_in(&self, namespace: &str, version: Component) -> Vec<usize> {
+        let Some(at) = version.part.and_then(|part| part.checked_sub(1)) else { return Vec::new() };
         let of_it = self.objects.iter().filter(|(key, _)| key.split('/').next() == Some(namespace));
         let own: BTreeSet<usize> = of_it.flat_map(|(_, states)| states.iter().map(|(step, _)| *step)).collect();
-        let eras = 0..self.eras.len();
-        eras.filter_map(|era| self.steps_at(revision, era).into_iter().filter(|step| own.contains(step)).nth(at))
-            .collect()
+        let steps = self.eras_of(version).map(|(era, _)| self.steps_at(version.revision, era));
+        steps.filter_map(|steps| steps.into_iter().filter(|step| own.contains(step)).nth(at)).collect()
     }
 
     /// Checks a client that has this state of an object and resumes after a version. Returns whether the stream brings
@@ -556,6 +630,16 @@ impl Truth {
         let states = self.clusters.get(cluster).and_then(|history| history.objects.get(key));
         selection.wants(cluster)
             && states.into_iter().flatten().any(|(_, state)| selection.of(key, state.as_ref()).is_some())
+    }
+
+    /// Doubts the marks of clusters that were replaced since these replacements. A list that waits, or a watch, may
+    /// write the marks of its beginning beside the new cluster's objects, and new marks beside objects of the earlier
+    /// cluster.
+    pub(crate) fn doubts(&self, since: &BTreeMap<String, usize>, vector: &mut Vector) {
+        for (name, component) in vector {
+            let replacements = self.history(name).map_or(0, History::replacements);
+            component.is_doubtful = since.get(name).copied().unwrap_or_default() < replacements;
+        }
     }
 
     /// Returns the history of the cluster with this name.

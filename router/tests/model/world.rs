@@ -20,7 +20,7 @@ use tributary_router::{
 use tributary_simulator::compact;
 use tributary_simulator::{HistoryEvent, Listed, SimulatedCluster, Simulator, SimulatorConfig};
 
-use crate::follower::{Expectations, Follower, Version};
+use crate::follower::{Change as Shown, Event, Expectations, Follower, Version};
 use crate::ledger::{Change, Ledger, Outcome, Settled, Write};
 use crate::schedule::Profile;
 use crate::truth::{Component, History, Lie, State, Truth, Vector};
@@ -68,6 +68,8 @@ pub(crate) struct World {
     /// another state after a restore.
     pub(crate) restores: AtomicU64,
     pub(crate) followers: Mutex<Vec<Arc<Mutex<Option<Follower>>>>>,
+    /// The number of replacements before the newest cluster of a name that a router has shown.
+    newest: Mutex<Newest>,
     /// The composite versions that clients received, with the time.
     pub(crate) vectors: Mutex<Vec<(Instant, Vector)>>,
     /// Whether the run has ended its faults. Clients then no longer close their streams.
@@ -93,6 +95,7 @@ impl Truth {
                     changed = Some(Change { member: number, key: key.clone(), before, after });
                 }
                 HistoryEvent::Restored { from, revision } => history.restored(*from, *revision),
+                HistoryEvent::Replaced { from, uid } => history.replaced(*from, uid.clone()),
             }
         }
         changed
@@ -112,6 +115,9 @@ fn listed_anew(lists: &[Listed]) -> Option<u64> {
     let lists = lists.iter().filter(|list| list.resource == RESOURCE && list.limit != 1);
     lists.skip(REPLICAS).map(|list| list.revision).max()
 }
+
+/// The number of replacements before the newest cluster that a router has shown, by router and name.
+pub(crate) type Newest = BTreeMap<(usize, String), usize>;
 
 /// A response with its whole body.
 pub(crate) struct Answer {
@@ -159,6 +165,7 @@ impl World {
             frozen: Mutex::default(),
             restores: AtomicU64::new(0),
             followers: Mutex::default(),
+            newest: Mutex::default(),
             vectors: Mutex::default(),
             quiet: AtomicBool::new(false),
             values: AtomicU64::new(0),
@@ -168,7 +175,7 @@ impl World {
             failure: Mutex::default(),
         });
         for (number, member) in world.members.iter().enumerate() {
-            let mut history = History::new(0);
+            let mut history = History::new(0, &world.uid(number).context("a member without kube-system")?);
             let mut objects: Vec<_> = member.list(RESOURCE).iter().map(place).collect();
             objects.sort_by_key(|(_, _, revision)| *revision);
             for (key, state, revision) in objects {
@@ -347,6 +354,7 @@ impl World {
         path: &str,
         object: Option<(&str, &Value)>,
     ) -> anyhow::Result<Answer> {
+        let newest = self.newest();
         let (head, incoming) = self.call(replica, method, path, object).await?.into_parts();
         let text = timeout(ANSWER_WITHIN, incoming.collect()).await.context("an answer without an end")?;
         let text = text.map_err(|error| anyhow::anyhow!("{method} {path}: the answer broke off: {error}"))?.to_bytes();
@@ -358,11 +366,80 @@ impl World {
             let json = &answer.json;
             format!("{method} {path} at {replica}: {} {} {}", answer.code, json["metadata"], json["message"])
         });
+        if let Ok(vector) = vector(&answer.json["metadata"]["resourceVersion"]) {
+            self.is_of_newest(replica, &newest, &vector).with_context(|| format!("{method} {path}"))?;
+        }
         Ok(answer)
     }
 
     pub(crate) async fn get(&self, replica: usize, path: &str) -> anyhow::Result<Answer> {
         self.send(replica, "GET", path, None).await
+    }
+
+    /// The newest clusters that the routers have shown so far.
+    pub(crate) fn newest(&self) -> Newest {
+        self.newest.lock().clone()
+    }
+
+    /// The number of replacements of each cluster that a router has shown.
+    pub(crate) fn shown_replacements(&self, replica: usize) -> BTreeMap<String, usize> {
+        let newest = self.newest.lock();
+        let of_it = newest.iter().filter(|((of, _), _)| *of == replica);
+        of_it.map(|((_, name), replacements)| (name.clone(), *replacements)).collect()
+    }
+
+    /// Checks that the version of an answer names no cluster that another one had replaced when the client sent the
+    /// request, as this router's earlier answers show.
+    pub(crate) fn is_of_newest(&self, replica: usize, before: &Newest, vector: &Vector) -> Result<(), Lie> {
+        if self.names_earlier(replica, before, vector) {
+            return Err(Lie(format!("{vector:?} names an earlier cluster than router {replica} has shown")));
+        }
+        self.with_truth(|truth| {
+            let mut newest = self.newest.lock();
+            for (name, component) in vector {
+                let cluster = truth.history(name)?.cluster_of(*component).unwrap_or_default();
+                let known = newest.entry((replica, name.clone())).or_default();
+                *known = cluster.max(*known);
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns whether a version names a cluster that another one had replaced, as a router had shown before.
+    pub(crate) fn names_earlier(&self, replica: usize, before: &Newest, vector: &Vector) -> bool {
+        let is_earlier = |truth: &Truth, name: &String, component: Component| {
+            let cluster = truth.history(name).ok().and_then(|own| own.cluster_of(component));
+            cluster.is_some_and(|cluster| before.get(&(replica, name.clone())).is_some_and(|newest| cluster < *newest))
+        };
+        self.with_truth(|truth| vector.iter().any(|(name, component)| is_earlier(truth, name, *component)))
+    }
+
+    /// Checks that an object in an answer is not of such an earlier cluster.
+    pub(crate) fn has_of_newest(
+        &self,
+        replica: usize,
+        before: &Newest,
+        (name, key, state): (&str, &str, &State),
+    ) -> Result<(), Lie> {
+        let cluster = self.with_truth(|truth| truth.history(name).map(|own| own.cluster_of_state(key, state)))?;
+        let is_earlier = before.get(&(replica, name.to_owned())).is_some_and(|newest| cluster < Some(*newest));
+        if is_earlier { Err(Lie(format!("{name} {key} {state:?} is of an earlier cluster {name}"))) } else { Ok(()) }
+    }
+
+    /// Checks that an event shows no such earlier cluster.
+    pub(crate) fn shows_newest(&self, replica: usize, before: &Newest, event: &Event) -> Result<(), Lie> {
+        match event {
+            Event::Bookmark { vector, .. } => self.is_of_newest(replica, before, vector),
+            Event::Object { change, cluster, key, state, version } => {
+                if let Version::Vector(vector) = version {
+                    self.is_of_newest(replica, before, vector)?;
+                }
+                if *change == Shown::Deleted {
+                    return Ok(());
+                }
+                self.has_of_newest(replica, before, (cluster, key, state))
+            }
+        }
     }
 
     /// Returns whether a client has a revision that the member has not reached, from a composite version or from a
@@ -449,7 +526,10 @@ impl World {
     /// Returns the compact form of a composite version, unless the version contains a cluster that is not configured.
     pub(crate) fn compact(&self, vector: &Vector) -> Option<String> {
         let configured = self.configured().1.into_iter();
-        let uids: Option<BTreeMap<_, _>> = configured.map(|(name, member)| Some((name, self.uid(member)?))).collect();
+        let uids: Option<BTreeMap<_, _>> = self.with_truth(|truth| {
+            let uid = |name: &String| truth.history(name).ok()?.uid_of(*vector.get(name)?).cloned();
+            configured.map(|(name, member)| Some((name.clone(), uid(&name).or_else(|| self.uid(member))?))).collect()
+        });
         let vector = vector.iter().map(|(cluster, component)| (cluster.clone(), component.to_string())).collect();
         compact::encode(&vector, &uids?)
     }

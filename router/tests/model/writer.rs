@@ -35,7 +35,10 @@ async fn write_and_read(world: &World, random: &mut StdRng) -> anyhow::Result<()
     object["metadata"]["annotations"]["tributary.dev/cluster"] = cluster.clone().into();
     let replica = random.random_range(0..REPLICAS);
     let path = format!("/api/v1/namespaces/{namespace}/{RESOURCE}");
-    let restores = world.with_truth(|truth| truth.history(&cluster).map(|history| history.restores()))?;
+    let breaks = || {
+        world.with_truth(|truth| truth.history(&cluster).map(|history| (history.restores(), history.replacements())))
+    };
+    let before = breaks()?;
     let router = world.router(replica);
     let body = Some(("application/json", &object));
     let mut written = world.send(replica, "POST", &path, body).await?;
@@ -47,11 +50,11 @@ async fn write_and_read(world: &World, random: &mut StdRng) -> anyhow::Result<()
         return Ok(());
     }
     let version = world.version(&written.json["metadata"]["resourceVersion"])?;
-    let revision = version.revision_of_item(&cluster);
+    let revision = version.of_item(&cluster).map(|own| own.revision);
     anyhow::ensure!(revision.is_some_and(|own| own > 0), "{cluster} answered a write with {version:?}");
     let list = world.get(replica, &path).await?;
     let same = Arc::ptr_eq(&router, &world.router(replica)) && world.configured().1.contains_key(&cluster);
-    let went_back = restores != world.with_truth(|truth| truth.history(&cluster).map(|history| history.restores()))?;
+    let went_back = before != breaks()?;
     if list.code != 200 || went_back || !same || list.warnings.contains(&format!("cluster {cluster}:")) {
         return Ok(());
     }

@@ -158,6 +158,24 @@ async fn restored_member_assigns_later_revisions_again() {
 }
 
 #[tokio::test]
+async fn replaced_member_has_another_uid_lower_revisions_and_no_written_object() {
+    let fixture = Fixture::small().await;
+    let control = fixture.member.control();
+    let uid = || fixture.member.get("namespaces", "", "kube-system").unwrap()["metadata"]["uid"].clone();
+    let (first, before) = (control.revision(), uid());
+    let mut last = first;
+    for number in 0..20 {
+        last = fixture.member.apply(pod(&format!("p{number}"))).unwrap();
+    }
+    let mut events = fixture.watch(&format!("/api/v1/pods?watch=1&resourceVersion={last}")).await;
+    control.replace(0);
+    assert_eq!(events.next().await, Err(End::Cut));
+    assert_ne!(uid(), before);
+    assert!(control.revision() < last, "{} after {last}", control.revision());
+    assert!((0..20).all(|number| fixture.member.get("pods", "default", &format!("p{number}")).is_none()));
+}
+
+#[tokio::test]
 async fn watch_continues_after_an_injected_frame() {
     let fixture = Fixture::small().await;
     let from = fixture.member.control().revision();

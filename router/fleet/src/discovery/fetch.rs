@@ -65,8 +65,8 @@ pub(crate) enum FetchError {
 }
 
 impl FetchError {
-    /// Returns whether the member gives the same answer until somebody repairs it. A load balancer answers 404 while its
-    /// API server starts.
+    /// Returns whether the member gives the same answer until somebody repairs it. A load balancer answers 404 while
+    /// its API server starts.
     pub(crate) fn lasts(&self) -> bool {
         match self {
             Self::Send { .. } => false,

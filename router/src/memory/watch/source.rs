@@ -106,11 +106,12 @@ impl LogPosition {
         self.head.advanced().await;
     }
 
-    /// Takes one batch of events from the log, and calls `prepare` while the log is locked.
+    /// Takes one batch of events from the log, and calls `prepare` while the log is locked: with the position before
+    /// the batch, unless versions before it are not the log's own.
     pub(super) fn take_events(
         &mut self,
         events: &mut Vec<WatchEvent>,
-        prepare: impl FnOnce(&Log, &[WatchEvent]),
+        prepare: impl FnOnce(&Log, Option<u64>, &[WatchEvent]),
     ) -> Progress {
         events.clear();
         let view = self.watching.view();
@@ -121,12 +122,13 @@ impl LogPosition {
             return Progress::More;
         }
         self.watcher.skip_to(self.head.passed());
+        let from = self.watcher.depends_only_on_filter().then(|| self.watcher.position());
         let BatchOutcome { progress, private_before } = self.watcher.next(&log, EVENTS_PER_TURN, events);
         view.handed_out.add_turn(private_before);
         if self.watcher.depends_only_on_filter() {
             self.head.set_wake_filter(self.watcher.position(), || Arc::<Selection>::clone(self.watcher.filter()));
         }
-        prepare(&log, events);
+        prepare(&log, from, events);
         progress
     }
 
@@ -177,7 +179,7 @@ mod tests {
         let watcher = Watcher::now(&view.log(), filter(&view, Some("shop")));
         let mut source = LogPosition::new(&view, None, watcher, false);
         let mut events = Vec::new();
-        source.take_events(&mut events, |_, _| {});
+        source.take_events(&mut events, |_, _, _| {});
         source.look();
         for version in 8..1008 {
             view.change_for_tests(&cluster, "mill", ResourceVersion(version));
@@ -189,7 +191,7 @@ mod tests {
             version.iter().map(|(_, component)| component.revision()).collect::<Vec<_>>(),
             [ResourceVersion(1007)]
         );
-        assert!(matches!(source.take_events(&mut events, |_, _| {}), Progress::CaughtUp));
+        assert!(matches!(source.take_events(&mut events, |_, _, _| {}), Progress::CaughtUp));
         assert_eq!(events.len(), 1);
     }
 
@@ -200,7 +202,7 @@ mod tests {
         let mut source = LogPosition::new(&view, None, watcher, false);
         let mut take = || {
             let mut events = Vec::new();
-            source.take_events(&mut events, |_, _| {});
+            source.take_events(&mut events, |_, _, _| {});
             events.len()
         };
         view.join_for_tests(&ClusterName::new("a").unwrap(), ResourceVersion(7));

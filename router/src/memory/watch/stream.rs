@@ -223,7 +223,8 @@ impl WatchStream {
 
     fn turn(&mut self) {
         let Self { source, writer, events, prepared, .. } = self;
-        let progress = source.take_events(events, |log, events| {
+        let progress = source.take_events(events, |log, from, events| {
+            writer.begin_batch(log, from);
             prepared.extend(events.iter().map(|event| match event {
                 WatchEvent::Object(event) => Some(writer.prepare(log, event)),
                 WatchEvent::InitialEventsEnd(_) => None,

@@ -8,8 +8,9 @@ use serde_json::Value;
 use tokio::time::{Duration, Instant, sleep};
 
 use super::{Client, KEPT_FOR, Objects, Told, encode};
+use crate::follower::Version;
 use crate::schedule::Profile;
-use crate::truth::{History, Lie, Vector};
+use crate::truth::{Component, History, Lie, Vector};
 use crate::world::{Answer, vector};
 
 /// The options of a list request, and the expectations about its result.
@@ -68,6 +69,7 @@ impl Client {
         let mut after = None;
         loop {
             let stable = self.world.configured();
+            let replacements = self.world.shown_replacements(replica);
             let answer = self.world.get(replica, &format!("{path}?{}", page.join("&"))).await?;
             let of = version.as_ref().or(asked.version.as_ref().map(|(version, _)| version));
             if !self.is_answered(&asked, of, &answer)? {
@@ -77,7 +79,8 @@ impl Client {
                 page = self.page(token);
                 continue;
             }
-            let own = vector(&answer.json["metadata"]["resourceVersion"])?;
+            let mut own = vector(&answer.json["metadata"]["resourceVersion"])?;
+            self.world.with_truth(|truth| truth.doubts(&replacements, &mut own));
             if let Some(first) = &version
                 && *first != own
             {
@@ -92,7 +95,7 @@ impl Client {
             let items = answer.json["items"].as_array().ok_or_else(|| Lie("a list without items".to_owned()))?;
             anyhow::ensure!(left.is_none_or(|left| left >= items.len() as u64), "more items than were left: {left:?}");
             left = left.map(|left| left - items.len() as u64);
-            self.take_items(items, &mut objects)?;
+            self.take_items(items, &replacements, &mut objects)?;
             let remaining = answer.json["metadata"]["remainingItemCount"].as_u64();
             anyhow::ensure!(
                 left.is_none() || remaining.is_none() || left == remaining,
@@ -151,10 +154,18 @@ impl Client {
         }
     }
 
-    fn take_items(&self, items: &[Value], objects: &mut Objects) -> anyhow::Result<()> {
+    fn take_items(
+        &self,
+        items: &[Value],
+        replacements: &BTreeMap<String, usize>,
+        objects: &mut Objects,
+    ) -> anyhow::Result<()> {
         for item in items {
-            let (cluster, key, state, version) = self.world.shown(item)?;
-            let Some(revision) = version.revision_of_item(&cluster) else {
+            let (cluster, key, state, mut version) = self.world.shown(item)?;
+            if let Version::Vector(vector) = &mut version {
+                self.world.with_truth(|truth| truth.doubts(replacements, vector));
+            }
+            let Some(revision) = version.of_item(&cluster) else {
                 anyhow::bail!("{cluster} {key}: {version:?} is not the item form")
             };
             let is_own = |history: &History| history.is_version_of(&key, &state, revision);
@@ -192,8 +203,8 @@ impl Client {
     /// Checks that the list contains the state of all members at the time of the request, except for clusters in a
     /// warning.
     fn is_new_enough(&self, asked: &Asked, version: &Vector, answer: &Answer) -> anyhow::Result<()> {
-        let Profile { restores, topology, hides, .. } = self.world.profile;
-        if restores || topology || hides {
+        let Profile { restores, topology, hides, replaces, .. } = self.world.profile;
+        if restores || topology || hides || replaces {
             return Ok(());
         }
         for (cluster, latest) in asked.at_least.iter().flatten().filter(|(cluster, _)| self.selection.wants(cluster)) {
@@ -206,6 +217,12 @@ impl Client {
 
     fn holds_what_was_asked(&self, asked: &Asked, version: &Vector) -> anyhow::Result<()> {
         let Some((asked, exact)) = &asked.version else { return Ok(()) };
+        if self.world.profile.replaces {
+            let is_of_same = |(cluster, own): (&String, &Component)| {
+                version.get(cluster).is_none_or(|given| given.is_of_cluster_of(*own))
+            };
+            anyhow::ensure!(asked.iter().all(is_of_same), "{asked:?} was asked for, and {version:?} given");
+        }
         if *exact {
             // A cluster that is not in the requested version contributes its current state.
             let is_given = asked.iter().all(|(cluster, component)| version.get(cluster) == Some(component));

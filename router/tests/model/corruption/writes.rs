@@ -146,10 +146,10 @@ fn changed(
 
 /// Returns histories in which the first member has the object since revision 12.
 fn truth() -> Truth {
-    let mut first = History::new(10);
+    let mut first = History::new(10, "");
     first.changed(11, "n/z", Some(state("v0")));
     first.changed(12, KEY, Some(state("v1")));
-    let others = ["eu", "us"].map(|name| (name.to_owned(), History::new(10)));
+    let others = ["eu", "us"].map(|name| (name.to_owned(), History::new(10, "")));
     Truth { clusters: others.into_iter().chain([("ap".to_owned(), first)]).collect() }
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct MemberTruth {
     rights: BTreeMap<(String, String), Vec<Right>>,
     /// The end of the last fault.
     troubled: Option<Instant>,
+    /// The clusters that the member replaced. All rights in them are taken away.
+    earlier: Vec<MemberTruth>,
 }
 
 #[derive(Debug)]
@@ -80,11 +82,23 @@ impl MemberTruth {
 
     pub(crate) fn troubled(&mut self, at: Instant) {
         self.troubled = Some(at);
+        self.earlier.iter_mut().for_each(|earlier| earlier.troubled = Some(at));
+    }
+
+    /// Another cluster, without objects and rights, takes the place of this one at a time after `revision`.
+    pub(crate) fn replaced(&mut self, revision: u64, at: Instant) {
+        let mut ended = std::mem::take(self);
+        for right in ended.rights.values_mut().flatten() {
+            right.until.get_or_insert((revision, at));
+        }
+        self.troubled = ended.troubled;
+        self.earlier = std::mem::take(&mut ended.earlier);
+        self.earlier.push(ended);
     }
 
     /// Returns the number of recorded states.
     pub(crate) fn count(&self) -> usize {
-        self.states.len()
+        self.states.len() + self.earlier.iter().map(Self::count).sum::<usize>()
     }
 
     /// Returns whether a user has a right in exactly this namespace (empty: all namespaces).
@@ -108,6 +122,9 @@ impl MemberTruth {
         begun: Instant,
         is_well: bool,
     ) -> Result<(), Leak> {
+        if let Some(earlier) = self.earlier.iter().find(|earlier| earlier.states.contains_key(value)) {
+            return earlier.may_be_shown(user, namespace, value, begun, is_well);
+        }
         let state = self.states.get(value).filter(|state| state.namespace == namespace).ok_or(Leak::Unknown)?;
         let rights = || self.rights_at(user, namespace).iter().chain(self.rights_at(user, ""));
         if rights().any(|right| right.until.is_none()) {
@@ -162,5 +179,22 @@ pub(crate) fn rights_checker_reports_leaks() -> Result<(), libtest_mimic::Failed
     }
     truth.troubled(at(150));
     truth.may_be_shown("ann", "a", "old", at(176), true).map_err(|leak| leak.to_string())?;
+    // In the new cluster, ann and eve may read.
+    truth.replaced(7, at(300));
+    for user in ["ann", "eve"] {
+        truth.given(user, "", 3);
+    }
+    let cases = [
+        ("eve", "new", 301, Err(Leak::Never)),
+        ("ann", "new", 301, Err(Leak::Later(Duration::from_secs(201)))),
+        ("ben", "new", 301, Ok(())),
+        ("ben", "new", 376, Err(Leak::Still(Duration::from_secs(76)))),
+    ];
+    for (user, value, seconds, expected) in cases {
+        let told = truth.may_be_shown(user, "a", value, at(seconds), true);
+        if told != expected {
+            return Err(format!("{user} {value} at {seconds}, replaced: {told:?} instead of {expected:?}").into());
+        }
+    }
     Ok(())
 }

@@ -19,7 +19,7 @@ use tributary_simulator::{Rejection, RequestKind, SimulatedCluster};
 
 use crate::access::rights::{grant, listed};
 use crate::harness::{
-    Fixture, SOON, allow, config_map, config_map_in, items, pass, setup, setup_through, until, vector, version,
+    Fixture, SOON, allow, brief, config_map, config_map_in, items, pass, setup, setup_through, until, vector, version,
 };
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -95,6 +95,23 @@ async fn watch_deletes_the_objects_of_a_replaced_cluster() {
     fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={from}&resourceVersionMatch=Exact&limit=5")).await.refused(410);
     let mut late = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
     assert_eq!(late.soon().await["object"]["code"], 410);
+}
+
+/// A version without the mark of the successor would be refused as one of the earlier cluster, or be taken for one by a
+/// replica that has not met the successor.
+#[tokio::test]
+async fn open_watch_marks_the_versions_of_a_successor() {
+    let fixture = a_before_b(Policies::default(), None).await;
+    let from = version(&fixture.get(CONFIG_MAPS).await.ok());
+    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
+    switch(&fixture).await;
+    assert_eq!(events.brief().await, "DELETED a/of-a");
+    let added = events.soon().await;
+    assert_eq!(brief(&added), "ADDED a/of-b");
+    let from = version(&added["object"]);
+    let mut later = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
+    fixture.put("b", "later", "");
+    assert_eq!(later.brief().await, "ADDED a/later");
 }
 
 /// "If the cluster still has the same uid, its objects stay" (docs/operating.md).
