@@ -37,8 +37,8 @@ const PREFIX: &str = "c1.";
 /// is usable for minutes, as long as the log keeps its history.
 pub const LISTS_MAX: usize = 64;
 
-/// The time after a cluster took over a name for which the JSON form marks the cluster's versions. One hour: informers
-/// renew their versions each minute. A replica that has not connected to the new cluster writes no marks.
+/// The time after a cluster took over a name for which the JSON form marks the cluster's versions. A day: a client may keep a
+/// version for hours. A replica that has not connected to the new cluster writes no marks.
 const MARKED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The minimum time between two replacements of a cluster, in seconds. If the clock shows a shorter time, the clock may
@@ -159,7 +159,7 @@ impl Epochs {
     }
 
     /// Updates the list like [`update`](Epochs::update). Also records each name that a cluster with a different uid has
-    /// taken over. The JSON form [marks](Epochs::mark_of) the versions of those clusters for an hour.
+    /// taken over. The JSON form [marks](Epochs::mark_of) the versions of those clusters for a day.
     pub fn update_at(&mut self, clusters: impl IntoIterator<Item = (ClusterName, String)>, now: SystemTime) -> bool {
         let clusters: Vec<_> = clusters.into_iter().collect();
         let now = seconds(now);
@@ -175,7 +175,7 @@ impl Epochs {
     }
 
     /// Records that a different cluster took over a name at the time `at`, even if the new cluster's uid is unknown.
-    /// The JSON form [marks](Epochs::mark_of) the new cluster's versions for an hour.
+    /// The JSON form [marks](Epochs::mark_of) the new cluster's versions for a day.
     pub fn record_replacement(&mut self, cluster: &ClusterName, at: SystemTime, now: SystemTime) {
         let (at, now) = (seconds(at), seconds(now));
         let is_known = self.replaced.get(cluster).is_some_and(|known| *known + REPLACEMENT_INTERVAL_MIN > at);
@@ -186,7 +186,7 @@ impl Epochs {
 
     /// Returns the mark that distinguishes a cluster from earlier clusters of the same name in the JSON form: eight
     /// hexadecimal digits of SHA-256 over the uid. Returns `None` if no other cluster had the name within the last
-    /// hour.
+    /// day.
     pub fn mark_of(&self, cluster: &ClusterName) -> Option<String> {
         self.replaced.contains_key(cluster).then(|| mark(self.current_uid_of(cluster).unwrap_or_default()))
     }

@@ -6,11 +6,13 @@ use tributary_answers::negotiate::IncludeObject;
 use tributary_answers::negotiate::{AnswerForm, Preferences, Representation, ResponseKind};
 use tributary_answers::refusal::{ClusterFailure, Refusal, RequestRefusal};
 use tributary_apimachinery::{
-    ClusterAuthorization, ClusterName, GroupVersionResource, Query, RequestInfo, ResourceRequest,
+    ClusterAuthorization, ClusterName, ClusterSelector, GroupVersionResource, ListOptions, Query, RequestInfo,
+    ResourceRequest,
 };
 use tributary_fleet::discovery::ServedResource;
 use tributary_fleet::topology::{Cluster, KindReader};
 use tributary_rights::Candidates;
+use tributary_sharing::limits;
 
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
@@ -198,9 +200,14 @@ impl ClientRequest<'_> {
             return;
         }
         let policy = configuration.policy(&served.resource);
-        let lacks = |name: &ClusterName| policy.selects(name) && !served.is_served_by(name);
-        for (_, cluster) in configuration.clusters.iter().filter(|(name, _)| lacks(name)) {
-            cluster.record_reader(reader);
+        let options = ListOptions::parse(self.query, limits::SELECTOR).ok();
+        let selected = options.and_then(|options| Some(ClusterSelector::split(&options.label_selector).ok()?.1));
+        let Some(selected) = selected else { return };
+        let lacks = |name: &ClusterName| policy.selects(name) && selected.matches(name) && !served.is_served_by(name);
+        for (name, cluster) in &configuration.clusters {
+            if lacks(name) && cluster.duplicate().is_none() {
+                cluster.record_reader(reader);
+            }
         }
     }
 }

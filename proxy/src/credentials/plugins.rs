@@ -34,7 +34,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(600);
 /// fifth of it is used instead.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
 /// Random factor on the time until the renewal, so that credentials of the same age are renewed at different times.
-/// 1.0: a renewal is never late.
+/// 0.8 to 1.0: a renewal is never late.
 const JITTER: std::ops::RangeInclusive<f64> = 0.8..=1.0;
 
 /// The credential plugins of a process. Clones share the plugins.

@@ -147,8 +147,8 @@ fn check_reach(
         return Ok(());
     }
     let mut named = failures.iter().filter_map(|failure| request.router.fleet().cluster(&failure.cluster));
-    let is_long_running = named.any(|cluster| !cluster.may_answer_soon(&request.resource.resource));
-    Err(MemberRefusal::NothingDeleted { failures, is_long_running }.into())
+    let is_lasting = named.any(|cluster| !cluster.may_answer_soon(&request.resource.resource));
+    Err(MemberRefusal::NothingDeleted { failures, is_lasting }.into())
 }
 
 /// Combines the answers of the members.

@@ -66,11 +66,11 @@ fn admit(
     if health::is_check(info) {
         return Ok(Admitted { caller, permit: AdmissionPermit::default() });
     }
-    let is_permanent = info.class().is_long_running();
-    let shares = router.long_running().filter(|_| is_permanent || may_switch);
+    let is_long_running = info.class().is_long_running();
+    let shares = router.long_running().filter(|_| is_long_running || may_switch);
     let text = info.path.len() + query.map_or(0, str::len) + caller.text_bytes();
     let permit = AdmissionPermit {
-        in_flight: (!is_permanent).then(|| router.requests().acquire(caller.share_key, 1)).transpose()?,
+        in_flight: (!is_long_running).then(|| router.requests().acquire(caller.share_key, 1)).transpose()?,
         long_running: shares.map(|shares| shares.acquire(caller.share_key, may_switch, text)).transpose()?,
     };
     Ok(Admitted { caller, permit })

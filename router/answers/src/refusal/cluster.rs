@@ -295,7 +295,9 @@ fn rights_unknown(resource: &GroupVersionResource, name: &str, told: &[ClusterFa
         false => format!("{what}: your rights in some clusters are not known yet"),
     };
     match told {
-        [] if is_lasting => message.push_str("; tributary status names the clusters and the remedies"),
+        [] if is_lasting => {
+            message.push_str("; an administrator sees the clusters and the remedies with tributary status")
+        }
         [] => {}
         told => message.push_str(&format!(": {}", first(told, "; "))),
     }

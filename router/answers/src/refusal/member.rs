@@ -67,7 +67,7 @@ pub enum MemberRefusal {
         /// Unreachable clusters, with reasons.
         failures: Vec<ClusterFailure>,
         /// True if a cluster is known to be unreachable, so that an early retry is in vain.
-        is_long_running: bool,
+        is_lasting: bool,
     },
     /// A deletion of a collection failed in some clusters. The code comes from the first cluster that failed.
     PartlyDeleted {
@@ -126,7 +126,7 @@ impl MemberRefusal {
                     .with_retry_after(RETRY_AFTER)
             }
             Self::Undecided { unknown } => undecided(unknown),
-            Self::NothingDeleted { failures, is_long_running } => nothing_deleted(failures, *is_long_running),
+            Self::NothingDeleted { failures, is_lasting } => nothing_deleted(failures, *is_lasting),
             Self::PartlyDeleted { done, first, others } => partly_deleted(done, first, others),
             Self::Unreported { what, failures } => {
                 Status::service_unavailable(because(format!("no cluster has {what}"), &first(failures, "; ")))
@@ -239,13 +239,13 @@ fn undecided(unknown: &[String]) -> Status {
     Status::service_unavailable(format!("the answer depends on clusters that cannot be queried now: {clusters}"))
 }
 
-fn nothing_deleted(failures: &[ClusterFailure], is_long_running: bool) -> Status {
+fn nothing_deleted(failures: &[ClusterFailure], is_lasting: bool) -> Status {
     let status = Status::service_unavailable(format!(
         "nothing is deleted while these clusters cannot be queried: {}; {}",
         listed(failures),
         leaves_out("NAME"),
     ));
-    if is_long_running { status } else { status.with_retry_after(RETRY_AFTER) }
+    if is_lasting { status } else { status.with_retry_after(RETRY_AFTER) }
 }
 
 /// Sets Retry-After only if no cluster can have acted on the deletion.

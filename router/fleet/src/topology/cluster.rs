@@ -46,6 +46,10 @@ const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 /// read a custom kind that the cluster lacks. A second: such a read learns of a new kind as soon as by a watch.
 const UNWATCHED_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The time for which a refusal of discovery may be a passing one: a kube-apiserver that starts answers 403 until it has
+/// read its roles.
+const STARTING_MAX: Duration = Duration::from_secs(30);
+
 /// Interval of discovery requests to a cluster that has just replaced a different cluster of the same name, until the
 /// first answer. 1 s, because requests for the name are refused meanwhile.
 const SUCCESSOR_INTERVAL: Duration = Duration::from_secs(1);
@@ -526,9 +530,9 @@ impl Cluster {
     /// Returns a text about a second cluster that reports the same uid.
     pub fn identity_problem(&self) -> Option<String> {
         if self.withholds_uid() {
-            let problem = "it does not report the uid of its namespace kube-system, so a switch to another cluster behind the \
-                           same address would stay unnoticed; let Tributary's account get this namespace (tributary join \
-                           CONTEXT does)";
+            let problem = "the cluster does not report the uid of its namespace kube-system, so a switch to another cluster \
+                           behind the same address would stay unnoticed; grant the account that Tributary uses the verb \
+                           get on this namespace";
             return Some(problem.to_owned());
         }
         let (other, uid) = (self.suspected_duplicate()?, self.uid()?);
@@ -591,7 +595,7 @@ impl Cluster {
 
     /// Whether only a repair ends the present problem.
     pub(super) fn has_lasting_problem(&self) -> bool {
-        self.problem.lock().as_ref().is_some_and(|problem| problem.lasts)
+        self.problem.lock().as_ref().is_some_and(|problem| problem.lasts && problem.since.elapsed() >= STARTING_MAX)
     }
 
     pub(super) fn problem_condition(&self) -> Option<ClusterCondition> {

@@ -396,8 +396,8 @@ async fn warning_about_unknown_rights_does_not_name_the_member() {
     assert_eq!(items(&ann.get(ALL).await.ok()).len(), 6);
     let of_bob = bob.get(ALL).await;
     assert_eq!((items(&of_bob.ok()).len(), of_bob.warnings()), (0, answer.warnings()), "he may list all of c, perhaps");
-    let words = "your rights in some clusters are unknown until an administrator removes the cause; tributary status \
-                 names the clusters and the remedies";
+    let words = "your rights in some clusters are unknown until an administrator removes the cause; an \
+                 administrator sees the clusters and the remedies with tributary status";
     let answer = root.get("/api/v1/namespaces/shop/configmaps/one-c").await;
     assert_eq!(answer.refused(503), format!("configmaps \"one-c\": {words}"));
     assert_eq!(answer.headers.get("retry-after"), None);

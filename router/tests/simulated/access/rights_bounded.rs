@@ -163,7 +163,10 @@ async fn warning_names_a_cluster_with_unknown_rights_only_to_observers() {
         answer.refused(429)
     };
     until(async || ann.get(all).await.refused(429).starts_with(words)).await;
-    assert_eq!(refused(&ann).await, format!("{words}; tributary status names the clusters and the remedies"));
+    assert_eq!(
+        refused(&ann).await,
+        format!("{words}; an administrator sees the clusters and the remedies with tributary status")
+    );
     let why = "b (the clusterrolebindings of the cluster cannot be watched: forbidden: Tributary's account may not \
                list or watch this collection; tributary join CONTEXT";
     until(async || root.get(all).await.refused(429).starts_with(&format!("{words}: {why}"))).await;
@@ -205,7 +208,10 @@ async fn refusal_for_an_unknown_kind_names_clusters_only_to_observers() {
                  cause";
     until(async || root.get("/readyz?verbose").await.code != 403).await;
     let refused = ann.get(path).await;
-    assert_eq!(refused.refused(503), format!("{words}; tributary status names the clusters and the remedies"));
+    assert_eq!(
+        refused.refused(503),
+        format!("{words}; an administrator sees the clusters and the remedies with tributary status")
+    );
     assert_eq!(refused.headers.get("retry-after"), None);
     until(async || root.get(path).await.refused(503).starts_with(&format!("{words}: b ("))).await;
 }

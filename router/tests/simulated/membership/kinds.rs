@@ -89,6 +89,8 @@ async fn only_a_passing_fault_of_discovery_gets_retry_after() {
         fixture.get("/apis/unknown.io/v1").await;
         fixture.out_of_reach("b").await;
         let name = format!("{DEPLOYMENTS}/of-b");
+        // A kube-apiserver that starts answers 403, too.
+        pass(Duration::from_secs(31)).await;
         let (unknown, advice) = ("/apis/unknown.io/v1/namespaces/default/things", |after| passes.then_some(after));
         for (method, path, refused, seconds) in [
             ("GET", &*name, 503, "1"),
@@ -115,6 +117,7 @@ async fn complete_list_is_refused_at_once_while_a_cluster_needs_a_repair() {
         let code = rejection.code;
         fixture.member("b").control().reject(Some(rejection));
         let restarted = fixture.restarted(Policies::default()).await;
+        pass(Duration::from_secs(31)).await;
         let begun = tokio::time::Instant::now();
         let answer = restarted.get(CONFIG_MAPS).await;
         let message = answer.refused(429);

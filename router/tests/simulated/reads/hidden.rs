@@ -191,8 +191,8 @@ async fn writes_are_refused_while_a_clusters_rights_are_unknown() {
     .await;
     crate::harness::pass(std::time::Duration::from_secs(5 * 60 + 30)).await;
     rbac.iter().for_each(|own| drop(own.came()));
-    let words = "your rights in some clusters are unknown until an administrator removes the cause; tributary status \
-                 names the clusters and the remedies";
+    let words = "your rights in some clusters are unknown until an administrator removes the cause; an \
+                 administrator sees the clusters and the remedies with tributary status";
     let unknown = |name: &str| format!("configmaps{name}: {words}");
     for (name, code) in [("of-a", 503), ("nothing", 503), ("of-c", 503)] {
         let path = format!("{SHOP}/{name}");

@@ -458,7 +458,7 @@ pub fn warnings(resource: &GroupVersionResource, cache_states: &CacheStates) -> 
 fn remedy_for(resource: &GroupVersionResource, uncached_reason: UncachedReason) -> &'static str {
     match uncached_reason {
         UncachedReason::OpaqueVersions if resource.is_built_in() => {
-            "; its address leads to a server for several clusters, such as Karmada or Tributary: serve the contexts of \
+            "; the address of the cluster leads to a server for several clusters, such as Karmada or Tributary: serve the contexts of \
              these clusters instead"
         }
         _ => "",
