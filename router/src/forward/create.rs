@@ -41,8 +41,7 @@ pub(crate) async fn create(request: ClientRequest<'_>, message: Request<Body>) -
 async fn cache_resource(request: ClientRequest<'_>) {
     if request.is_cached() {
         // The result is ignored: a cluster whose objects cannot be read may still accept a new object.
-        let buffered = request.view();
-        let _ = tokio::time::timeout(CACHED_WITHIN, buffered).await;
+        let _ = tokio::time::timeout(CACHED_WITHIN, request.view()).await;
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Write ──(grounds, evidence)──▶ Claim ──┐
-//! Search ──(memory, clusters)──▶ Searched ──▶ Complete ──▶ Result<FoundObject, NoOwner>
+//! Search ──(memory, clusters)──▶ Searched ──▶ Complete ──▶ Result<FoundObject, OwnerError>
 //! ```
 //!
 //! `decision` is pure: it judges the [`Evidence`](decision::Evidence) that the other files gather. Only a [`Complete`]

@@ -23,8 +23,8 @@ use crate::request_trace::BegunStage;
 /// A long-running request ends with its credentials, rights or policies.
 ///
 /// # Errors
-/// The cause of a missing answer. 429 if the client has too many requests at the cluster, if the client's flow-control
-/// schema has no free permit, or if the cluster has `dispatch: DenyAll`. 403 by the cluster's policies. 401 and 403 if
+/// The cause of a missing answer. 429 if the client has too many requests at the cluster, or if the cluster has
+/// `dispatch: DenyAll`. 403 by the cluster's policies. 401 and 403 if
 /// a long-running request has to end before the answer.
 pub(crate) async fn send(
     cluster: &Arc<Cluster>,
@@ -69,13 +69,13 @@ async fn send_and_wait(
     let sent = SentRequest { method: &method, path: &info.path, query };
     let identity = caller.identity(&cluster.setup, &sent).await?;
     let client = addressed(cluster, &mut request, &info.path, query)?;
-    let reserve_request = reserve_request(cluster, caller, info.class())?;
+    let permit = reserve_request(cluster, caller, info.class())?;
     let mut context = ForwardContext::from(identity);
     context.class = info.class();
     context.recipient = if info.is_for_workload() { Recipient::Workload } else { Recipient::Api };
     context.peer = caller.connection;
     context.endpoints = endpoints;
-    context.permit = Some(reserve_request.clone());
+    context.permit = Some(permit.clone());
     context.upgrade = caller.upgrade.clone();
     context.tunnel_end = tunnel_end;
     let mut stage = record_cluster(cluster, caller, &mut request);
@@ -91,7 +91,7 @@ async fn send_and_wait(
         // The permit lasts until the answer has ended. For a request without an upgrade, the proxy keeps the permit.
         // But the body of a 401 or 403 may already be complete in memory, so the body keeps the permit.
         status if may_switch || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-            answer.map(|body| body::attach_permit(body, Permit::from_guard(reserve_request)))
+            answer.map(|body| body::attach_permit(body, Permit::from_guard(permit)))
         }
         _ => answer,
     })
@@ -208,10 +208,10 @@ fn reserve_request(cluster: &Cluster, caller: &Caller, class: RequestClass) -> R
     if cluster.incarnation().has_ended() {
         return Err(refuse_replaced(cluster));
     }
-    let reserve_request = cluster.reserve_request(class, caller.share_key)?;
+    let permit = cluster.reserve_request(class, caller.share_key)?;
     Ok(match caller.admitted.get() {
-        Some(held) => RequestPermit::from_guard((reserve_request, Arc::clone(held))),
-        None => RequestPermit::from_guard(reserve_request),
+        Some(held) => RequestPermit::from_guard((permit, Arc::clone(held))),
+        None => RequestPermit::from_guard(permit),
     })
 }
 

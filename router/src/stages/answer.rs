@@ -87,7 +87,7 @@ impl Router {
             match caller.may_get_non_resource_url(report::PATH).await {
                 Err(refusal) if requests_clusters => return Err(refusal),
                 // While the process drains, all users get one answer, which names no cluster.
-                may_get_non_resource_url => shows_clusters &= may_get_non_resource_url.is_ok(),
+                permission => shows_clusters &= permission.is_ok(),
             }
         }
         let report = if shows_clusters { self.report().await } else { Report::default() };

@@ -71,11 +71,11 @@ impl Router {
         let (path, query) = (head.uri.path(), head.uri.query());
         let preferences = Preferences::from_headers(&head.headers, query);
         let caller = Caller::from_request(&head.headers, context, self.rights());
-        let may_get_non_resource_url = match caller {
+        let permission = match caller {
             Ok(caller) => caller.may_get_non_resource_url(path).await,
             Err(refusal) => Err(refusal),
         };
-        match may_get_non_resource_url {
+        match permission {
             Ok(()) => Ok(()),
             Err(refusal) => Err(Box::new(response::status(&refusal.status(), preferences.error_form()))),
         }

@@ -254,7 +254,7 @@ impl Cluster {
     ) -> Result<(FairPermit, Option<FairPermit>), Refusal> {
         let share = self.share(class);
         let window = if Arc::ptr_eq(share, &self.watches) { WATCH_WINDOW } else { ANSWER_WINDOW };
-        let reserve_request = share.acquire(share_key, 1).map_err(|exceeded| LimitRefusal::ClusterPlaces {
+        let permit = share.acquire(share_key, 1).map_err(|exceeded| LimitRefusal::ClusterPlaces {
             cluster: self.name().clone(),
             exceeded,
             is_long_running: class.is_long_running(),
@@ -267,7 +267,7 @@ impl Cluster {
             ),
             false => None,
         };
-        Ok((reserve_request, unread))
+        Ok((permit, unread))
     }
 
     pub(super) fn request_usage(&self, class: RequestClass) -> (usize, usize) {

@@ -87,14 +87,14 @@ pub(super) fn describe_member_user(
         Verdict::Matched { outcome, .. } => matches!(outcome.action, Action::Deny { .. }),
     };
     let [own, other] = [own, policies.decide(counted).verdict].map(end);
-    let (Some((_, own)), Some((place, describe_outcome))) = (own, other) else { return String::new() };
-    if is_refused || own == describe_outcome {
+    let (Some((_, own)), Some((place, other))) = (own, other) else { return String::new() };
+    if is_refused || own == other {
         return String::new();
     }
     let by = place.map(|place| format!("{place} applies. ")).unwrap_or_default();
     format!(
         "  If only one cluster authenticates {:?} (its ServiceAccounts, tokenReview), the policies of the merged view \
-         ignore names and groups that the user could choose: {by}{describe_outcome}\n",
+         ignore names and groups that the user could choose: {by}{other}\n",
         asked.user
     )
 }
