@@ -169,7 +169,7 @@ fn paths_that_never_reach_policies_are_reported() {
             let rule = Rule { verbs: entries("get"), non_resource_urls: entries(&entry), ..Rule::default() };
             let lines = found_of(&[policy(vec![rule.clone()])], PolicyScope::MergedView);
             let begins =
-                format!("W spec.dispatchPolicies[0].rules[0].nonResourceURLs[0]: {entry:?} does not take {told}");
+                format!("W spec.dispatchPolicies[0].rules[0].nonResourceURLs[0]: {entry:?} does not match {told}");
             assert_eq!(lines.len(), usize::from(is_told), "{entry}: {lines:#?}");
             assert!(lines.iter().all(|line| line.starts_with(&begins)), "{lines:#?}");
             assert_eq!(found(&[policy(vec![rule])]), Vec::<String>::new());

@@ -131,7 +131,7 @@ impl Router {
             ResourcePlan::Watch => Some(KindReader::Watch),
             _ => None,
         };
-        let answer = self.answer_by_plan(message, request, plan).await;
+        let answer = Box::pin(self.answer_by_plan(message, request, plan)).await;
         // A refused caller must not cause requests to clusters.
         if let (Some(reader), Ok(_)) = (reader, &answer) {
             request.record_reader(reader);

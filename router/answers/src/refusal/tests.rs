@@ -335,9 +335,9 @@ fn refusal_of_a_new_object_explains_how_to_name_a_cluster() {
     for (name, expected) in [
         (
             "sh.helm.release.v1.web.v1",
-            ["helm --kube-context c0 … (or c1): nothing", "helm --kube-context c0 … or helm"],
+            ["helm --kube-context c0 … (or c1): no rule selects", "helm --kube-context c0 … or helm"],
         ),
-        ("web", ["kubectl --context c0 … (or c1): nothing", "kubectl --context c0 … or kubectl"]),
+        ("web", ["kubectl --context c0 … (or c1): no rule selects", "kubectl --context c0 … or kubectl"]),
     ] {
         let (name, clusters, path) = (|| name.to_owned(), clusters.clone(), path.clone());
         let not_named =

@@ -648,7 +648,7 @@ impl Cluster {
     }
 
     /// Records a list or watch of a custom kind that discovery lacks. If the watches of the cluster's kinds do not
-    /// work, the cluster is asked for its discovery each [`UNWATCHED_INTERVAL`] while the reader lasts.
+    /// work, the cluster is asked for its discovery each second while the reader lasts.
     pub fn record_reader(&self, reader: KindReader) {
         if self.kinds_watched.load(Ordering::Relaxed) || self.problem.lock().is_some() {
             return;
