@@ -204,7 +204,7 @@ impl ClientRequest<'_> {
         let selected = options.and_then(|options| Some(ClusterSelector::split(&options.label_selector).ok()?.1));
         let Some(selected) = selected else { return };
         let lacks = |name: &ClusterName| policy.selects(name) && selected.matches(name) && !served.is_served_by(name);
-        for (name, cluster) in &configuration.clusters {
+        for (name, cluster) in configuration.clusters.iter() {
             if lacks(name) && cluster.duplicate().is_none() {
                 cluster.record_reader(reader);
             }
