@@ -285,8 +285,8 @@ fn uid_in_several_clusters_is_refused_with_their_names() {
     assert_eq!(causes(&several), ["c0", "c1"]);
     assert_eq!(
         several.message,
-        "kubectl --context c0 … or kubectl --context c1 …, or set the annotation tributary.dev/cluster: pods \"p\" has one \
-         uid in more than one cluster: c0, c1"
+        "kubectl --context c0 … or kubectl --context c1 …, or set the annotation tributary.dev/cluster: pods \"p\" has the \
+         same uid in more than one cluster: c0, c1"
     );
 }
 
