@@ -173,7 +173,7 @@ async fn warning_names_a_cluster_with_unknown_rights_only_to_observers() {
     refused(&root).await;
     let verbose = root.get("/readyz?verbose").await;
     let text = String::from_utf8_lossy(&verbose.body);
-    assert!(text.contains("[-]cluster/b/rights failed: its clusterrolebindings cannot"), "{text}");
+    assert!(text.contains("[-]cluster/b/rights failed: the clusterrolebindings of the cluster cannot"), "{text}");
     ann.get("/readyz?verbose").await.refused(403);
     let problem = fixture.router.report().await.clusters[1].rights_problem.clone().unwrap_or_default();
     assert!(problem.contains("cannot be watched") && problem.contains("docs/shared-mode.md"), "{problem}");
@@ -186,7 +186,7 @@ async fn warning_names_a_cluster_with_unknown_rights_only_to_observers() {
     let [of_ann, of_root] = [ann.get(all).await.warnings(), root.get(all).await.warnings()];
     assert!(of_ann.len() == 1 && of_ann[0].contains(unnamed), "{of_ann:?}");
     assert!(
-        of_root.len() == 2 && of_root[1].contains("cluster b: your rights to list are not known: its"),
+        of_root.len() == 2 && of_root[1].contains("cluster b: your rights to list are not known: the"),
         "{of_root:?}"
     );
     refuse_rbac(fixture.member("b"), false);

@@ -570,7 +570,7 @@ async fn forbidden_impersonation_of_many_groups_costs_one_review() {
     );
     let long = "x".repeat(limits::IMPERSONATED_BYTES);
     let headers = [("impersonate-user", "somebody"), ("impersonate-extra-x", long.as_str())];
-    assert!(bob.send("GET", ALL, &headers, "").await.refused(431).contains("65545 bytes: 65536 are"));
+    assert!(bob.send("GET", ALL, &headers, "").await.refused(431).contains("65545 bytes; at most 65536 are"));
 }
 
 /// Bob may impersonate Ann. While the member is silent, he repeatedly tries to be Ann in the maximum number of

@@ -117,7 +117,7 @@ async fn watch_that_a_schema_counts_is_in_flight_until_it_ends() {
         fixture.router.set_flow_control(settings(all_in_flight("one", 1))).unwrap();
         let watch = fixture.watch(&format!("{list}?watch=1")).await;
         let whose = if place.is_empty() { "" } else { "cluster a: " };
-        let message = format!("{whose}flow control schema \"one\" lets 1 request in at once; there were more");
+        let message = format!("{whose}flow control schema \"one\" admits 1 request in flight; there were more");
         refused(&fixture.get(&list).await, "one", &message);
         // The watch counts as in flight after the limit has been raised, and after it has been lowered.
         fixture.router.set_flow_control(settings(all_in_flight("one", 2))).unwrap();
@@ -439,7 +439,7 @@ async fn each_value_of_a_schema_key_has_a_separate_limit() {
         govern(&fixture, vec![in_flight_by("one", 1, &[by])], vec![passing(Some("one"), &[])]);
         let held = ann.watch(&watch).await;
         let message =
-            format!("flow control schema \"one\" lets 1 request in at once for each {}; there were more", by.noun());
+            format!("flow control schema \"one\" admits 1 request in flight for each {}; there were more", by.noun());
         refused(&same.0.get(same.1).await, "one", &message);
         other.0.get(other.1).await.ok();
         drop(held);
