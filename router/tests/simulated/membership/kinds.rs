@@ -170,7 +170,11 @@ async fn kind_is_asked_for_each_second_where_definitions_cannot_be_watched() {
         assert!(asked_meanwhile().await <= 1, "{path}");
         read().await;
         b.describe(vec![group.clone()]);
-        until(async || b.request_log().iter().any(|line| line.contains(things))).await;
+        until(async || {
+            read().await;
+            b.request_log().iter().any(|line| line.contains(things))
+        })
+        .await;
         b.describe(Vec::new());
         let polled = asked_meanwhile().await;
         assert!((3..=6).contains(&polled), "{path}: {polled}");

@@ -115,7 +115,7 @@ async fn starting_kube_apiserver_does_not_remove_stored_kinds() {
     assert!(knows_deployments(fixture).await);
     let list = fixture.get(DEPLOYMENTS).await;
     assert!(items(&list.ok()).is_empty());
-    assert!(list.warnings().iter().any(|text| text.contains("it is not ready")), "{list:?}");
+    assert!(list.warnings().iter().any(|text| text.contains("is not ready")), "{list:?}");
     assert!(fixture.get(&format!("{DEPLOYMENTS}/of-b")).await.refused(503).contains('b'));
     fixture.member("b").control().serve("deployments.apps", true);
     fixture.member("b").control().ready(true);
