@@ -37,8 +37,8 @@ const PREFIX: &str = "c1.";
 /// is usable for minutes, as long as the log keeps its history.
 pub const LISTS_MAX: usize = 64;
 
-/// The time after a cluster took over a name for which the JSON form marks the cluster's versions. A day: a client may keep a
-/// version for hours. A replica that has not connected to the new cluster writes no marks.
+/// The time after a cluster took over a name for which the JSON form marks the cluster's versions. A day: a client may
+/// keep a version for hours. A replica that has not connected to the new cluster writes no marks.
 const MARKED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The minimum time between two replacements of a cluster, in seconds. If the clock shows a shorter time, the clock may

@@ -263,7 +263,7 @@ fn policy_test_warns_or_fails_for_an_unknown_verb_or_resource() {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let refused = asked("gett", "pods");
     let errors = text(&refused.stderr);
-    assert!(refused.status.code() == Some(2) && errors.contains("it is one of get, list, watch"), "{errors}");
+    assert!(refused.status.code() == Some(2) && errors.contains("allowed are get, list, watch"), "{errors}");
     let doubted = asked("get", "podss");
     let said = text(&doubted.stdout);
     assert_eq!(doubted.status.code(), Some(0), "{said}");

@@ -124,6 +124,6 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
         directory.write(TOKEN_FILE, b"short").unwrap();
-        assert!(BearerToken::open(&directory).unwrap_err().to_string().contains("delete it"));
+        assert!(BearerToken::open(&directory).unwrap_err().to_string().contains("delete the file"));
     }
 }

@@ -46,8 +46,8 @@ const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 /// read a custom kind that the cluster lacks. A second: such a read learns of a new kind as soon as by a watch.
 const UNWATCHED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The time for which a refusal of discovery may be a passing one: a kube-apiserver that starts answers 403 until it has
-/// read its roles.
+/// The time for which a refusal of discovery may be a passing one: a kube-apiserver that starts answers 403 until it
+/// has read its roles.
 const STARTING_MAX: Duration = Duration::from_secs(30);
 
 /// Interval of discovery requests to a cluster that has just replaced a different cluster of the same name, until the

@@ -126,7 +126,7 @@ fn outcome(answer: &Answer, took: Duration) -> String {
         };
         // If another cluster answers a get, the Warning says that `b` may also have an object with this name.
         let is_missing =
-            is_of(": configmaps are missing, ", " waiting for ") || is_of(" may have configmaps ", " asked (for ");
+            is_of(": configmaps are missing, ", " waiting for ") || is_of(" may have configmaps ", " queried (for ");
         assert!(is_missing || is_of(": configmaps may be stale, ", " s ago: "), "{warning}");
         text += if is_missing { " missing" } else { " stale" };
     }

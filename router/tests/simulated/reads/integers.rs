@@ -129,7 +129,7 @@ async fn read_at_an_integer_version_waits_only_for_the_versions_cluster() {
     fixture.get(&format!("{CONFIG_MAPS}/x?resourceVersion={}", integer("b", 1 << 40))).await.refused(504);
     for foreign in ["70009", "5"] {
         let message = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={foreign}")).await.refused(410);
-        assert!(message.contains("no cluster"), "{message}");
+        assert!(message.contains("no configured cluster"), "{message}");
         fixture.get(&format!("{CONFIG_MAPS}/x?resourceVersion={foreign}")).await.refused(400);
         let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={foreign}")).await;
         assert_eq!(events.soon().await["object"]["code"], 410);

@@ -357,37 +357,26 @@ mod tests {
         }
     }
 
-    const SCREEN: &str = "tributary 0.1.0, up 2h, 64MiB of memory
-clusters: 1 ready, 1 refusing, 1 unreachable; 16062 \
-                          objects in 107MiB; 4 of 9 collections behind
+    const SCREEN: &str = "\
+tributary 0.1.0, up 2h, 64MiB of memory
+clusters: 1 ready, 1 refusing, 1 unreachable; 16062 objects in 107MiB; 4 of 9 collections behind
 
-CLUSTER  HEALTH       VERSION  AGE  LATENCY  \
-                          OBJECTS  MEMORY   BEHIND
-us       unreachable  v1.36.3  4m   -        812      5550KiB  \
-                          3/3
-  for 4m: 10.0.0.7:6443: Connection refused (os error 111); check that the address is \
-                          right and the network a…
-lab      refusing     v1.36.3  2s   3.4ms    40       273KiB   \
-                          1/3
-  the rights of users are not known: the roles of the cluster cannot be watched: \
-                          forbidden
+CLUSTER  HEALTH       VERSION  AGE  LATENCY  OBJECTS  MEMORY   BEHIND
+us       unreachable  v1.36.3  4m   -        812      5550KiB  3/3
+  for 4m: 10.0.0.7:6443: Connection refused (os error 111); check that the address is right and the network a…
+lab      refusing     v1.36.3  2s   3.4ms    40       273KiB   1/3
+  the rights of users are not known: the roles of the cluster cannot be watched: forbidden
 eu       ready        v1.36.3  2s   3.4ms    15210    101MiB   0/3
 
-CLUSTER  \
-                          BEHIND             HELD     FOR  REASON
-lab      secrets            missing  4m   \
-                          forbidden: Tributary's account may not list or watch this collection
-us       all 3 \
-                          collections  old      4m unreachable: 10.0.0.7:6443: Connection refused (os error \
-                          111)
+CLUSTER  BEHIND             HELD     FOR  REASON
+lab      secrets            missing  4m   forbidden: Tributary's account may not list or watch this collection
+us       all 3 collections  old      4m   unreachable: 10.0.0.7:6443: Connection refused (os error 111)
 
 RESOURCE          REPEATED NAMES  OBJECTS
-deployments.apps  40              \
-                          60
+deployments.apps  40              60
 configmaps        12              90
 
-LIMIT               USED  OF    REFUSED  \
-                          FOR
+LIMIT               USED  OF    REFUSED  FOR
 requests_in_flight  3500  4000  7
 short_to_member     90    100   -        eu
 ";
