@@ -509,7 +509,7 @@ mod tests {
     async fn upstream_cluster_errors_name_the_invalid_field() {
         for (spec, expected) in [
             (serde_json::json!({"endpoints": ["https://a"], "caFile": "none.pem"}), "spec.caFile: the file"),
-            (serde_json::json!({"endpoints": ["https://a"]}), "spec.caFile: it is missing"),
+            (serde_json::json!({"endpoints": ["https://a"]}), "spec.caFile: the field is missing"),
             (serde_json::json!({"endpoints": ["nonsense"], "insecureSkipVerify": true}), "spec.endpoints[0]"),
             (
                 serde_json::json!({"endpoints": ["https://a", "https://[b"], "insecureSkipVerify": true}),
@@ -517,7 +517,7 @@ mod tests {
             ),
             (
                 serde_json::json!({"endpoints": ["https://a"], "insecureSkipVerify": true, "credentials": {"clientKeyData": "eA=="}}),
-                "spec.credentials.clientCertificateFile: it is missing",
+                "spec.credentials.clientCertificateFile: the field is missing",
             ),
             (serde_json::json!({"kubeconfig": {"path": "none"}}), "spec.kubeconfig.path"),
         ] {
