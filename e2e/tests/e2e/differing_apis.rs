@@ -273,7 +273,7 @@ async fn preferred_version_is_one_that_all_members_serve(context: TestContext) -
     .await?;
     let newer = setup.http.get(&setup.path("v1", "gadgets")).send().await?.expect(200)?;
     let told = warnings(&newer);
-    ensure!(told.len() == 1 && told[0].contains("cluster north") && told[0].contains("v1beta1 only"), "{told:?}");
+    ensure!(told.len() == 1 && told[0].contains("cluster north") && told[0].contains("only in v1beta1"), "{told:?}");
     ensure!(newer.json()?["items"].as_array().context("no items")?.len() == 1, "{}", newer.text());
     Ok(())
 }
