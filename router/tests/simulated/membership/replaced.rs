@@ -282,8 +282,12 @@ async fn address_alternating_between_two_clusters_drops_objects_ever_more_rarely
         switch.cut();
         sleep(Duration::from_millis(700)).await;
     }
-    let replaced = replaced.load(Ordering::SeqCst);
-    assert!((1..=3).contains(&replaced), "{replaced} in 13 s");
+    let in_13_s = replaced.load(Ordering::SeqCst);
+    assert!(in_13_s <= 3, "{in_13_s} in 13 s");
+    // On a busy machine, no cluster answers twice in a row within 700 ms.
+    switch.lead_to(fixture.member("b"));
+    switch.cut();
+    until(async || replaced.load(Ordering::SeqCst) > 0).await;
 }
 
 /// Tests fault F9 of docs/precedents.md: a client resumes with a version of the replaced cluster.
