@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tributary_apimachinery::Partial;
-use tributary_router::{Policies, ResourcePolicy};
+use tributary_router::{Policies, ResourcePolicy, SharedMode};
 use tributary_simulator::{Rejection, RequestKind};
 
 use crate::harness::{CONFIG_MAPS, Fixture, allow, cluster, config, pass, until};
@@ -179,6 +179,25 @@ async fn kind_is_asked_for_each_second_where_definitions_cannot_be_watched() {
         let polled = asked_meanwhile().await;
         assert!((3..=6).contains(&polled), "{path}: {polled}");
     }
+}
+
+/// A user without rights must not make Tributary send requests to clusters.
+#[tokio::test]
+async fn refused_list_does_not_cause_discovery_each_second() {
+    let group = json!({"metadata": {"name": "late.example"}, "versions": [{"version": "v1", "freshness": "Current",
+        "resources": [{"resource": "things", "scope": "Namespaced", "verbs": ["get", "list", "watch"],
+            "responseKind": {"group": "late.example", "version": "v1", "kind": "Thing"}}]}]});
+    let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
+    fixture.member("a").control().describe(vec![group]);
+    let eve = fixture.user("eve", &[]);
+    let list = "/apis/late.example/v1/things";
+    until(async || eve.get(list).await.code == 403).await;
+    let b = fixture.member("b").control();
+    let asked = || b.request_log().iter().filter(|line| **line == "GET /apis").count();
+    let before = asked();
+    eve.get(list).await.refused(403);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(asked() - before <= 1, "{}", asked() - before);
 }
 
 #[tokio::test]
