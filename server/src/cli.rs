@@ -12,6 +12,7 @@ mod demo;
 mod duration;
 mod flag_values;
 mod group_resource;
+mod hub;
 mod join;
 mod kubeconfig;
 mod limits;
@@ -34,6 +35,7 @@ pub use convert::ConvertArguments;
 #[cfg(feature = "demo")]
 pub use demo::DemoArguments;
 pub use group_resource::GroupResource;
+pub use hub::HubArguments;
 pub use join::{ImpersonationChoice, JoinArguments, Profile, TokenLifetime};
 pub use kubeconfig::{KubeconfigCommand, MergeArguments, RemoveArguments, UserArguments};
 pub use limits::LimitArguments;

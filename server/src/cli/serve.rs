@@ -13,6 +13,7 @@ use super::access_log::AccessLogArguments;
 use super::audit::AuditArguments;
 use super::duration::parse_duration;
 use super::flag_values;
+use super::hub::HubArguments;
 use super::kubeconfig::MergeArguments;
 use super::limits::LimitArguments;
 use super::replicas::ReplicaArguments;
@@ -133,6 +134,9 @@ pub struct ServeArguments {
     /// Flags of shared mode.
     #[command(flatten)]
     pub shared: SharedArguments,
+    /// Flags of hub mode and of the aggregated API.
+    #[command(flatten)]
+    pub hub: HubArguments,
     /// Flags for the division of flow-control limits among replicas.
     #[command(flatten)]
     pub sharing: ReplicaArguments,

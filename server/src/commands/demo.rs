@@ -12,7 +12,9 @@ use tributary_sources::data_directory::{DataDirectory, write_private};
 use super::serve::{Ready, serve};
 use crate::cli::access_log::AccessLogArguments;
 use crate::cli::audit::AuditArguments;
-use crate::cli::{DemoArguments, LimitArguments, MergeArguments, ReplicaArguments, ServeArguments, SharedArguments};
+use crate::cli::{
+    DemoArguments, HubArguments, LimitArguments, MergeArguments, ReplicaArguments, ServeArguments, SharedArguments,
+};
 use crate::credentials::{BearerToken, Certificates};
 use crate::exit::Failure;
 use crate::output::print;
@@ -38,6 +40,7 @@ pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
     let written = directory.0.join("kubeconfig");
     let serve_arguments = ServeArguments {
         shared: SharedArguments::default(),
+        hub: HubArguments::default(),
         kubeconfig: Some(source),
         contexts: None,
         config: None,

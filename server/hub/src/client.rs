@@ -1,0 +1,144 @@
+//! Requests to the hub with Tributary's own credentials.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Method, Request};
+use http_body_util::{BodyExt as _, Limited};
+use serde_json::Value;
+use tokio::time::timeout;
+use tributary_apimachinery::{ClusterName, body, explain};
+use tributary_proxy::{ClientTuning, ClusterClient, RequestIdentity, Transport};
+use tributary_sources::kubeconfig::{KubeconfigFiles, Kubeconfigs};
+
+/// Time limit of a request, including its answer. 10 s, as in the delegating authentication of kube-apiserver's library.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Maximum size of an answer in bytes. 4 MiB: etcd stores objects up to 1.5 MiB.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+
+/// The name of the hub in logs and errors.
+const NAME: &str = "hub";
+
+/// Location of the hub and of Tributary's credentials for the hub.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HubAddress {
+    /// A kubeconfig file, and one of its contexts; `None` for the current context.
+    Kubeconfig {
+        /// The path of the file.
+        path: PathBuf,
+        /// The name of the context.
+        context: Option<String>,
+    },
+    /// The ServiceAccount of the Pod in which Tributary runs.
+    InCluster,
+}
+
+/// The reason why a request to the hub failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum HubError {
+    /// The hub does not answer, or its answer is unreadable.
+    #[error("the hub does not answer: {0}")]
+    Unreachable(String),
+    /// The hub refuses the request.
+    #[error("the hub answers {code}: {message}")]
+    Refused {
+        /// The HTTP status code.
+        code: u16,
+        /// The `reason` of the Status; empty without a Status.
+        reason: String,
+        /// The `message` of the Status.
+        message: String,
+    },
+}
+
+impl HubError {
+    /// Returns the HTTP status code of a refusal.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Unreachable(_) => None,
+            Self::Refused { code, .. } => Some(*code),
+        }
+    }
+}
+
+/// A client of the hub. Renewed credentials (token files, credential plugins) take effect without a new client.
+pub struct HubClient {
+    client: ClusterClient,
+}
+
+impl HubClient {
+    /// Creates a client. Sends nothing, so the hub may be unreachable.
+    ///
+    /// # Errors
+    /// The kubeconfig, its context or the ServiceAccount's files are missing or invalid.
+    pub async fn connect(address: &HubAddress) -> anyhow::Result<Self> {
+        let config = match address {
+            HubAddress::Kubeconfig { path, context } => from_kubeconfig(path, context.as_deref()).await?,
+            HubAddress::InCluster => kube::Config::incluster().context("--hub-in-cluster")?,
+        };
+        let name = ClusterName::new(NAME)?;
+        Ok(Self { client: ClusterClient::connect(name, config, ClientTuning::default()).await? })
+    }
+
+    /// Returns the transport of a cacher.
+    pub fn transport(&self) -> Transport {
+        self.client.transport()
+    }
+
+    /// Sends a GET request and returns the answer's JSON.
+    ///
+    /// # Errors
+    /// [`HubError`].
+    pub async fn get(&self, path: &str) -> Result<Value, HubError> {
+        self.send(Method::GET, path, "", None).await
+    }
+
+    /// Sends a request with an optional body of type `content_type` and returns the answer's JSON. Cancel: the request
+    /// may have had its effect.
+    ///
+    /// # Errors
+    /// [`HubError`].
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, HubError> {
+        let mut request = Request::builder().method(method).uri(path).header(ACCEPT, "application/json");
+        if body.is_some() {
+            request = request.header(CONTENT_TYPE, content_type);
+        }
+        let bytes = body.map_or_else(body::empty, |value| body::full(value.to_string()));
+        let request = request.body(bytes).map_err(|error| HubError::Unreachable(explain(&error)))?;
+        match timeout(ANSWER_TIMEOUT, self.exchange(request)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(HubError::Unreachable(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()))),
+        }
+    }
+
+    async fn exchange(&self, request: Request<body::Body>) -> Result<Value, HubError> {
+        let answer = self.client.send_own_request(request, RequestIdentity::Member).await;
+        let answer = answer.map_err(|error| HubError::Unreachable(explain(&error)))?;
+        let status = answer.status();
+        let bytes = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let bytes = bytes.map_err(|error| HubError::Unreachable(explain(&*error)))?.to_bytes();
+        let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        if status.is_success() {
+            return Ok(value);
+        }
+        let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
+        Err(HubError::Refused { code: status.as_u16(), reason: text("reason"), message: text("message") })
+    }
+}
+
+async fn from_kubeconfig(path: &Path, context: Option<&str>) -> anyhow::Result<kube::Config> {
+    let named = || format!("--hub-kubeconfig {}", path.display());
+    let configs = Kubeconfigs::load(&KubeconfigFiles::one(path.to_owned())).with_context(named)?;
+    let context = context.or(configs.current_context());
+    let context = context.context("the kubeconfig has no current context; set one by kubectl config use-context");
+    Ok(configs.target(context.with_context(named)?).await.with_context(named)?.config)
+}

@@ -1,0 +1,78 @@
+//! The flags of hub mode and of the aggregated API.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args};
+use tributary_hub::HubAddress;
+use tributary_listener::ListenAddress;
+
+use super::boolean::boolean;
+
+/// The flags of hub mode: a cluster stores the configuration objects, the credentials and the status of members.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Hub mode: configuration and credentials in a cluster")]
+pub struct HubArguments {
+    /// A kubeconfig for the hub, the cluster with UpstreamClusters, ResourceRegistries, a MergedEndpoint, DeniedUsers
+    /// and Secrets. This flag enables shared mode. Other sources (--config, --contexts) can be used as well
+    #[arg(long, value_name = "FILE", conflicts_with = "hub_in_cluster")]
+    pub hub_kubeconfig: Option<PathBuf>,
+    /// The context of --hub-kubeconfig [default: its current context]
+    #[arg(long, value_name = "NAME", requires = "hub_kubeconfig")]
+    pub hub_context: Option<String>,
+    /// The hub is the cluster in which Tributary runs; the ServiceAccount of its Pod is used
+    #[arg(long)]
+    pub hub_in_cluster: bool,
+    /// The namespace of the hub with the Secrets of members, the Lease of the status writer and the generated serving
+    /// certificate
+    #[arg(long, value_name = "NAMESPACE", default_value = "tributary-system")]
+    pub hub_secret_namespace: String,
+    /// Networks to which objects of the hub may lead, although they are refused by default: loopback, link-local,
+    /// metadata, unspecified and multicast addresses
+    #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
+    pub hub_allow_cidr: Vec<ipnet::IpNet>,
+    /// Networks to which objects of the hub may not lead, in addition to the default. This flag has priority over
+    /// --hub-allow-cidr
+    #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
+    pub hub_deny_cidr: Vec<ipnet::IpNet>,
+    /// Allow insecureSkipVerify in objects of the hub
+    #[arg(long)]
+    pub hub_allow_insecure_skip_verify: bool,
+    /// Keep the last accepted configuration of the hub, with its credentials, in the data directory (mode 0600). A
+    /// start without an answer of the hub within 5 s serves this copy
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        default_value = "true",
+        action = ArgAction::Set,
+        value_parser = boolean(),
+    )]
+    pub hub_remember: bool,
+    /// The address of the aggregated API, to which the kube-apiserver of the hub forwards requests. Port 0 selects a
+    /// free port
+    #[arg(long, value_name = "IP:PORT")]
+    pub aggregated_listen: Option<ListenAddress>,
+    /// The serving certificate of --aggregated-listen [default: a generated certificate in a Secret of
+    /// --hub-secret-namespace]
+    #[arg(long, value_name = "FILE", requires_all = ["aggregated_tls_private_key_file", "aggregated_listen"])]
+    pub aggregated_tls_cert_file: Option<PathBuf>,
+    /// The private key of --aggregated-tls-cert-file
+    #[arg(long, value_name = "FILE", requires = "aggregated_tls_cert_file")]
+    pub aggregated_tls_private_key_file: Option<PathBuf>,
+    /// The Service to which the hub's APIService refers, for the names in the generated certificate
+    #[arg(long, value_name = "NAMESPACE/NAME", default_value = "tributary-system/tributary")]
+    pub aggregated_service: String,
+}
+
+impl HubArguments {
+    /// Returns the location of the hub; `None` without hub mode.
+    pub fn address(&self) -> Option<HubAddress> {
+        match (&self.hub_kubeconfig, self.hub_in_cluster) {
+            (Some(path), _) => Some(HubAddress::Kubeconfig { path: path.clone(), context: self.hub_context.clone() }),
+            (None, true) => Some(HubAddress::InCluster),
+            (None, false) => None,
+        }
+    }
+}
