@@ -20,7 +20,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// The name of the hub in logs and errors.
-const NAME: &str = "hub";
+pub(crate) const NAME: &str = "hub";
 
 /// Location of the hub and of Tributary's credentials for the hub.
 #[derive(Clone, Debug, PartialEq, Eq)]

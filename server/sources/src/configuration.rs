@@ -4,11 +4,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use tributary_apimachinery::ClusterName;
+use tributary_crds::ConfigurationObjects;
 use tributary_hosts::ClusterHosts;
 use tributary_policy::LoggingModes;
 use tributary_router::{ClusterAddress, ClusterAuthorization, DispatchSettings, FlowSettings, MemberRules};
 
+use crate::dispatch::dispatch_settings;
+use crate::flow_control::flow_settings;
+use crate::logging::logging_modes;
+
 /// A source's description of a cluster.
+#[derive(Clone)]
 pub struct ClusterSpec {
     /// The cluster's name.
     pub name: ClusterName,
@@ -49,6 +55,8 @@ pub struct ClusterSpec {
     pub hosts: ClusterHosts,
     /// The labels that the selectors of registries match. The cluster of a kubeconfig context has none.
     pub labels: BTreeMap<String, String>,
+    /// True if an object of the hub describes the cluster.
+    pub is_from_hub: bool,
 }
 
 impl ClusterSpec {
@@ -74,6 +82,7 @@ impl ClusterSpec {
             passes_tokens: false,
             hosts: ClusterHosts::default(),
             labels: BTreeMap::new(),
+            is_from_hub: false,
         }
     }
 }
@@ -92,8 +101,8 @@ impl ClusterSpec {
 pub struct LoadedConfiguration {
     /// The clusters from all sources, with distinct names.
     pub clusters: Vec<ClusterSpec>,
-    /// The registries. Without registries, the router's defaults apply.
-    pub registries: Vec<tributary_crds::ResourceRegistry>,
+    /// The configuration objects of files and of the hub. Without registries, the router's defaults apply.
+    pub objects: ConfigurationObjects,
     /// The dispatch policies. Without policies, all requests are allowed.
     pub dispatch: DispatchSettings,
     /// The flow control of the merged view and of each cluster.
@@ -105,6 +114,18 @@ pub struct LoadedConfiguration {
 }
 
 impl LoadedConfiguration {
+    /// Creates the configuration of validated objects. `clusters` also contains the clusters of kubeconfig contexts.
+    pub fn new(clusters: Vec<ClusterSpec>, objects: ConfigurationObjects, files: Vec<PathBuf>) -> Self {
+        Self {
+            clusters,
+            dispatch: dispatch_settings(&objects),
+            flow_control: flow_settings(&objects),
+            logging: logging_modes(&objects),
+            objects,
+            files,
+        }
+    }
+
     /// Returns the first cluster whose own hosts have authorities for client certificates.
     pub fn cluster_with_authorities(&self) -> Option<&ClusterSpec> {
         let vouches = |spec: &&ClusterSpec| spec.hosts.tls.as_ref().is_some_and(|own| own.client_authorities.is_some());

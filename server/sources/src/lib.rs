@@ -48,12 +48,14 @@ pub struct ConfigurationFlags<'a> {
     pub kubeconfig: Option<&'a Path>,
     /// The value of `--contexts`.
     pub contexts: Option<&'a str>,
+    /// True in hub mode.
+    pub has_hub: bool,
 }
 
 impl ConfigurationFlags<'_> {
     /// Returns whether the contexts of a kubeconfig are used as clusters.
     pub fn has_contexts(self) -> bool {
-        self.config.is_none() || self.kubeconfig.is_some() || self.contexts.is_some()
+        (self.config.is_none() && !self.has_hub) || self.kubeconfig.is_some() || self.contexts.is_some()
     }
 }
 
@@ -61,6 +63,8 @@ impl ConfigurationFlags<'_> {
 pub struct ConfigurationSources {
     kubeconfig: Option<KubeconfigSource>,
     files: Option<FileSource>,
+    /// True if the hub may add clusters later.
+    may_be_empty: bool,
     watch: FileWatch,
 }
 
@@ -85,7 +89,7 @@ impl ConfigurationSources {
             }),
         };
         let files = flags.config.map(Path::to_owned).map(FileSource::new);
-        Ok(Self { kubeconfig, files, watch: FileWatch::new() })
+        Ok(Self { kubeconfig, files, may_be_empty: flags.has_hub, watch: FileWatch::new() })
     }
 
     /// Checks that a file that this process will write is not one of its sources. Otherwise the next start would read
@@ -116,18 +120,14 @@ impl ConfigurationSources {
             None => LoadedConfiguration::default(),
         };
         if let Some(source) = &self.files {
-            // The pattern names each field, so that the compiler reports a new field that this function does not merge.
-            let LoadedConfiguration { clusters, registries, dispatch, flow_control, logging, files } = source
-                .read(&configuration.clusters)
-                .await
-                .with_context(|| format!("--config {}", source.path().display()))?;
-            configuration.clusters.extend(clusters);
-            configuration.registries.extend(registries);
-            configuration.files.extend(files);
-            configuration = LoadedConfiguration { dispatch, flow_control, logging, ..configuration };
+            let read = source.read(&configuration.clusters).await;
+            let mut read = read.with_context(|| format!("--config {}", source.path().display()))?;
+            read.clusters.splice(0..0, configuration.clusters);
+            read.files.splice(0..0, configuration.files);
+            configuration = read;
         }
         check_distinct_names(&configuration.clusters)?;
-        if configuration.clusters.is_empty() {
+        if configuration.clusters.is_empty() && !self.may_be_empty {
             anyhow::bail!(no_clusters_message(self.files.as_ref().map(FileSource::path)));
         }
         Ok(configuration)

@@ -15,10 +15,7 @@ use tributary_crds::{
 use tributary_proxy::{Address, BreakerTuning, EndpointSubset, Probe, without_user_info};
 use tributary_router::{ClusterAddress, MemberRules};
 
-use crate::dispatch::dispatch_settings;
-use crate::flow_control::flow_settings;
 use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, KubeconfigLoadError, Kubeconfigs};
-use crate::logging::logging_modes;
 use crate::secure_serving::cluster_hosts;
 use crate::{ClusterSpec, LoadedConfiguration};
 
@@ -82,22 +79,15 @@ impl FileSource {
         for problem in warnings {
             tracing::warn!(%problem, "configuration");
         }
-        let mut configuration = LoadedConfiguration {
-            dispatch: dispatch_settings(&objects),
-            flow_control: flow_settings(&objects),
-            logging: logging_modes(&objects),
-            registries: objects.registries,
-            files: vec![self.path.clone()],
-            ..LoadedConfiguration::default()
-        };
+        let (mut clusters, mut files) = (Vec::new(), vec![self.path.clone()]);
         for cluster in &objects.clusters {
             let name = cluster.metadata.name.as_deref().unwrap_or_default();
-            let (spec, files) =
+            let (spec, more) =
                 cluster_spec(cluster, self.base()).await.with_context(|| format!("UpstreamCluster {name}"))?;
-            configuration.clusters.push(spec);
-            configuration.files.extend(files);
+            clusters.push(spec);
+            files.extend(more);
         }
-        Ok(configuration)
+        Ok(LoadedConfiguration::new(clusters, objects, files))
     }
 
     /// Returns the base directory of relative paths in the configuration objects.
@@ -198,6 +188,7 @@ pub async fn cluster_spec(
         passes_tokens: cluster.spec.token_pass_through,
         hosts,
         labels: cluster.metadata.labels.clone().unwrap_or_default(),
+        is_from_hub: false,
         name,
     };
     Ok((spec, files))

@@ -36,6 +36,7 @@ pub(super) async fn print_rights(user: &str, arguments: &CheckArguments) -> Resu
     let named = ConfigurationFlags {
         config: arguments.config.as_deref(),
         kubeconfig: arguments.kubeconfig.as_deref(),
+        has_hub: false,
         contexts: arguments.contexts.as_deref(),
     };
     let sources = ConfigurationSources::new(named).map_err(Failure::usage)?;

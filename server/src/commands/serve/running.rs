@@ -97,8 +97,8 @@ impl RunningEndpoint {
         check_not_this_endpoint(self.address, &hosts, &configuration.clusters)?;
         let known = configuration.clusters.iter().map(|spec| (spec.name.clone(), spec.labels.clone())).collect();
         let flags = self.arguments.policy_flags();
-        let policies = policies(&flags, &configuration.registries, &known)?;
-        let named = named_resources(&flags, &configuration.registries)?;
+        let policies = policies(&flags, &configuration.objects.registries, &known)?;
+        let named = named_resources(&flags, &configuration.objects.registries)?;
         if policies.any_integer() {
             indices::assign(&self.identity.directory, &mut configuration.clusters).await?;
         }

@@ -1,0 +1,219 @@
+//! The collections of the hub, kept in memory by list and watch.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Uri};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tower::util::BoxCloneSyncService;
+use tower::ServiceExt as _;
+use tributary_apimachinery::body::Body;
+use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder, Snapshot};
+use tributary_cacher::{
+    Cacher, CacherConfig, CacherState, ListPermits, ObjectMemoryLimit, ObjectRetention, Precedence, ReflectorTuning,
+    Transport, Update, UpdateObserver,
+};
+use tributary_crds::{API_VERSION, GROUP, VERSION};
+
+use crate::{HubClient, HubKind};
+
+/// The label of Secrets with credentials of members. Tributary reads no other Secrets.
+pub const CREDENTIAL_LABEL: &str = "tributary.dev/credential";
+
+/// The `labelSelector` of the Secrets, percent-encoded.
+const SECRET_SELECTOR: &str = "labelSelector=tributary.dev%2Fcredential%3Dtrue";
+
+/// Time without a further change after which changes are applied: 100 ms, so that a manifest with several objects is
+/// applied as a whole.
+const QUIET_TIME: Duration = Duration::from_millis(100);
+
+/// The longest time from a change to its application while further changes arrive.
+const GATHER_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Maximum size of a collection in bytes: 10,000 members with 10 KB each fit twice.
+const COLLECTION_BYTES_MAX: u64 = 200 << 20;
+
+/// Time without data after which a watch of the hub is checked by requests. 5 min: pings detect a broken connection
+/// within 15 s, and a calm hub gets few requests.
+const WATCH_SILENCE: Duration = Duration::from_secs(300);
+
+/// The objects and Secrets of the hub at one time. A collection is `None` until the hub has listed it.
+#[derive(Clone, Default)]
+pub struct HubSnapshot {
+    objects: [Option<Snapshot>; HubKind::ALL.len()],
+    /// The Secrets with credentials.
+    pub secrets: Option<Snapshot>,
+}
+
+impl HubSnapshot {
+    /// Returns the objects of a kind.
+    pub fn objects(&self, kind: HubKind) -> Option<&Snapshot> {
+        self.objects[kind as usize].as_ref()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set(&mut self, kind: HubKind, objects: Snapshot) {
+        self.objects[kind as usize] = Some(objects);
+    }
+}
+
+/// The number of changes, with the times that decide when the changes are applied.
+#[derive(Clone, Copy, Debug)]
+struct Revision {
+    count: u64,
+    /// Time of the first change that is not applied.
+    first: Option<Instant>,
+    last: Instant,
+}
+
+impl Revision {
+    fn due(&self) -> Option<Instant> {
+        Some((self.first? + GATHER_TIME_MAX).min(self.last + QUIET_TIME))
+    }
+}
+
+struct Changes(watch::Sender<Revision>);
+
+impl UpdateObserver for Changes {
+    fn update(&self, update: Update) {
+        if !matches!(update, Update::Progress { .. }) {
+            record_change(&self.0);
+        }
+    }
+}
+
+fn record_change(revisions: &watch::Sender<Revision>) {
+    let now = Instant::now();
+    revisions.send_modify(|revision| {
+        revision.count += 1;
+        revision.first = revision.first.or(Some(now));
+        revision.last = now;
+    });
+}
+
+/// The collections of the hub. Dropping the value ends all watches.
+pub struct HubCollections {
+    cachers: [Cacher; HubKind::ALL.len()],
+    secrets: Cacher,
+    revisions: watch::Sender<Revision>,
+}
+
+impl HubCollections {
+    /// Starts to list and watch all collections. The Secrets are those of `namespace`. Must be called within a tokio
+    /// runtime.
+    ///
+    /// # Errors
+    /// The hub's name in logs is invalid.
+    pub fn start(client: &HubClient, namespace: &str) -> anyhow::Result<Self> {
+        let cluster = ClusterName::new(crate::client::NAME)?;
+        let (revisions, _) = watch::channel(Revision { count: 0, first: None, last: Instant::now() });
+        let observer = Arc::new(Changes(revisions.clone()));
+        let permits = ListPermits::default();
+        let start = |resource, decoder, namespace, transport| {
+            let config = CacherConfig {
+                cluster: cluster.clone(),
+                resource,
+                namespace,
+                decoder,
+                list_permits: permits.clone(),
+                room: ObjectMemoryLimit::unbounded(),
+                precedence: Precedence::default(),
+                retention: ObjectRetention::UntilDeleted,
+                tuning: ReflectorTuning {
+                    collection_size_max: COLLECTION_BYTES_MAX,
+                    watch_silence: WATCH_SILENCE,
+                    ..ReflectorTuning::default()
+                },
+            };
+            Cacher::start(config, transport, Arc::clone(&observer) as Arc<dyn UpdateObserver>)
+        };
+        let cachers = HubKind::ALL.map(|kind| {
+            let resource = GroupVersionResource::new(GROUP, VERSION, kind.plural());
+            let decoder = ObjectDecoder::new(API_VERSION, kind.as_str(), Arc::default());
+            start(resource, decoder, None, client.transport())
+        });
+        let decoder = ObjectDecoder::new("v1", "Secret", Arc::default());
+        let resource = GroupVersionResource::new("", "v1", "secrets");
+        let secrets = start(resource, decoder, Some(namespace.to_owned()), selected(client.transport()));
+        Ok(Self { cachers, secrets, revisions })
+    }
+
+    /// Returns the objects at this time. Does no I/O. The result includes all changes that [`changed`](Self::changed)
+    /// has reported.
+    pub fn snapshot(&self) -> HubSnapshot {
+        self.revisions.send_modify(|revision| revision.first = None);
+        HubSnapshot {
+            objects: std::array::from_fn(|index| self.cachers[index].snapshot()),
+            secrets: self.secrets.snapshot(),
+        }
+    }
+
+    /// Waits until changes are due: 100 ms after the last change, and at most 1 s after the first change that no
+    /// snapshot includes. Cancel: safe.
+    pub async fn changed(&self) {
+        let mut revisions = self.revisions.subscribe();
+        loop {
+            let due = revisions.borrow_and_update().due();
+            match due {
+                Some(due) if due <= Instant::now() => return,
+                Some(due) => {
+                    tokio::select! {
+                        () = sleep_until(due) => {}
+                        _ = revisions.changed() => {}
+                    }
+                }
+                None => {
+                    // The sender lives as long as `self`.
+                    let _is_open = revisions.changed().await;
+                }
+            }
+        }
+    }
+
+    /// Waits until the hub has listed each collection. Cancel: safe.
+    pub async fn listed(&self) {
+        let mut revisions = self.revisions.subscribe();
+        while self.all().any(|cacher| cacher.snapshot().is_none()) {
+            let _is_open = revisions.changed().await;
+        }
+    }
+
+    /// Returns the reason why changes of the hub do not arrive, with the name of the collection.
+    pub fn problem(&self) -> Option<String> {
+        self.all().find_map(|cacher| {
+            let reason = match cacher.state() {
+                CacherState::Synced => return None,
+                CacherState::Syncing { reason, .. } => {
+                    reason.map_or_else(|| "the first list is not complete".to_owned(), |reason| reason.to_string())
+                }
+                CacherState::Stale { reason, .. } => reason.to_string(),
+            };
+            Some(format!("{}: {reason}", cacher.config().resource))
+        })
+    }
+
+    /// Returns whether all objects of a kind are known and up to date.
+    pub fn is_current(&self, kind: HubKind) -> bool {
+        self.cachers[kind as usize].state() == CacherState::Synced
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Cacher> {
+        self.cachers.iter().chain([&self.secrets])
+    }
+}
+
+/// Returns a transport that adds the selector of the Secrets to each request.
+fn selected(transport: Transport) -> Transport {
+    BoxCloneSyncService::new(transport.map_request(|mut request: Request<Body>| {
+        if let Some(uri) = with_selector(request.uri()) {
+            *request.uri_mut() = uri;
+        }
+        request
+    }))
+}
+
+fn with_selector(uri: &Uri) -> Option<Uri> {
+    let separator = if uri.query().is_some() { '&' } else { '?' };
+    format!("{uri}{separator}{SECRET_SELECTOR}").parse().ok()
+}

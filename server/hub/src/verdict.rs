@@ -1,0 +1,102 @@
+//! The verdict on an object of the hub, which its status shows.
+
+use serde::{Deserialize, Serialize};
+
+/// Kind of a configuration object of the hub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum HubKind {
+    /// A member.
+    UpstreamCluster,
+    /// The registered resources and their settings.
+    ResourceRegistry,
+    /// The policies of the merged view.
+    MergedEndpoint,
+    /// The users whose requests are refused.
+    DeniedUsers,
+}
+
+impl HubKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] =
+        [Self::UpstreamCluster, Self::ResourceRegistry, Self::MergedEndpoint, Self::DeniedUsers];
+
+    /// Returns the kind as in manifests.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::UpstreamCluster => "UpstreamCluster",
+            Self::ResourceRegistry => "ResourceRegistry",
+            Self::MergedEndpoint => "MergedEndpoint",
+            Self::DeniedUsers => "DeniedUsers",
+        }
+    }
+
+    /// Returns the name of the resource in paths.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::UpstreamCluster => "upstreamclusters",
+            Self::ResourceRegistry => "resourceregistries",
+            Self::MergedEndpoint => "mergedendpoints",
+            Self::DeniedUsers => "deniedusers",
+        }
+    }
+}
+
+/// Identity and generation of an object of the hub.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ObjectReference {
+    /// The kind of the object.
+    pub kind: HubKind,
+    /// The name of the object.
+    pub name: String,
+    /// The uid of the object. An object that is deleted and made anew has a different uid.
+    pub uid: String,
+    /// The `metadata.generation` of the object.
+    pub generation: i64,
+}
+
+/// Status of a condition, as in `metav1.Condition`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ConditionStatus {
+    /// The condition applies.
+    True,
+    /// The condition does not apply.
+    False,
+    /// Tributary does not know whether the condition applies.
+    Unknown,
+}
+
+/// State of a condition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConditionState {
+    /// Whether the condition applies.
+    pub status: ConditionStatus,
+    /// The reason for programs, in CamelCase.
+    pub reason: String,
+    /// The reason for people, without secrets.
+    pub message: String,
+}
+
+impl ConditionState {
+    /// Creates the state of a condition that applies.
+    pub fn fulfilled(reason: &str, message: impl Into<String>) -> Self {
+        Self { status: ConditionStatus::True, reason: reason.to_owned(), message: message.into() }
+    }
+
+    /// Creates the state of a condition that does not apply.
+    pub fn failed(reason: &str, message: impl Into<String>) -> Self {
+        Self { status: ConditionStatus::False, reason: reason.to_owned(), message: message.into() }
+    }
+}
+
+/// The verdict on an object: whether its present generation is in force, and the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The object.
+    pub object: ObjectReference,
+    /// The condition `Accepted`.
+    pub accepted: ConditionState,
+    /// The condition `ResolvedRefs` of an object that refers to a Secret.
+    pub resolved_refs: Option<ConditionState>,
+    /// The generation in force; `None` if no generation of the object is in force.
+    pub generation_in_force: Option<i64>,
+}
