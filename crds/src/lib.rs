@@ -11,6 +11,7 @@ pub mod denied_users;
 pub mod dispatch_policy;
 pub mod endpoint_probe;
 pub mod flow_control;
+mod hub_form;
 pub mod kubegateway;
 pub mod load;
 pub mod merged_endpoint;
@@ -29,14 +30,17 @@ pub use configuration::ConfigurationObjects;
 pub use dispatch_policy::{Deny, Dispatch, DispatchPolicy, DispatchRule, LogMode, Logging, PolicyMode};
 pub use endpoint_probe::EndpointProbe;
 pub use flow_control::{Exempt, FlowControl, FlowControlSchema, LimitBy, MaxRequestsInflight, Queueing, TokenBucket};
+pub use hub_form::{HubObjectError, InsecureMembers, decode_hub_object, hub_problems};
 pub use load::{LoadError, LoadErrors, documents, load, parse, read_all_documents};
 pub use merged_endpoint::{MERGED_ENDPOINT, MergedEndpoint, MergedEndpointSpec};
 pub use origin::Origin;
 pub use resource_registry::{ClusterSelection, ResourceRegistry, ResourceRegistrySpec};
 pub use secret::SecretText;
-pub use status::ConfigurationStatus;
-pub use upstream_cluster::{Credentials, KubeconfigReference, SecureServing, UpstreamCluster, UpstreamClusterSpec};
-pub use validate::{Severity, ValidationProblem};
+pub use status::{ConfigurationStatus, UpstreamClusterStatus, round_count};
+pub use upstream_cluster::{
+    Credentials, KubeconfigReference, SecretReference, SecureServing, UpstreamCluster, UpstreamClusterSpec,
+};
+pub use validate::{Severity, ValidationProblem, registry_conflict};
 
 /// The API group of the configuration objects.
 pub const GROUP: &str = "tributary.dev";

@@ -1,15 +1,18 @@
 //! Configuration objects from YAML files.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::configuration::object_text;
 use crate::render::definitions;
 use crate::schema::{self, Violation};
-use crate::{API_VERSION, ConfigurationObjects, Origin};
+use crate::{API_VERSION, ConfigurationObjects, Origin, UpstreamCluster};
 
 /// An error of a file or a document. Values of fields that can be secrets are omitted.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +37,8 @@ pub enum LoadError {
     },
     /// The `apiVersion` and `kind` of a document are not the names of a configuration object.
     #[error(
-        "{origin}: apiVersion {api_version:?} with kind {kind:?} is not supported; allowed are UpstreamCluster, ResourceRegistry and MergedEndpoint of {API_VERSION}"
+        "{origin}: apiVersion {api_version:?} with kind {kind:?} is not supported; allowed are UpstreamCluster, ResourceRegistry and MergedEndpoint of {API_VERSION}{}",
+        if kind == "DeniedUsers" { "; give DeniedUsers by --denied-users-file" } else { "" }
     )]
     Kind {
         /// The position of the document.
@@ -222,7 +226,17 @@ fn add_document(
     let (api_version, kind) = (text_of("apiVersion"), text_of("kind"));
     let object = object_of(&document, &kind);
     match (&*api_version, &*kind) {
-        (API_VERSION, "UpstreamCluster") => configuration.clusters.push(decode(document, &kind, origin)?),
+        (API_VERSION, "UpstreamCluster") => {
+            let cluster: UpstreamCluster = decode(document, &kind, origin)?;
+            if cluster.spec.secret_ref.is_some() {
+                let (field, message) = (
+                    "spec.secretRef".to_owned(),
+                    "names a Secret, which only objects in a hub can do; use spec.credentials in files".to_owned(),
+                );
+                return Err(vec![LoadError::Field { origin: origin.clone(), object, field, message }]);
+            }
+            configuration.clusters.push(cluster);
+        }
         (API_VERSION, "ResourceRegistry") => configuration.registries.push(decode(document, &kind, origin)?),
         (API_VERSION, "MergedEndpoint") => configuration.merged_endpoints.push(decode(document, &kind, origin)?),
         _ => return Err(vec![LoadError::Kind { origin: origin.clone(), api_version, kind }]),
@@ -258,7 +272,8 @@ fn decode<T: DeserializeOwned>(mut document: Value, kind: &str, origin: &Origin)
         .map_err(|source| vec![LoadError::Decode { origin: origin.clone(), object, source }])
 }
 
-fn violations(document: &Value, kind: &str) -> Vec<Violation> {
+/// Returns the violations of a document against the schema of its kind.
+pub(crate) fn violations(document: &Value, kind: &str) -> Vec<Violation> {
     let mut violations = Vec::new();
     let nothing = Map::new();
     let root = document.as_object().unwrap_or(&nothing);
@@ -268,16 +283,24 @@ fn violations(document: &Value, kind: &str) -> Vec<Violation> {
         None => violations.push(Violation { field: "metadata.name".to_owned(), message: "is required".to_owned() }),
         Some(metadata) => check_metadata(metadata, &mut violations),
     }
-    let definition = definitions().into_iter().find(|definition| definition.spec.names.kind == kind);
-    let schema = definition.and_then(|definition| {
-        let version = definition.spec.versions.into_iter().next()?;
-        version.schema?.open_api_v3_schema?.properties?.remove("spec")
-    });
-    match (root.get("spec"), schema) {
-        (Some(spec), Some(schema)) => schema::check(spec, &schema, "spec", &mut violations),
+    match (root.get("spec"), spec_schema(kind)) {
+        (Some(spec), Some(schema)) => schema::check(spec, schema, "spec", &mut violations),
         _ => violations.push(Violation { field: "spec".to_owned(), message: "is required".to_owned() }),
     }
     violations
+}
+
+/// Returns the schema of `spec` of a kind. The schemas are made once, because a hub has thousands of objects.
+fn spec_schema(kind: &str) -> Option<&'static JSONSchemaProps> {
+    static SCHEMAS: LazyLock<BTreeMap<String, JSONSchemaProps>> = LazyLock::new(|| {
+        let schema = |definition: CustomResourceDefinition| {
+            let version = definition.spec.versions.into_iter().next()?;
+            let schema = version.schema?.open_api_v3_schema?.properties?.remove("spec")?;
+            Some((definition.spec.names.kind, schema))
+        };
+        definitions().into_iter().filter_map(schema).collect()
+    });
+    SCHEMAS.get(kind)
 }
 
 /// Checks name, labels and annotations. Other metadata of a hub cluster is allowed and ignored.

@@ -25,6 +25,7 @@ pub const MERGED_ENDPOINT: &str = "all";
     status = "ConfigurationStatus",
     doc = "Policies and limits of the merged view. The only object of this kind is named `all`.",
     validation = Rule::new("self.metadata.name == 'all'").message("the only MergedEndpoint is named all"),
+    printcolumn(name = "Accepted", type_ = "string", json_path = ".status.conditions[?(@.type=='Accepted')].status"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase", default)]

@@ -29,6 +29,7 @@ use crate::{ConfigurationStatus, UpstreamCluster};
     printcolumn(name = "Consistency", type_ = "string", json_path = ".spec.consistency"),
     printcolumn(name = "Partial", type_ = "string", json_path = ".spec.partial"),
     printcolumn(name = "Placement", type_ = "string", json_path = ".spec.placement", priority = 1),
+    printcolumn(name = "Accepted", type_ = "string", json_path = ".status.conditions[?(@.type=='Accepted')].status"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]

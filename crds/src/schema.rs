@@ -153,7 +153,7 @@ mod tests {
              clientKeyFile, token, tokenFile",
             "spec.endpoint: unknown field; allowed are authorization, caData, caFile, circuitBreaker, credentials, dispatch, dispatchPolicies, \
              drainedEndpoints, endpointProbe, endpoints, flowControl, impersonation, index, insecureSkipVerify, kubeconfig, logging, proxyURL, \
-             secureServing, serverNames, tlsServerName, tokenPassThrough, tokenReview",
+             secretRef, secureServing, serverNames, tlsServerName, tokenPassThrough, tokenReview",
             "spec.endpoints[1]: a number is not allowed here; give a string",
             "spec.index: 10000 is out of range; allowed are 0 to 9999",
             "spec.insecureSkipVerify: a string is not allowed here; give a boolean",

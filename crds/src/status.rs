@@ -17,6 +17,60 @@ pub struct ConfigurationStatus {
     pub conditions: Vec<Condition>,
 }
 
+/// The status of a cluster. Tributary writes it for objects in a hub cluster and ignores it in files.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UpstreamClusterStatus {
+    /// The `metadata.generation` that the conditions describe.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Accepted`: the generation is valid and in force. `ResolvedRefs`: the Secret is usable. `Ready`: the cluster answers.
+    /// `Synced`: the cached resources are up to date.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "conditions_schema")]
+    pub conditions: Vec<Condition>,
+    /// The version of the cluster's server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The number of cached resources that are up to date.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<i64>")]
+    pub synced_resources: Option<u64>,
+    /// The number of cached resources.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<i64>")]
+    pub known_resources: Option<u64>,
+    /// Synced and known resources: `24/24`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub synced: Option<String>,
+    /// The number of cached objects, rounded to two digits: `~12k`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objects: Option<String>,
+    /// The time of the last message of the cluster, if its cached objects are not up to date.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub stale_since: Option<String>,
+}
+
+/// Rounds a count to two significant digits: `7`, `~120`, `~12k`, `~1.2M`. Counts below 100 are exact.
+pub fn round_count(count: u64) -> String {
+    if count < 100 {
+        return count.to_string();
+    }
+    // The exponent of the second digit.
+    let unit = 10_u64.pow(count.ilog10() - 1);
+    let rounded = count.saturating_add(unit / 2) / unit * unit;
+    let (value, suffix) = match rounded {
+        0..1_000 => return format!("~{rounded}"),
+        1_000..1_000_000 => (rounded / 100, "k"),
+        _ => (rounded / 100_000, "M"),
+    };
+    match value % 10 {
+        0 => format!("~{}{suffix}", value / 10),
+        tenth => format!("~{}.{tenth}{suffix}", value / 10),
+    }
+}
+
 /// Returns the schema of a list of `metav1.Condition` (apimachinery `pkg/apis/meta/v1/types.go`), a map by type. The
 /// schema is written by hand for the reason given at `label_selector_schema`.
 fn conditions_schema(_: &mut SchemaGenerator) -> Schema {
@@ -65,4 +119,29 @@ fn conditions_schema(_: &mut SchemaGenerator) -> Schema {
             },
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::round_count;
+
+    #[test]
+    fn count_above_one_hundred_is_rounded_to_two_digits() {
+        for (count, expected) in [
+            (0, "0"),
+            (99, "99"),
+            (100, "~100"),
+            (994, "~990"),
+            (995, "~1k"),
+            (1_249, "~1.2k"),
+            (9_000, "~9k"),
+            (12_345, "~12k"),
+            (99_600, "~100k"),
+            (999_999, "~1M"),
+            (1_250_000, "~1.3M"),
+            (2_000_000_000, "~2000M"),
+        ] {
+            assert_eq!(round_count(count), expected, "{count}");
+        }
+    }
 }

@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 use tributary_apimachinery::ClusterAuthorization;
 
 use crate::flow_control::NAMED_SCHEMAS_EXIST;
+use crate::hub_form::{NO_FILES_OR_SECRETS, NO_FILES_OR_SECRETS_MESSAGE};
 use crate::patterns::{ENDPOINT, PROXY, SERVER_NAME};
 use crate::{
-    CircuitBreaker, ConfigurationStatus, Dispatch, DispatchPolicy, EndpointProbe, FlowControl, Logging, SecretText,
+    CircuitBreaker, Dispatch, DispatchPolicy, EndpointProbe, FlowControl, Logging, SecretText, UpstreamClusterStatus,
 };
 
 /// The greatest [`UpstreamClusterSpec::index`]. 9,999: integer item versions have four decimal digits for the index.
@@ -28,11 +29,17 @@ pub const CLUSTER_UID: &str = "tributary.dev/cluster-uid";
     shortname = "upc",
     category = "tributary",
     derive = "PartialEq",
-    status = "ConfigurationStatus",
+    status = "UpstreamClusterStatus",
     doc = "The address, credentials and policies of a cluster. The name of the object is the name of the cluster. ResourceRegistries select clusters by its labels.",
     validation = Rule::new("self.metadata.name != 'all' && size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')").message("the name of a cluster must have at most 63 characters and no dot, and must not be all, the name of the merged view"),
-    printcolumn(name = "Endpoint", type_ = "string", json_path = ".spec.endpoints[0]"),
-    printcolumn(name = "Index", type_ = "integer", json_path = ".spec.index"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
+    printcolumn(name = "Version", type_ = "string", json_path = ".status.version"),
+    printcolumn(name = "Synced", type_ = "string", json_path = ".status.synced"),
+    printcolumn(name = "Objects", type_ = "string", json_path = ".status.objects"),
+    printcolumn(name = "Stale", type_ = "date", json_path = ".status.staleSince"),
+    printcolumn(name = "Endpoint", type_ = "string", json_path = ".spec.endpoints[0]", priority = 1),
+    printcolumn(name = "Index", type_ = "integer", json_path = ".spec.index", priority = 1),
     printcolumn(name = "Context", type_ = "string", json_path = ".spec.kubeconfig.context", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
@@ -46,8 +53,13 @@ pub const CLUSTER_UID: &str = "tributary.dev/cluster-uid";
      "message": "drainedEndpoints must be entries of endpoints, which is empty"},
     {"rule": "!(has(self.caData) && has(self.caFile))",
      "message": "caData and caFile are both set; remove one of them"},
-    {"rule": "has(self.kubeconfig) || has(self.caData) || has(self.caFile) || (has(self.insecureSkipVerify) && self.insecureSkipVerify)",
-     "message": "the certificates of the servers cannot be verified; give caData or caFile"},
+    {"rule": NO_FILES_OR_SECRETS, "message": NO_FILES_OR_SECRETS_MESSAGE},
+    {"rule": "!has(self.endpoints) || self.endpoints.all(e, e.startsWith('https://') && !e.contains('@'))",
+     "message": "objects in a hub need https:// endpoints without user and password"},
+    {"rule": "!(has(self.proxyURL) && self.proxyURL.contains('@'))",
+     "message": "proxyURL contains a user or a password, which an object in a hub may not contain"},
+    {"rule": "has(self.kubeconfig) || has(self.caData) || has(self.caFile) || has(self.secretRef) || (has(self.insecureSkipVerify) && self.insecureSkipVerify)",
+     "message": "the certificates of the servers cannot be verified; give caData, or secretRef with ca.crt"},
     {"rule": "!((has(self.caData) || has(self.caFile)) && has(self.insecureSkipVerify) && self.insecureSkipVerify)",
      "message": "insecureSkipVerify contradicts caData and caFile; remove one of them"},
     {"rule": "!(has(self.tokenPassThrough) && self.tokenPassThrough && has(self.insecureSkipVerify) && self.insecureSkipVerify)",
@@ -62,7 +74,7 @@ pub struct UpstreamClusterSpec {
     /// that is removed from the list gets no new requests, and requests in flight continue. Required without
     /// `kubeconfig`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(inner(regex(pattern = ENDPOINT)))]
+    #[schemars(length(max = 64), inner(length(max = 2048), regex(pattern = ENDPOINT)))]
     pub endpoints: Vec<String>,
     /// Entries of `endpoints` that are drained for maintenance. A drained endpoint is probed, but gets no new requests;
     /// requests in flight continue for up to an hour. If all endpoints are drained, forwarded requests are refused
@@ -84,6 +96,9 @@ pub struct UpstreamClusterSpec {
     /// The credentials of Tributary in the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials: Option<Credentials>,
+    /// A Secret of the hub with the credentials of Tributary in the cluster. Only for objects in a hub.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<SecretReference>,
     /// A kubeconfig context with endpoint, certificate authorities and credentials. It replaces the fields for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<KubeconfigReference>,
@@ -146,7 +161,7 @@ pub struct UpstreamClusterSpec {
     /// A proxy to the servers: `http://`, `https://`, `socks5://` or `socks5h://`. Not with `kubeconfig`, which has
     /// `proxy-url`.
     #[serde(rename = "proxyURL", skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = PROXY))]
+    #[schemars(length(max = 2048), regex(pattern = PROXY))]
     pub proxy_url: Option<String>,
 }
 
@@ -236,6 +251,38 @@ pub struct Credentials {
     /// A file with the key. Reloaded when it changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_key_file: Option<String>,
+}
+
+/// A Secret with credentials, and its keys. Without keys, the keys `token`, `tls.crt`, `tls.key` and `ca.crt` apply if the
+/// Secret has them. A key that is named must exist.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "has(self.certificateKey) == has(self.keyKey)",
+     "message": "name the keys of a client certificate and of its key together"},
+    {"rule": "!(has(self.tokenKey) && has(self.certificateKey))",
+     "message": "tokenKey and certificateKey are both set; remove one of them"}
+]))]
+pub struct SecretReference {
+    /// The name of the Secret, in the namespace of `--hub-secret-namespace`.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// The key with a bearer token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub token_key: Option<String>,
+    /// The key with a client certificate in PEM form.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub certificate_key: Option<String>,
+    /// The key with the private key of the client certificate in PEM form.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub key_key: Option<String>,
+    /// The key with the certificate authorities of the servers in PEM form.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub ca_key: Option<String>,
 }
 
 /// A context of a kubeconfig.

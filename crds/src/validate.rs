@@ -105,6 +105,15 @@ impl ConfigurationObjects {
         found
     }
 
+    /// Returns the problems of one registry, which need not belong to this configuration, with the clusters of this
+    /// configuration.
+    pub fn validate_registry(&self, registry: &ResourceRegistry) -> Vec<ValidationProblem> {
+        let mut found = Vec::new();
+        let object = object("ResourceRegistry", registry.metadata.name.as_deref());
+        resource_registry::validate(registry, self, &mut Problems { object, found: &mut found });
+        found
+    }
+
     fn unique_names(&self, found: &mut Vec<ValidationProblem>) {
         let clusters = self.clusters.iter().map(|cluster| ("UpstreamCluster", cluster.metadata.name.as_deref()));
         let registries = self.registries.iter().map(|registry| ("ResourceRegistry", registry.metadata.name.as_deref()));
@@ -197,6 +206,7 @@ impl ConfigurationObjects {
     }
 }
 
+/// Returns the field of `registry` that names the same resource as `other`, with the value of both.
 fn overlap(registry: &ResourceRegistry, other: &ResourceRegistry) -> Option<(String, String, String)> {
     for (index, mine) in registry.spec.resources.iter().enumerate() {
         for theirs in &other.spec.resources {
@@ -210,6 +220,16 @@ fn overlap(registry: &ResourceRegistry, other: &ResourceRegistry) -> Option<(Str
         }
     }
     None
+}
+
+/// Returns the message for a resource that both registries name; `None` if the registries are compatible.
+pub fn registry_conflict(registry: &ResourceRegistry, other: &ResourceRegistry) -> Option<String> {
+    let (field, mine, theirs) = overlap(registry, other)?;
+    let other = other.metadata.name.as_deref().unwrap_or_default();
+    Some(format!(
+        "{field}: {mine:?} overlaps with {theirs:?} of ResourceRegistry {other:?}; name a resource in only one registry, or \
+         merge the registries"
+    ))
 }
 
 /// Returns the least index above all used indices, because an index must not be reused.

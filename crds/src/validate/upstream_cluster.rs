@@ -267,6 +267,8 @@ fn has_valid_port(rest: &str) -> bool {
 fn certificate_authorities(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
     match (&spec.ca_data, &spec.ca_file, spec.insecure_skip_verify) {
         (Some(_), Some(_), _) => problems.error("spec.caFile", "is given together with spec.caData; remove one of them"),
+        // The Secret may have the authorities.
+        (None, None, false) if spec.secret_ref.is_some() => {}
         (None, None, false) => problems.error(
             "spec.caData",
             "is missing, and so is spec.caFile, so server certificates cannot be verified; give one of them, or set spec.insecureSkipVerify: true to disable verification",

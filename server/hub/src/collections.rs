@@ -6,8 +6,8 @@ use std::time::Duration;
 use http::{Request, Uri};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
-use tower::util::BoxCloneSyncService;
 use tower::ServiceExt as _;
+use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::body::Body;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder, Snapshot};
 use tributary_cacher::{

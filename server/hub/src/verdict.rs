@@ -17,8 +17,7 @@ pub enum HubKind {
 
 impl HubKind {
     /// All kinds.
-    pub const ALL: [Self; 4] =
-        [Self::UpstreamCluster, Self::ResourceRegistry, Self::MergedEndpoint, Self::DeniedUsers];
+    pub const ALL: [Self; 4] = [Self::UpstreamCluster, Self::ResourceRegistry, Self::MergedEndpoint, Self::DeniedUsers];
 
     /// Returns the kind as in manifests.
     pub fn as_str(self) -> &'static str {
