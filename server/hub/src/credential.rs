@@ -144,14 +144,9 @@ fn apply(
     reference: &SecretReference,
     data: &BTreeMap<String, String>,
 ) -> Result<UpstreamClusterSpec, UnusableSecret> {
-    let has_named = [
-        &reference.token_key,
-        &reference.certificate_key,
-        &reference.key_key,
-        &reference.ca_key,
-    ]
-    .into_iter()
-    .any(Option::is_some);
+    let has_named = [&reference.token_key, &reference.certificate_key, &reference.key_key, &reference.ca_key]
+        .into_iter()
+        .any(Option::is_some);
     let value = |named: &Option<String>, default: &str| -> Result<Option<&str>, UnusableSecret> {
         let key = match named {
             Some(key) => key,
@@ -176,7 +171,9 @@ fn apply(
     let key = value(&reference.key_key, KEY)?;
     let authorities = value(&reference.ca_key, AUTHORITIES)?;
     let credentials = match (token, certificate, key) {
-        (Some(token), ..) => Credentials { token: Some(decode_token(&reference.name, token)?), ..Credentials::default() },
+        (Some(token), ..) => {
+            Credentials { token: Some(decode_token(&reference.name, token)?), ..Credentials::default() }
+        }
         (None, Some(certificate), Some(key)) => Credentials {
             client_certificate_data: Some(certificate.to_owned()),
             client_key_data: Some(SecretText::new(key)),

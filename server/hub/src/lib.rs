@@ -6,10 +6,21 @@
 //!                                               InForce ───┘ (also kept in the data directory)
 //! ```
 
+mod accept;
 mod client;
 mod collections;
+mod credential;
+mod disappearance;
+mod in_force;
+mod members;
+mod source;
 mod verdict;
 
+pub use accept::{Acceptance, WholeCheck};
 pub use client::{HubAddress, HubClient, HubError};
 pub use collections::{CREDENTIAL_LABEL, HubCollections, HubSnapshot};
+pub use credential::{CREDENTIAL_HOSTS, CREDENTIAL_OF};
+pub use in_force::InForce;
+pub use members::{AddressRule, HubRules};
+pub use source::HubSource;
 pub use verdict::{ConditionState, ConditionStatus, HubKind, ObjectReference, Verdict};

@@ -37,6 +37,7 @@ pub use dispatch::dispatch_settings;
 use kubeconfig::KubeconfigFiles;
 use kubeconfig_source::KubeconfigSource;
 use upstream_clusters::FileSource;
+pub use upstream_clusters::known_clusters;
 use watch::FileWatch;
 
 /// The command line's flags that select the configuration.

@@ -114,22 +114,33 @@ pub fn no_objects_message(path: &Path) -> String {
 
 /// Validates objects together with the clusters of `contexts`. Returns errors and warnings.
 fn problems(objects: &tributary_crds::ConfigurationObjects, contexts: &[ClusterSpec]) -> Vec<ValidationProblem> {
-    // The clusters of kubeconfig contexts get their indexes for item versions later. For the validation, any unused
-    // indexes suffice.
     let taken: BTreeSet<_> = objects.clusters.iter().filter_map(|cluster| cluster.spec.index).collect();
-    let free = (0..=INDEX_MAX).filter(|index| !taken.contains(index));
-    let known = contexts.iter().zip(free).map(|(context, index)| {
-        let reference = KubeconfigReference { path: context.origin.clone(), context: None };
-        let spec =
-            UpstreamClusterSpec { kubeconfig: Some(reference), index: Some(index), ..UpstreamClusterSpec::default() };
-        UpstreamCluster::new(context.name.as_str(), spec)
-    });
+    let known = stand_ins(contexts, &taken);
     let mut all = objects.clone();
     all.clusters.extend(known);
     let about_context = |problem: &ValidationProblem| {
         contexts.iter().any(|context| problem.object == format!("UpstreamCluster \"{}\"", context.name))
     };
     all.validate().into_iter().filter(|problem| !about_context(problem)).collect()
+}
+
+/// Returns an UpstreamCluster for each cluster, with its name, labels and index, for the validation of registries. Clusters
+/// without an index get any unused index: contexts get theirs later, and registries omit members without one.
+pub fn known_clusters(clusters: &[ClusterSpec]) -> Vec<UpstreamCluster> {
+    stand_ins(clusters, &clusters.iter().filter_map(|cluster| cluster.index).collect())
+}
+
+fn stand_ins(clusters: &[ClusterSpec], taken: &BTreeSet<u16>) -> Vec<UpstreamCluster> {
+    let mut free = (0..=INDEX_MAX).filter(|index| !taken.contains(index));
+    let stand_in = |cluster: &ClusterSpec| {
+        let reference = KubeconfigReference { path: cluster.origin.clone(), context: None };
+        let index = cluster.index.or_else(|| free.next());
+        let spec = UpstreamClusterSpec { kubeconfig: Some(reference), index, ..UpstreamClusterSpec::default() };
+        let mut stand_in = UpstreamCluster::new(cluster.name.as_str(), spec);
+        stand_in.metadata.labels = Some(cluster.labels.clone());
+        stand_in
+    };
+    clusters.iter().map(stand_in).collect()
 }
 
 fn lines(problems: &[ValidationProblem]) -> String {

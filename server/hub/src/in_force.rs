@@ -1,0 +1,70 @@
+//! The objects of the hub that are in force: the last accepted generation of each object.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tributary_apimachinery::ResourceVersion;
+use tributary_crds::{MergedEndpoint, ResourceRegistry, UpstreamCluster, UpstreamClusterSpec};
+use tributary_sources::ClusterSpec;
+
+use crate::ObjectReference;
+
+/// The last accepted generation of an object.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ObjectInForce<T> {
+    pub(crate) object: ObjectReference,
+    /// Position of the object in the order of first acceptance. The lower order wins a conflict.
+    pub(crate) order: u64,
+    pub(crate) value: T,
+}
+
+/// The last accepted generation of a member, with its credentials.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct MemberInForce {
+    pub(crate) object: ObjectReference,
+    /// Position of the object in the order of first acceptance. The lower order wins a conflict.
+    pub(crate) order: u64,
+    /// The object as written in the hub.
+    pub(crate) cluster: UpstreamCluster,
+    /// The spec with the values of the Secret. `None` if no credential was ever resolved.
+    pub(crate) resolved: Option<UpstreamClusterSpec>,
+    /// The description for the router. Made anew after a start.
+    #[serde(skip)]
+    pub(crate) spec: Option<Arc<ClusterSpec>>,
+    /// The versions from which this value was made. Equal versions need no new judgement.
+    #[serde(skip)]
+    pub(crate) seen: Option<SeenVersions>,
+}
+
+/// The versions of an object and of its Secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SeenVersions {
+    pub(crate) object: ResourceVersion,
+    pub(crate) secret: Option<ResourceVersion>,
+}
+
+/// The objects of the hub that are in force. Serializes to the copy in the data directory, which contains credentials.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub struct InForce {
+    /// The order of the next object that is accepted for the first time.
+    pub(crate) next_order: u64,
+    pub(crate) members: BTreeMap<String, MemberInForce>,
+    pub(crate) registries: BTreeMap<String, ObjectInForce<ResourceRegistry>>,
+    pub(crate) merged_endpoints: BTreeMap<String, ObjectInForce<MergedEndpoint>>,
+    pub(crate) denied_users: BTreeMap<String, ObjectInForce<BTreeSet<String>>>,
+}
+
+impl InForce {
+    /// Returns the generation in force of each member, sorted by name.
+    pub fn member_generations(&self) -> Vec<(String, i64)> {
+        self.members.iter().map(|(name, member)| (name.clone(), member.object.generation)).collect()
+    }
+
+    /// Returns the next order of first acceptance.
+    pub(crate) fn take_order(&mut self) -> u64 {
+        let order = self.next_order;
+        self.next_order += 1;
+        order
+    }
+}

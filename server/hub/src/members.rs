@@ -1,0 +1,372 @@
+//! The judgement on UpstreamClusters of the hub: each alone, then all together. Without I/O.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tributary_apimachinery::{Object, ResourceVersion, Snapshot, explain, without_brackets};
+use tributary_crds::{
+    ConfigurationObjects, InsecureMembers, Severity, UpstreamCluster, UpstreamClusterSpec, decode_hub_object,
+    hub_problems,
+};
+use tributary_sources::upstream_clusters::cluster_spec;
+use tributary_sources::{ClusterSpec, LoadedConfiguration};
+
+use crate::credential::{UnusableSecret, resolve_secret};
+use crate::in_force::{MemberInForce, SeenVersions};
+use crate::{ConditionState, HubKind, ObjectReference};
+
+/// Maximum size of an object in bytes: the limit of a request to etcd.
+pub(crate) const OBJECT_BYTES_MAX: usize = 1_572_864;
+
+/// Maximum length of a condition's message in bytes.
+const MESSAGE_BYTES_MAX: usize = 1024;
+
+/// Returns the reason for which Tributary does not dial an address; `None` if it does.
+pub type AddressRule = Arc<dyn Fn(IpAddr) -> Option<String> + Send + Sync>;
+
+/// The rules for objects of the hub that flags set.
+#[derive(Clone)]
+pub struct HubRules {
+    /// The namespace of the Secrets.
+    pub namespace: String,
+    /// Whether members may have unverified servers.
+    pub insecure: InsecureMembers,
+    /// The addresses that members may not have.
+    pub addresses: AddressRule,
+}
+
+/// A member of the hub with the verdict so far.
+pub(crate) struct JudgedMember {
+    pub(crate) object: ObjectReference,
+    pub(crate) created: String,
+    /// The present generation, if it is valid.
+    pub(crate) draft: Option<MemberInForce>,
+    /// The last accepted generation of the same object.
+    pub(crate) earlier: Option<MemberInForce>,
+    pub(crate) accepted: ConditionState,
+    pub(crate) resolved_refs: Option<ConditionState>,
+}
+
+impl JudgedMember {
+    /// Returns whether the object has not changed since its last acceptance.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        let draft = self.draft.as_ref();
+        draft.zip(self.earlier.as_ref()).is_some_and(|(draft, earlier)| draft.cluster == earlier.cluster)
+    }
+
+    /// Refuses the present generation. Returns the generation that stays in force, which must be judged in turn.
+    pub(crate) fn refuse(&mut self, state: ConditionState) -> Option<MemberInForce> {
+        let is_unchanged = self.is_unchanged();
+        self.accepted = state;
+        self.draft = None;
+        self.earlier.take().filter(|_| !is_unchanged)
+    }
+}
+
+/// Shortens a message to [`MESSAGE_BYTES_MAX`].
+pub(crate) fn shorten(mut message: String) -> String {
+    if message.len() > MESSAGE_BYTES_MAX {
+        let end = (0..=MESSAGE_BYTES_MAX - 3).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+        message.truncate(end);
+        message.push_str("...");
+    }
+    message
+}
+
+/// Reads an object's JSON and its generation.
+///
+/// # Errors
+/// The state of `Accepted` for an object that is too large.
+pub(crate) fn read_document(object: &Object) -> Result<(Value, i64), ConditionState> {
+    if object.size() > OBJECT_BYTES_MAX {
+        return Err(ConditionState::failed("TooLarge", format!("The object has more than {OBJECT_BYTES_MAX} bytes.")));
+    }
+    let document: Value = serde_json::from_slice(object.json())
+        .map_err(|error| ConditionState::failed("Invalid", format!("The object is not JSON: {error}")))?;
+    let generation = document["metadata"]["generation"].as_i64().unwrap_or_default();
+    Ok((document, generation))
+}
+
+/// Judges each member alone.
+pub(crate) async fn judge_members(
+    listed: &Snapshot,
+    secrets: Option<&Snapshot>,
+    in_force: &BTreeMap<String, MemberInForce>,
+    rules: &HubRules,
+) -> Vec<JudgedMember> {
+    let mut judged = Vec::with_capacity(listed.len());
+    for object in listed.iter() {
+        // An object that was deleted and made anew is a new object.
+        let earlier = in_force.get(object.name()).filter(|earlier| earlier.object.uid == object.uid()).cloned();
+        judged.push(judge_member(object, secrets, earlier, rules).await);
+    }
+    judged
+}
+
+async fn judge_member(
+    object: &Object,
+    secrets: Option<&Snapshot>,
+    earlier: Option<MemberInForce>,
+    rules: &HubRules,
+) -> JudgedMember {
+    let reference = |generation| ObjectReference {
+        kind: HubKind::UpstreamCluster,
+        name: object.name().to_owned(),
+        uid: object.uid().to_owned(),
+        generation,
+    };
+    let mut judged = JudgedMember {
+        object: reference(0),
+        created: object.creation_timestamp().to_owned(),
+        draft: None,
+        earlier,
+        accepted: ConditionState::fulfilled("Accepted", ""),
+        resolved_refs: None,
+    };
+    if let Some(same) =
+        judged.earlier.as_ref().filter(|own| own.seen == Some(seen_versions(object, own, secrets, rules)))
+    {
+        judged.object = same.object.clone();
+        judged.resolved_refs = same.cluster.spec.secret_ref.as_ref().map(|_| resolved());
+        judged.draft = Some(same.clone());
+        return judged;
+    }
+    let (document, generation) = match read_document(object) {
+        Ok(read) => read,
+        Err(state) => {
+            judged.accepted = state;
+            return judged;
+        }
+    };
+    judged.object = reference(generation);
+    match decode_member(document, rules) {
+        Err(state) => judged.accepted = state,
+        Ok(cluster) => resolve_member(&mut judged, cluster, object, secrets, rules).await,
+    }
+    judged
+}
+
+fn seen_versions(
+    object: &Object,
+    member: &MemberInForce,
+    secrets: Option<&Snapshot>,
+    rules: &HubRules,
+) -> SeenVersions {
+    let secret = member.cluster.spec.secret_ref.as_ref();
+    let secret = secret.and_then(|reference| secrets?.get(&format!("{}/{}", rules.namespace, reference.name)));
+    let version = |secret: &Arc<Object>| -> ResourceVersion { secret.resource_version() };
+    SeenVersions { object: object.resource_version(), secret: secret.map(version) }
+}
+
+fn resolved() -> ConditionState {
+    ConditionState::fulfilled("Resolved", "")
+}
+
+/// Decodes a member and checks its fields.
+fn decode_member(document: Value, rules: &HubRules) -> Result<UpstreamCluster, ConditionState> {
+    let invalid = |message: String| ConditionState::failed("Invalid", shorten(message));
+    let mut cluster: UpstreamCluster =
+        decode_hub_object(document, HubKind::UpstreamCluster.as_str()).map_err(|error| invalid(error.to_string()))?;
+    // Versions, managed fields and timestamps are not part of the configuration.
+    let metadata = std::mem::take(&mut cluster.metadata);
+    cluster.metadata.name = metadata.name;
+    cluster.metadata.labels = metadata.labels;
+    cluster.metadata.annotations = metadata.annotations;
+    cluster.status = None;
+    let alone = ConfigurationObjects { clusters: vec![cluster.clone()], ..ConfigurationObjects::default() };
+    let problems = hub_problems(&cluster, rules.insecure).into_iter().chain(alone.validate());
+    let errors: Vec<String> = problems
+        .filter(|problem| problem.severity == Severity::Error)
+        .map(|problem| format!("{}: {}", problem.field, problem.message))
+        .collect();
+    if !errors.is_empty() {
+        return Err(invalid(errors.join("; ")));
+    }
+    check_addresses(&cluster.spec, rules)?;
+    Ok(cluster)
+}
+
+/// Refuses literal addresses that Tributary does not dial. Host names are checked after each lookup instead.
+fn check_addresses(spec: &UpstreamClusterSpec, rules: &HubRules) -> Result<(), ConditionState> {
+    let endpoints = spec.endpoints.iter().enumerate().map(|(index, url)| (format!("spec.endpoints[{index}]"), url));
+    let proxy = spec.proxy_url.iter().map(|url| ("spec.proxyURL".to_owned(), url));
+    for (field, url) in endpoints.chain(proxy) {
+        let parsed: Option<http::Uri> = url.parse().ok();
+        let host = parsed.as_ref().and_then(http::Uri::host).map(without_brackets).unwrap_or_default();
+        if host == "localhost" || host.ends_with(".localhost") {
+            // The name never leads to another machine (RFC 6761).
+            let address = IpAddr::from([127, 0, 0, 1]);
+            if let Some(reason) = (rules.addresses)(address) {
+                return Err(ConditionState::failed(
+                    "RefusedAddress",
+                    format!("{field}: {host} is {address}: {reason}"),
+                ));
+            }
+        }
+        let Ok(address) = host.parse::<IpAddr>() else { continue };
+        if let Some(reason) = (rules.addresses)(address) {
+            return Err(ConditionState::failed("RefusedAddress", format!("{field}: {reason}")));
+        }
+    }
+    Ok(())
+}
+
+/// Reads the member's Secret, and makes the draft of the present generation.
+async fn resolve_member(
+    judged: &mut JudgedMember,
+    cluster: UpstreamCluster,
+    object: &Object,
+    secrets: Option<&Snapshot>,
+    rules: &HubRules,
+) {
+    let order = judged.earlier.as_ref().map_or(0, |earlier| earlier.order);
+    let member =
+        MemberInForce { object: judged.object.clone(), order, cluster, resolved: None, spec: None, seen: None };
+    match resolve_secret(&member.cluster, secrets, &rules.namespace) {
+        Ok(resolved_spec) => {
+            let has_secret = member.cluster.spec.secret_ref.is_some();
+            judged.resolved_refs = has_secret.then(resolved);
+            match describe_member(member, resolved_spec, judged.earlier.as_ref()).await {
+                Ok(mut member) => {
+                    member.seen = Some(seen_versions(object, &member, secrets, rules));
+                    judged.draft = Some(member);
+                }
+                Err((member, problem)) if has_secret => {
+                    let state = ConditionState::failed("InvalidCredential", shorten(problem));
+                    keep_earlier_credential(judged, *member, UnusableSecret { state, keeps_earlier: true });
+                }
+                Err((_, problem)) => judged.accepted = ConditionState::failed("Invalid", shorten(problem)),
+            }
+        }
+        Err(unusable) => keep_earlier_credential(judged, member, unusable),
+    }
+}
+
+/// Decides about a member whose Secret is not usable. The member continues with the credential that it has, unless the
+/// Secret refuses it. A member that never had a credential is known without a connection.
+fn keep_earlier_credential(judged: &mut JudgedMember, member: MemberInForce, unusable: UnusableSecret) {
+    let problem = unusable.state.message.clone();
+    judged.resolved_refs = Some(unusable.state);
+    let earlier = judged.earlier.as_ref().filter(|own| unusable.keeps_earlier && own.resolved.is_some());
+    match earlier {
+        Some(earlier) if earlier.cluster == member.cluster => {
+            judged.draft = Some(MemberInForce { object: judged.object.clone(), seen: None, ..earlier.clone() });
+        }
+        Some(earlier) => {
+            let generation = earlier.object.generation;
+            let message = format!("Generation {generation} stays in force until the Secret is usable: {problem}");
+            judged.accepted = ConditionState::failed("UnresolvedRefs", shorten(message));
+        }
+        None => {
+            let spec = without_connection(&member.cluster, &problem);
+            judged.draft = spec.map(|spec| MemberInForce { spec: Some(Arc::new(spec)), ..member });
+        }
+    }
+}
+
+/// Describes a member without a usable credential.
+fn without_connection(cluster: &UpstreamCluster, problem: &str) -> Option<ClusterSpec> {
+    let text = cluster.metadata.name.as_deref().unwrap_or_default();
+    let name = tributary_apimachinery::ClusterName::new(text).ok()?;
+    let spec = ClusterSpec::new(name, origin(text), Err(problem.to_owned()));
+    let labels = cluster.metadata.labels.clone().unwrap_or_default();
+    Some(ClusterSpec { labels, index: cluster.spec.index, is_from_hub: true, ..spec })
+}
+
+fn origin(name: &str) -> String {
+    format!("UpstreamCluster {name} of the hub")
+}
+
+/// Makes the description for the router. An unchanged description is shared with the earlier one.
+///
+/// # Errors
+/// The member, and the problem with its connection settings.
+async fn describe_member(
+    member: MemberInForce,
+    resolved: UpstreamClusterSpec,
+    earlier: Option<&MemberInForce>,
+) -> Result<MemberInForce, (Box<MemberInForce>, String)> {
+    let same = earlier.filter(|earlier| {
+        earlier.spec.is_some() && earlier.resolved.as_ref() == Some(&resolved) && earlier.cluster == member.cluster
+    });
+    if let Some(spec) = same.and_then(|earlier| earlier.spec.clone()) {
+        return Ok(MemberInForce { resolved: Some(resolved), spec: Some(spec), ..member });
+    }
+    match describe(&member.cluster, &resolved).await {
+        Ok(spec) => Ok(MemberInForce { resolved: Some(resolved), spec: Some(Arc::new(spec)), ..member }),
+        Err(problem) => Err((Box::new(member), problem)),
+    }
+}
+
+/// Converts a member with its credentials into the description for the router.
+///
+/// # Errors
+/// The problem with the connection settings.
+pub(crate) async fn describe(cluster: &UpstreamCluster, resolved: &UpstreamClusterSpec) -> Result<ClusterSpec, String> {
+    let name = cluster.metadata.name.clone().unwrap_or_default();
+    let complete = UpstreamCluster { spec: resolved.clone(), ..cluster.clone() };
+    // A hub object contains no relative path, so the base is not used.
+    match cluster_spec(&complete, Path::new("")).await {
+        Ok((_, files)) if !files.is_empty() => Err("the object names a file".to_owned()),
+        Ok((spec, _)) => Ok(ClusterSpec { origin: origin(&name), is_from_hub: true, ..spec }),
+        Err(error) => Err(explain(&error)),
+    }
+}
+
+/// The names, indexes and hosts that are in use, each with the description of its owner.
+#[derive(Default)]
+pub(crate) struct Claims {
+    names: BTreeMap<String, String>,
+    indexes: BTreeMap<u16, String>,
+    hosts: BTreeMap<String, String>,
+}
+
+impl Claims {
+    /// Returns the claims of the kubeconfig and the files, which have priority over the hub.
+    pub(crate) fn of_other_sources(base: &LoadedConfiguration) -> Self {
+        let mut claims = Self::default();
+        for spec in &base.clusters {
+            claims.names.insert(spec.name.to_string(), spec.origin.clone());
+            claims.indexes.extend(spec.index.map(|index| (index, spec.origin.clone())));
+        }
+        for cluster in &base.objects.clusters {
+            let owner = format!("UpstreamCluster {}", cluster.metadata.name.as_deref().unwrap_or_default());
+            let hosts = cluster.spec.server_names.iter();
+            claims.hosts.extend(hosts.map(|host| (host.to_ascii_lowercase(), owner.clone())));
+        }
+        claims
+    }
+
+    /// Claims the name, the index and the hosts of a member.
+    ///
+    /// # Errors
+    /// The state of `Accepted` if another object has one of them.
+    pub(crate) fn claim(&mut self, member: &MemberInForce) -> Result<(), ConditionState> {
+        let (name, spec) = (&member.object.name, &member.cluster.spec);
+        if let Some(owner) = self.names.get(name) {
+            let message = format!(
+                "{owner} already is cluster {name}, and other sources have priority over the hub; rename one of them."
+            );
+            return Err(ConditionState::failed("NameConflict", message));
+        }
+        if let Some((index, owner)) = spec.index.and_then(|index| Some((index, self.indexes.get(&index)?))) {
+            let message =
+                format!("spec.index: {index} is already the index of {owner}; give a number that was never used.");
+            return Err(ConditionState::failed("IndexConflict", message));
+        }
+        let hosts = || spec.server_names.iter().map(|host| host.to_ascii_lowercase());
+        if let Some((host, owner)) = hosts().find_map(|host| self.hosts.get_key_value(&host)) {
+            let message =
+                format!("spec.serverNames: {host:?} is already a host of {owner}; remove it from one of them.");
+            return Err(ConditionState::failed("HostConflict", message));
+        }
+        let owner = origin(name);
+        self.names.insert(name.clone(), owner.clone());
+        self.indexes.extend(spec.index.map(|index| (index, owner.clone())));
+        self.hosts.extend(hosts().map(|host| (host, owner.clone())));
+        Ok(())
+    }
+}

@@ -1,0 +1,155 @@
+//! The hub as a source of the configuration.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep_until, timeout};
+use tributary_sources::LoadedConfiguration;
+use tributary_sources::data_directory::DataDirectory;
+
+use crate::accept::{Acceptance, WholeCheck, accept};
+use crate::disappearance::DisappearanceGuard;
+use crate::in_force::InForce;
+use crate::members::HubRules;
+use crate::{HubClient, HubCollections, HubKind};
+
+/// The file in the data directory with the last accepted configuration and its credentials.
+const FILE: &str = "hub.json";
+
+/// Time for which the start waits for the hub before it uses the copy in the data directory.
+const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Least interval between two log lines about the same problem with the hub.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The hub as a source of the configuration. Without contact, the last accepted configuration stays in force.
+pub struct HubSource {
+    collections: Arc<HubCollections>,
+    rules: HubRules,
+    in_force: InForce,
+    guard: DisappearanceGuard,
+    /// The place of the copy; `None` with `--hub-remember=false`.
+    copy: Option<DataDirectory>,
+    written: Vec<u8>,
+    decides_at: Option<Instant>,
+    problem: Mutex<Option<String>>,
+}
+
+impl HubSource {
+    /// Starts to follow the hub, and waits up to 5 s for its objects. `copy` is the data directory with the last accepted
+    /// configuration, unless no copy is kept. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// The copy is unreadable.
+    pub async fn start(client: &HubClient, rules: HubRules, copy: Option<DataDirectory>) -> anyhow::Result<Self> {
+        let collections = Arc::new(HubCollections::start(client, &rules.namespace)?);
+        let (written, in_force) = match &copy {
+            Some(directory) => read_copy(directory)?,
+            None => (Vec::new(), InForce::default()),
+        };
+        if timeout(FIRST_LIST_TIMEOUT, collections.listed()).await.is_err() {
+            let problem = collections.problem().unwrap_or_default();
+            tracing::warn!(
+                problem,
+                members = in_force.members.len(),
+                "the hub has not listed its objects within 5 s; the last accepted configuration is served"
+            );
+        }
+        Ok(Self {
+            collections,
+            rules,
+            in_force,
+            guard: DisappearanceGuard::default(),
+            copy,
+            written,
+            decides_at: None,
+            problem: Mutex::default(),
+        })
+    }
+
+    /// Waits until the objects of the hub must be accepted again. Logs when contact with the hub is lost and when it is
+    /// restored. Cancel: safe.
+    pub async fn changed(&self) {
+        loop {
+            let check = Instant::now() + CHECK_INTERVAL;
+            tokio::select! {
+                () = self.collections.changed() => return,
+                () = sleep_until(self.decides_at.unwrap_or(check).min(check)) => {}
+            }
+            self.log_problem();
+            if self.decides_at.is_some_and(|at| at <= Instant::now()) {
+                return;
+            }
+        }
+    }
+
+    /// Returns the reason why changes of the hub do not arrive.
+    pub fn problem(&self) -> Option<String> {
+        self.collections.problem()
+    }
+
+    /// Returns the objects in force.
+    pub fn in_force(&self) -> &InForce {
+        &self.in_force
+    }
+
+    /// Accepts the present objects of the hub in addition to `base`, the configuration of all other sources. Does no I/O
+    /// except for the copy in the data directory.
+    pub async fn accept(&mut self, base: LoadedConfiguration, check: WholeCheck<'_>) -> Acceptance {
+        let snapshot = self.collections.snapshot();
+        let is_current = self.collections.is_current(HubKind::UpstreamCluster);
+        let (in_force, guard) = (&mut self.in_force, &mut self.guard);
+        let accepted = accept(in_force, guard, &snapshot, is_current, base, &self.rules, check).await;
+        self.decides_at = accepted.decides_at;
+        self.write_copy();
+        accepted
+    }
+
+    fn log_problem(&self) {
+        let problem = self.collections.problem();
+        let mut last = self.problem.lock();
+        match (&problem, &*last) {
+            (Some(problem), before) if before.as_ref() != Some(problem) => {
+                tracing::warn!(problem, "changes of the hub do not arrive; the last accepted configuration is served");
+            }
+            (None, Some(_)) => tracing::info!("changes of the hub arrive again"),
+            _ => {}
+        }
+        *last = problem;
+    }
+
+    fn write_copy(&mut self) {
+        let Some(directory) = &self.copy else { return };
+        // Maps of texts and numbers always serialize.
+        let text = serde_json::to_vec(&self.in_force).unwrap_or_default();
+        if text == self.written {
+            return;
+        }
+        match directory.write(FILE, &text) {
+            Ok(()) => self.written = text,
+            Err(error) => tracing::error!(%error, "the copy of the hub's configuration was not written"),
+        }
+    }
+}
+
+/// Reads the copy of the last accepted configuration.
+///
+/// # Errors
+/// The file cannot be read. A damaged file is an error, too: it names the members that a user expects.
+fn read_copy(directory: &DataDirectory) -> anyhow::Result<(Vec<u8>, InForce)> {
+    let Some(bytes) = directory.read(FILE)? else { return Ok((Vec::new(), InForce::default())) };
+    match serde_json::from_slice(&bytes) {
+        Ok(in_force) => Ok((bytes, in_force)),
+        Err(error) => {
+            // The parser's message could quote a credential.
+            let place = directory.file(FILE);
+            anyhow::bail!(
+                "{} is damaged at line {}, column {}; remove it, and start Tributary while the hub answers",
+                place.display(),
+                error.line(),
+                error.column()
+            )
+        }
+    }
+}
