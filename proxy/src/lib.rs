@@ -27,6 +27,7 @@ mod client;
 mod client_upgrade;
 mod cluster_uid;
 mod credentials;
+mod dial_policy;
 mod endpoints;
 mod error;
 mod exhaustion;
@@ -57,6 +58,7 @@ pub use credentials::identity::{
     RequestIdentity, UserToken,
 };
 pub use credentials::plugins::Plugins;
+pub use dial_policy::{DialPolicy, RefusedAddress};
 pub use endpoints::destination::EndpointSubset;
 pub use endpoints::endpoint::EndpointStatus;
 pub use error::{ConnectError, ForwardError, Sent};

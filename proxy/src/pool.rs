@@ -23,6 +23,7 @@ pub(crate) mod byte_stream;
 pub(crate) mod connection_task;
 pub(crate) mod connections;
 pub(crate) mod dial;
+pub(crate) mod guarded;
 pub(crate) mod http1;
 pub(crate) mod read_ahead;
 pub(crate) mod read_through;

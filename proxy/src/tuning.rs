@@ -1,5 +1,6 @@
 //! Limits and intervals of a member's client, with the reason for each default.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -7,6 +8,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::credentials::CredentialTuning;
 use crate::credentials::plugins::Plugins;
+use crate::dial_policy::DialPolicy;
 use crate::health::settings::BreakerTuning;
 use crate::health::settings::Probe;
 use crate::permit_pool::PermitPool;
@@ -109,6 +111,9 @@ pub struct ClientTuning {
     pub probe: Probe,
     /// Circuit breaker of each endpoint. Default [`BreakerTuning::default`].
     pub breaker: BreakerTuning,
+    /// Policy for the addresses of each dial. Default `None`: all addresses are allowed, because the user of a kubeconfig or
+    /// a file runs this process.
+    pub dial_policy: Option<Arc<DialPolicy>>,
     /// Credential plugins. Clones share the plugins, so that few plugins run at once in a process.
     pub plugins: Plugins,
     /// Tracker of the tasks of upgraded connections (exec, attach, port-forward). Clones share one tracker.
@@ -154,6 +159,7 @@ impl Default for ClientTuning {
             credential_retry_interval: Duration::from_secs(5),
             probe: Probe::default(),
             breaker: BreakerTuning::default(),
+            dial_policy: None,
             plugins: Plugins::default(),
             tunnels: TaskTracker::new(),
             tunnel_permits: PermitPool::new(1024),

@@ -20,11 +20,13 @@ use tributary_apimachinery::{ClusterName, without_brackets};
 
 use crate::credentials::CurrentCredentials;
 use crate::credentials::certificate::Certificate;
+use crate::dial_policy::DialPolicy;
 use crate::error::{ConnectError, ForwardError, SharedError};
 use crate::exhaustion::{Exhaustion, try_socket};
 use crate::failure_class::FailureClass;
 use crate::pool::byte_stream::{BoxIo, ByteStreams};
 use crate::pool::connection_task::{ConnectionTask, Starter};
+use crate::pool::guarded::{CheckedResolver, CheckedTarget, Guarded};
 use crate::pool::read_ahead::ReadAhead;
 use crate::pool::server_identities::ServerIdentities;
 use crate::pool::tls::{self, Protocols, TlsSource};
@@ -164,7 +166,7 @@ impl Dialer {
             None if proxy.is_some() && !target.is_https() => {
                 Err("the server is http://, and the proxy would see credentials")
             }
-            None => connector(proxy),
+            None => connector(proxy, tuning.dial_policy.clone()),
         };
         let via = proxy.filter(|_| !is_given).and_then(Uri::host).map(without_brackets);
         let first_hop = via.unwrap_or(target.host()).into();
@@ -406,15 +408,30 @@ impl std::error::Error for OneLine {}
 #[error(transparent)]
 struct NotResolved(io::Error);
 
-/// Returns a connector through the proxy. Without a proxy, the connector connects directly.
-fn connector(proxy: Option<&Uri>) -> Result<Connector, &'static str> {
-    let mut tcp = HttpConnector::new_with_resolver(MapErr::new(GaiResolver::new(), NotResolved));
+/// Returns a connector through the proxy. Without a proxy, the connector connects directly. Every dial passes `policy`.
+fn connector(proxy: Option<&Uri>, policy: Option<Arc<DialPolicy>>) -> Result<Connector, &'static str> {
+    let resolver = MapErr::new(GaiResolver::new(), NotResolved as fn(io::Error) -> NotResolved);
+    let checked = CheckedResolver { inner: resolver.clone(), policy: policy.clone() };
+    let mut tcp = HttpConnector::new_with_resolver(checked);
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(TCP_KEEP_ALIVE_TIME));
     tcp.set_keepalive_interval(Some(TCP_KEEP_ALIVE_INTERVAL));
     tcp.set_keepalive_retries(Some(TCP_KEEP_ALIVE_RETRIES));
+    let tcp = Guarded { inner: tcp, policy: policy.clone() };
     let Some(proxy) = proxy else { return Ok(boxed(tcp)) };
+    let through = through_proxy(proxy, tcp)?;
+    Ok(BoxCloneSyncService::new(CheckedTarget { inner: through, resolver, policy }))
+}
+
+/// Returns a connector through the proxy. `tcp` connects to the proxy.
+fn through_proxy<T>(proxy: &Uri, tcp: T) -> Result<Connector, &'static str>
+where
+    T: Service<Uri, Error = BoxError> + Clone + Send + Sync + 'static,
+    T::Response:
+        hyper::rt::Read + hyper::rt::Write + hyper_util::client::legacy::connect::Connection + Send + Unpin + 'static,
+    T::Future: Send + 'static,
+{
     if proxy.host().is_none_or(str::is_empty) {
         return Err("the URL has no host");
     }
@@ -506,9 +523,9 @@ mod tests {
         let user = |url: &str| user_info(&url.parse().unwrap()).unwrap();
         assert_eq!(user("http://proxy:3128"), None);
         assert_eq!(user("http://a:p%40ss%3Aw@proxy"), Some(("a".to_owned(), "p@ss:w".to_owned())));
-        assert!(connector(Some(&Uri::from_static("ftp://proxy"))).is_err());
+        assert!(connector(Some(&Uri::from_static("ftp://proxy")), None).is_err());
         for url in ["http://proxy:1", "socks5://u:p@proxy:1"] {
-            assert!(connector(Some(&url.parse().unwrap())).is_ok(), "{url}");
+            assert!(connector(Some(&url.parse().unwrap()), None).is_ok(), "{url}");
         }
     }
 
@@ -531,7 +548,7 @@ mod tests {
         let (direct, proxy) = (format!("http://{name}"), format!("http://{name}:3128"));
         let through: Uri = proxy.parse().unwrap();
         for (proxy, dialed) in [(None, &*direct), (Some(&through), "https://127.0.0.1")] {
-            let Err(error) = connector(proxy).unwrap().oneshot(dialed.parse().unwrap()).await else {
+            let Err(error) = connector(proxy, None).unwrap().oneshot(dialed.parse().unwrap()).await else {
                 panic!("{dialed} is there")
             };
             assert_eq!(Exhaustion::from_error(&*error, || Ok(())), None, "{error:?}");

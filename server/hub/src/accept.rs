@@ -27,7 +27,7 @@ use crate::{ConditionState, HubKind, HubSnapshot, ObjectReference, Verdict};
 const REFUSED_BY_WHOLE_MAX: usize = 32;
 
 /// Checks a whole configuration, for conflicts that concern several objects and the flags.
-pub type WholeCheck<'a> = &'a (dyn Fn(&LoadedConfiguration) -> Result<(), String> + Send + Sync);
+pub type WholeCheck<'a> = &'a dyn Fn(&LoadedConfiguration) -> Result<(), String>;
 
 /// The result of [`accept`].
 pub struct Acceptance {
@@ -79,7 +79,7 @@ async fn members(
     base: &LoadedConfiguration,
     rules: &HubRules,
 ) -> Vec<JudgedMember> {
-    describe_remembered(in_force).await;
+    describe_remembered(in_force, rules).await;
     let Some(listed) = snapshot.objects(HubKind::UpstreamCluster) else {
         return in_force.members.values().cloned().map(kept).collect();
     };
@@ -120,10 +120,10 @@ fn kept(member: MemberInForce) -> JudgedMember {
 }
 
 /// Makes the descriptions of members that were read from the data directory.
-async fn describe_remembered(in_force: &mut InForce) {
+async fn describe_remembered(in_force: &mut InForce, rules: &HubRules) {
     for member in in_force.members.values_mut().filter(|member| member.spec.is_none()) {
         let Some(resolved) = &member.resolved else { continue };
-        match describe(&member.cluster, resolved).await {
+        match describe(&member.cluster, resolved, rules).await {
             Ok(spec) => member.spec = Some(Arc::new(spec)),
             Err(problem) => {
                 tracing::warn!(cluster = member.object.name, problem, "the remembered member cannot be used");
@@ -279,13 +279,15 @@ fn accept_in_order<T: Clone + PartialEq>(
     judged: Vec<Judged<T>>,
     next_order: &mut u64,
     verdicts: &mut Vec<Verdict>,
-    mut check: impl FnMut(&T) -> Result<(), ConditionState>,
+    mut check: impl FnMut(&T) -> Result<Option<ConditionState>, ConditionState>,
 ) -> BTreeMap<String, ObjectInForce<T>> {
     let mut accepted = BTreeMap::new();
     for Judged { object, order, value, earlier, .. } in judged {
-        let checked = value.and_then(|value| check(&value).map(|()| value));
+        let checked = value.and_then(|value| check(&value).map(|resolved_refs| (value, resolved_refs)));
+        let mut resolved_refs = None;
         let (state, in_force) = match checked {
-            Ok(value) => {
+            Ok((value, refs)) => {
+                resolved_refs = refs;
                 let state = ConditionState::fulfilled("Accepted", "The object is in force.");
                 let order = if order == u64::MAX { take(next_order) } else { order };
                 (state, Some(ObjectInForce { object: object.clone(), order, value }))
@@ -295,7 +297,7 @@ fn accept_in_order<T: Clone + PartialEq>(
         verdicts.push(Verdict {
             generation_in_force: in_force.as_ref().map(|own| own.object.generation),
             accepted: state,
-            resolved_refs: None,
+            resolved_refs,
             object,
         });
         accepted.extend(in_force.map(|own| (own.object.name.clone(), own)));
@@ -349,15 +351,29 @@ fn accept_registries(
                     "A file has a ResourceRegistry of this name, and files have priority over the hub; rename it.";
                 return Err(ConditionState::failed("NameConflict", message));
             }
-            check_problems(known.validate_registry(registry))?;
+            let problems = known.validate_registry(registry);
+            let (absent, own): (Vec<_>, Vec<_>) = problems.into_iter().partition(concerns_clusters);
+            check_problems(own)?;
             if let Some(conflict) = used.iter().find_map(|other| registry_conflict(registry, other)) {
                 return Err(ConditionState::failed("ResourceConflict", shorten(conflict)));
             }
             used.push(registry.clone());
-            Ok(())
+            let absent = check_problems(absent).err();
+            Ok(absent.map(|state| ConditionState { reason: "ClusterNotFound".to_owned(), ..state }))
         });
     }
-    objects.registries.extend(in_force.registries.values().map(|own| own.value.clone()));
+    objects.registries.extend(in_force.registries.values().map(|own| {
+        let mut registry = own.value.clone();
+        // Members come and go, and a placement in an absent member must not refuse the whole configuration.
+        registry.spec.placement =
+            registry.spec.placement.filter(|name| specs.iter().any(|spec| spec.name.as_str() == name));
+        registry
+    }));
+}
+
+/// Returns whether a problem concerns the clusters that a registry names, which may appear later.
+fn concerns_clusters(problem: &ValidationProblem) -> bool {
+    problem.field.starts_with("spec.clusters") || problem.field == "spec.placement"
 }
 
 fn accept_merged_endpoints(
@@ -382,7 +398,7 @@ fn accept_merged_endpoints(
             }
             let alone =
                 ConfigurationObjects { merged_endpoints: vec![endpoint.clone()], ..ConfigurationObjects::default() };
-            check_problems(alone.validate())
+            check_problems(alone.validate()).map(|()| None)
         });
     }
     if !has_file {
@@ -393,7 +409,7 @@ fn accept_merged_endpoints(
 fn accept_denied_users(in_force: &mut InForce, snapshot: &HubSnapshot, verdicts: &mut Vec<Verdict>) {
     let decode = |document| denied_users_of(&document).map_err(|error| invalid(error.to_string()));
     if let Some(judged) = judge_objects(snapshot, HubKind::DeniedUsers, &in_force.denied_users, decode) {
-        in_force.denied_users = accept_in_order(judged, &mut in_force.next_order, verdicts, |_| Ok(()));
+        in_force.denied_users = accept_in_order(judged, &mut in_force.next_order, verdicts, |_| Ok(None));
     }
 }
 

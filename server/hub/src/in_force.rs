@@ -61,6 +61,11 @@ impl InForce {
         self.members.iter().map(|(name, member)| (name.clone(), member.object.generation)).collect()
     }
 
+    /// Returns the position of a member in the order of first acceptance.
+    pub fn order_of(&self, name: &str) -> Option<u64> {
+        self.members.get(name).map(|member| member.order)
+    }
+
     /// Returns the next order of first acceptance.
     pub(crate) fn take_order(&mut self) -> u64 {
         let order = self.next_order;

@@ -21,6 +21,6 @@ pub use client::{HubAddress, HubClient, HubError};
 pub use collections::{CREDENTIAL_LABEL, HubCollections, HubSnapshot};
 pub use credential::{CREDENTIAL_HOSTS, CREDENTIAL_OF};
 pub use in_force::InForce;
-pub use members::{AddressRule, HubRules};
+pub use members::HubRules;
 pub use source::HubSource;
 pub use verdict::{ConditionState, ConditionStatus, HubKind, ObjectReference, Verdict};

@@ -11,6 +11,7 @@ use tributary_crds::{
     ConfigurationObjects, InsecureMembers, Severity, UpstreamCluster, UpstreamClusterSpec, decode_hub_object,
     hub_problems,
 };
+use tributary_proxy::DialPolicy;
 use tributary_sources::upstream_clusters::cluster_spec;
 use tributary_sources::{ClusterSpec, LoadedConfiguration};
 
@@ -24,9 +25,6 @@ pub(crate) const OBJECT_BYTES_MAX: usize = 1_572_864;
 /// Maximum length of a condition's message in bytes.
 const MESSAGE_BYTES_MAX: usize = 1024;
 
-/// Returns the reason for which Tributary does not dial an address; `None` if it does.
-pub type AddressRule = Arc<dyn Fn(IpAddr) -> Option<String> + Send + Sync>;
-
 /// The rules for objects of the hub that flags set.
 #[derive(Clone)]
 pub struct HubRules {
@@ -34,8 +32,8 @@ pub struct HubRules {
     pub namespace: String,
     /// Whether members may have unverified servers.
     pub insecure: InsecureMembers,
-    /// The addresses that members may not have.
-    pub addresses: AddressRule,
+    /// The policy for the addresses of members.
+    pub dial_policy: Arc<DialPolicy>,
 }
 
 /// A member of the hub with the verdict so far.
@@ -199,16 +197,13 @@ fn check_addresses(spec: &UpstreamClusterSpec, rules: &HubRules) -> Result<(), C
         if host == "localhost" || host.ends_with(".localhost") {
             // The name never leads to another machine (RFC 6761).
             let address = IpAddr::from([127, 0, 0, 1]);
-            if let Some(reason) = (rules.addresses)(address) {
-                return Err(ConditionState::failed(
-                    "RefusedAddress",
-                    format!("{field}: {host} is {address}: {reason}"),
-                ));
+            if let Err(refused) = rules.dial_policy.check(address) {
+                return Err(ConditionState::failed("RefusedAddress", format!("{field}: {host}: {refused}.")));
             }
         }
         let Ok(address) = host.parse::<IpAddr>() else { continue };
-        if let Some(reason) = (rules.addresses)(address) {
-            return Err(ConditionState::failed("RefusedAddress", format!("{field}: {reason}")));
+        if let Err(refused) = rules.dial_policy.check(address) {
+            return Err(ConditionState::failed("RefusedAddress", format!("{field}: {refused}.")));
         }
     }
     Ok(())
@@ -229,7 +224,7 @@ async fn resolve_member(
         Ok(resolved_spec) => {
             let has_secret = member.cluster.spec.secret_ref.is_some();
             judged.resolved_refs = has_secret.then(resolved);
-            match describe_member(member, resolved_spec, judged.earlier.as_ref()).await {
+            match describe_member(member, resolved_spec, judged.earlier.as_ref(), rules).await {
                 Ok(mut member) => {
                     member.seen = Some(seen_versions(object, &member, secrets, rules));
                     judged.draft = Some(member);
@@ -288,6 +283,7 @@ async fn describe_member(
     member: MemberInForce,
     resolved: UpstreamClusterSpec,
     earlier: Option<&MemberInForce>,
+    rules: &HubRules,
 ) -> Result<MemberInForce, (Box<MemberInForce>, String)> {
     let same = earlier.filter(|earlier| {
         earlier.spec.is_some() && earlier.resolved.as_ref() == Some(&resolved) && earlier.cluster == member.cluster
@@ -295,7 +291,7 @@ async fn describe_member(
     if let Some(spec) = same.and_then(|earlier| earlier.spec.clone()) {
         return Ok(MemberInForce { resolved: Some(resolved), spec: Some(spec), ..member });
     }
-    match describe(&member.cluster, &resolved).await {
+    match describe(&member.cluster, &resolved, rules).await {
         Ok(spec) => Ok(MemberInForce { resolved: Some(resolved), spec: Some(Arc::new(spec)), ..member }),
         Err(problem) => Err((Box::new(member), problem)),
     }
@@ -305,13 +301,20 @@ async fn describe_member(
 ///
 /// # Errors
 /// The problem with the connection settings.
-pub(crate) async fn describe(cluster: &UpstreamCluster, resolved: &UpstreamClusterSpec) -> Result<ClusterSpec, String> {
+pub(crate) async fn describe(
+    cluster: &UpstreamCluster,
+    resolved: &UpstreamClusterSpec,
+    rules: &HubRules,
+) -> Result<ClusterSpec, String> {
     let name = cluster.metadata.name.clone().unwrap_or_default();
     let complete = UpstreamCluster { spec: resolved.clone(), ..cluster.clone() };
     // A hub object contains no relative path, so the base is not used.
     match cluster_spec(&complete, Path::new("")).await {
         Ok((_, files)) if !files.is_empty() => Err("the object names a file".to_owned()),
-        Ok((spec, _)) => Ok(ClusterSpec { origin: origin(&name), is_from_hub: true, ..spec }),
+        Ok((spec, _)) => {
+            let dial_policy = Some(Arc::clone(&rules.dial_policy));
+            Ok(ClusterSpec { origin: origin(&name), is_from_hub: true, dial_policy, ..spec })
+        }
         Err(error) => Err(explain(&error)),
     }
 }

@@ -96,6 +96,7 @@ impl Clusters {
             impersonation,
             authorization,
             passes_tokens,
+            dial_policy,
             ..
         } = spec;
         for problem in spec.warnings {
@@ -106,7 +107,8 @@ impl Clusters {
         let client = match config {
             Ok(config) => {
                 let (probe, breaker) = (probe.clone(), breaker.clone());
-                let tuning = ClientTuning { shutdown: shutdown.clone(), probe, breaker, ..self.tuning.clone() };
+                let tuning =
+                    ClientTuning { shutdown: shutdown.clone(), probe, breaker, dial_policy, ..self.tuning.clone() };
                 let client = connected(name.clone(), config, &further_endpoints, tuning, passes_tokens);
                 client.await.map_err(|e| explain(&e))
             }

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tributary_apimachinery::ClusterName;
 use tributary_crds::ConfigurationObjects;
 use tributary_hosts::ClusterHosts;
 use tributary_policy::LoggingModes;
+use tributary_proxy::DialPolicy;
 use tributary_router::{ClusterAddress, ClusterAuthorization, DispatchSettings, FlowSettings, MemberRules};
 
 use crate::dispatch::dispatch_settings;
@@ -57,6 +59,8 @@ pub struct ClusterSpec {
     pub labels: BTreeMap<String, String>,
     /// True if an object of the hub describes the cluster.
     pub is_from_hub: bool,
+    /// The policy for the addresses of each dial. `None` allows all addresses.
+    pub dial_policy: Option<Arc<DialPolicy>>,
 }
 
 impl ClusterSpec {
@@ -83,6 +87,7 @@ impl ClusterSpec {
             hosts: ClusterHosts::default(),
             labels: BTreeMap::new(),
             is_from_hub: false,
+            dial_policy: None,
         }
     }
 }

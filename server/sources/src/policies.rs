@@ -6,6 +6,8 @@ use tributary_apimachinery::{ClusterName, InvalidResourcePattern, ItemResourceVe
 use tributary_crds::ResourceRegistry;
 use tributary_router::{Policies, ResourcePolicy};
 
+use crate::ClusterSpec;
+
 /// The command line's settings for resources.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyFlags {
@@ -76,6 +78,22 @@ pub fn policies(
         (true, true) => None,
     };
     Ok(Policies { default, rules: named_first(rules), registered, ..Policies::default() })
+}
+
+/// Removes members of the hub without an index from the resources with integer item versions.
+pub fn omit_unnumbered(policies: &mut Policies, clusters: &[ClusterSpec]) {
+    let unnumbered =
+        |name: &ClusterName| clusters.iter().any(|spec| spec.is_from_hub && spec.index.is_none() && spec.name == *name);
+    if !clusters.iter().any(|spec| unnumbered(&spec.name)) {
+        return;
+    }
+    let all = policies.rules.iter_mut().map(|(_, policy)| policy).chain([&mut policies.default]);
+    for policy in all.filter(|policy| policy.item_resource_versions == ItemResourceVersions::Integer) {
+        let selected = policy.clusters.take();
+        let is_selected = |name: &ClusterName| selected.as_ref().is_none_or(|names| names.contains(name));
+        let numbered = clusters.iter().map(|spec| &spec.name).filter(|name| is_selected(name) && !unnumbered(name));
+        policy.clusters = Some(numbered.cloned().collect());
+    }
 }
 
 /// A resource that a flag or a registry names.

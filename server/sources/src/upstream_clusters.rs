@@ -200,6 +200,7 @@ pub async fn cluster_spec(
         hosts,
         labels: cluster.metadata.labels.clone().unwrap_or_default(),
         is_from_hub: false,
+        dial_policy: None,
         name,
     };
     Ok((spec, files))

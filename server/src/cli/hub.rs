@@ -1,10 +1,13 @@
 //! The flags of hub mode and of the aggregated API.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{ArgAction, Args};
-use tributary_hub::HubAddress;
+use tributary_crds::InsecureMembers;
+use tributary_hub::{HubAddress, HubRules};
 use tributary_listener::ListenAddress;
+use tributary_proxy::DialPolicy;
 
 use super::boolean::boolean;
 
@@ -67,6 +70,16 @@ pub struct HubArguments {
 }
 
 impl HubArguments {
+    /// Returns the rules for objects of the hub.
+    pub fn rules(&self) -> HubRules {
+        let insecure = match self.hub_allow_insecure_skip_verify {
+            true => InsecureMembers::Allowed,
+            false => InsecureMembers::Refused,
+        };
+        let policy = DialPolicy::new(self.hub_allow_cidr.clone(), self.hub_deny_cidr.clone());
+        HubRules { namespace: self.hub_secret_namespace.clone(), insecure, dial_policy: Arc::new(policy) }
+    }
+
     /// Returns the location of the hub; `None` without hub mode.
     pub fn address(&self) -> Option<HubAddress> {
         match (&self.hub_kubeconfig, self.hub_in_cluster) {

@@ -85,6 +85,9 @@ pub struct SharedArguments {
     /// (`spec.secureServing`).
     #[arg(skip)]
     pub hosts_vouch: bool,
+    /// True in hub mode, which is always shared mode.
+    #[arg(skip)]
+    pub has_hub: bool,
 }
 
 /// The default flag values, which select personal mode.
@@ -111,6 +114,7 @@ impl Default for SharedArguments {
             stale_rights: SharedMode::default().stale_rights,
             max_stream_age: SharedMode::default().max_stream_age.unwrap_or(Duration::ZERO),
             hosts_vouch: false,
+            has_hub: false,
         }
     }
 }
@@ -129,6 +133,7 @@ impl SharedArguments {
             || self.authentication_config.is_some()
             || self.token_review_cluster.is_some()
             || self.hosts_vouch
+            || self.has_hub
     }
 
     /// Returns the settings of token reviews.

@@ -7,6 +7,7 @@
 
 mod clients;
 mod endpoint;
+mod hub;
 mod identity;
 mod prepare;
 mod reload_cause;

@@ -94,12 +94,26 @@ impl Owners {
         for spec in &*clusters {
             let Some(index) = spec.index else { continue };
             if let Some(owner) = self.0.get(&index).filter(|owner| **owner != spec.name) {
+                if spec.is_from_hub {
+                    continue;
+                }
                 let (origin, owner, free) = (spec.origin.clone(), owner.clone(), self.free());
                 return Err(ClusterIndexError::Taken { origin, index, owner, free });
             }
             self.0.insert(index, spec.name.clone());
         }
-        for spec in clusters.iter_mut().filter(|spec| spec.index.is_none()) {
+        // Replicas have different data directories, so none of them may choose the index of a member of the hub.
+        let (of_hub, others): (Vec<_>, Vec<_>) = clusters.iter_mut().partition(|spec| spec.is_from_hub);
+        for spec in of_hub {
+            let index = spec.index.filter(|index| self.0.get(index) == Some(&spec.name));
+            if index != spec.index {
+                tracing::warn!(cluster = %spec.name, index = spec.index,
+                    "spec.index was the index of a different cluster before, so registries with itemResourceVersions: \
+                     Integer omit the cluster; give an index that no cluster has had");
+            }
+            spec.index = index;
+        }
+        for spec in others.into_iter().filter(|spec| spec.index.is_none()) {
             let own = self.0.iter().rev().find(|(_, owner)| **owner == spec.name).map(|(index, _)| *index);
             let index = own.or_else(|| self.free());
             let index = index.ok_or_else(|| ClusterIndexError::Exhausted { origin: spec.origin.clone() })?;

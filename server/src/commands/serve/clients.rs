@@ -81,10 +81,11 @@ impl SharedClients {
         all: &BTreeSet<ClusterName>,
         reviewing: BTreeSet<ClusterName>,
     ) -> anyhow::Result<()> {
-        if let Some(hub) = &self.arguments.token_review_cluster {
+        // In hub mode, the cluster may be added later.
+        if let Some(reviewer) = self.arguments.token_review_cluster.as_ref().filter(|_| !self.arguments.has_hub) {
             anyhow::ensure!(
-                all.contains(hub),
-                "--token-review-cluster {hub}: there is no such cluster; name one of those that are served"
+                all.contains(reviewer),
+                "--token-review-cluster {reviewer}: there is no such cluster; name one of those that are served"
             );
         }
         self.tokens.set_reviewing_members(reviewing);

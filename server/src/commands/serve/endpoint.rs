@@ -19,6 +19,7 @@ use tributary_sources::clusters::Clusters;
 use tributary_sources::data_directory::{DataDirectory, EPOCHS, last_heard};
 
 use super::clients::SharedClients;
+use super::hub::DeniedUsers;
 use super::prepare::{Logs, Prepared};
 use super::running::RunningEndpoint;
 use super::unserved::UnservedResources;
@@ -80,8 +81,9 @@ impl BoundEndpoint {
         let tuning =
             ClientTuning { connections_to_spread_over: connections_per_cluster(cores()), ..ClientTuning::default() };
         let shutdown = tuning.shutdown.clone();
+        let denied_users = DeniedUsers::new(Arc::clone(&router));
         let denied = match &arguments.shared.denied_users_file {
-            Some(path) => Some(follow_denied(&router, path).await.map_err(Failure::usage)?),
+            Some(path) => Some(follow_denied(&denied_users, path).await.map_err(Failure::usage)?),
             None => None,
         };
         let running = RunningEndpoint {
@@ -98,6 +100,8 @@ impl BoundEndpoint {
             address,
             unserved: UnservedResources::default(),
             refused: None,
+            denied_users,
+            hub: None,
         };
         Ok(Self { running, socket, parts: Parts { logs, shutdown, _denied: denied, clients } })
     }
@@ -172,15 +176,15 @@ async fn stop_after(leaving: CancellationToken, delay: Duration, router: Arc<Rou
 }
 
 /// Starts a task that applies changes of the file of denied users. Dropping the returned handle ends the task.
-async fn follow_denied(router: &Arc<Router>, path: &Path) -> Result<AbortOnDropHandle<()>, DeniedUsersFileError> {
+async fn follow_denied(denied: &Arc<DeniedUsers>, path: &Path) -> Result<AbortOnDropHandle<()>, DeniedUsersFileError> {
     let mut file = DeniedUsersFile::open(path).await?;
-    let router = Arc::clone(router);
-    router.deny(file.denied().clone());
+    let denied = Arc::clone(denied);
+    denied.set_file(file.denied().clone());
     // The file is read in a separate task, because reading the configuration may wait for a credential plugin.
     Ok(AbortOnDropHandle::new(tokio::spawn(async move {
         loop {
             file.changed().await;
-            router.deny(file.denied().clone());
+            denied.set_file(file.denied().clone());
         }
     })))
 }

@@ -12,16 +12,17 @@ use tributary_apimachinery::{ClusterName, or_pending, without_brackets};
 use tributary_hosts::{HostTable, Hosts, is_valid_for};
 use tributary_listener::tls::TlsSettings;
 use tributary_records::access_log::AccessLog;
-use tributary_router::Router;
+use tributary_router::{Policies, Router};
 use tributary_sources::clusters::{Clusters, indices};
 use tributary_sources::contexts::format_exclusion;
 use tributary_sources::data_directory::DataDirectory;
 use tributary_sources::kubeconfig::users_file;
 use tributary_sources::kubeconfig::write::{ALL, ClientContext, ClientKubeconfig, Owner};
-use tributary_sources::policies::{named_resources, policies};
+use tributary_sources::policies::{KnownClusters, NamedResource, named_resources, omit_unnumbered, policies};
 use tributary_sources::{ClusterSpec, ConfigurationSources, LoadedConfiguration};
 
 use super::clients::SharedClients;
+use super::hub::{DeniedUsers, FollowedHub};
 use super::identity::ServingIdentity;
 use super::reload_cause::ReloadCause;
 use super::unserved::UnservedResources;
@@ -56,6 +57,13 @@ pub struct Ready<'a> {
     pub clusters: &'a [ClusterName],
 }
 
+/// The parts of a configuration that are checked together.
+struct CheckedParts {
+    hosts: HostTable,
+    policies: Policies,
+    named: Vec<NamedResource>,
+}
+
 pub(super) struct RunningEndpoint {
     pub(super) arguments: ServeArguments,
     pub(super) sources: ConfigurationSources,
@@ -76,31 +84,64 @@ pub(super) struct RunningEndpoint {
     pub(super) unserved: UnservedResources,
     /// The reason why the most recently read configuration was refused, if it was refused.
     pub(super) refused: Option<String>,
+    pub(super) denied_users: Arc<DeniedUsers>,
+    /// The hub; `None` without hub mode, and until the start.
+    pub(super) hub: Option<FollowedHub>,
 }
 
 impl RunningEndpoint {
     /// Applies the first configuration. Any error in the configuration ends the start.
     pub(super) async fn start(&mut self, configuration: LoadedConfiguration) -> Result<(), Failure> {
+        let denied = Arc::clone(&self.denied_users);
+        self.hub = FollowedHub::start(&self.arguments.hub, &self.identity.directory, denied).await?;
+        let configuration = self.with_hub(configuration).await;
         self.apply(configuration).await.map_err(Failure::Usage)?;
         self.router.asked_once(FIRST_ANSWERS_TIMEOUT).await;
         self.router.rights_found_once(FIRST_RIGHTS_TIMEOUT).await;
         self.unserved.check(self.router.served_resources().as_ref());
         match self.router.same_cluster_twice() {
+            _ if self.hub.is_some() => {
+                self.refuse_same_clusters();
+                Ok(())
+            }
             None => Ok(()),
             Some((first, second)) => Err(Failure::Usage(self.same_cluster(&first, &second))),
         }
     }
 
-    /// Applies a new configuration, or refuses it as a whole.
-    async fn apply(&mut self, mut configuration: LoadedConfiguration) -> anyhow::Result<()> {
-        let hosts = self.hosts_of(&configuration)?;
+    /// Adds the accepted objects of the hub to the configuration of all other sources.
+    async fn with_hub(&mut self, base: LoadedConfiguration) -> LoadedConfiguration {
+        let Some(mut hub) = self.hub.take() else { return base };
+        let check = |configuration: &LoadedConfiguration| {
+            self.check_whole(configuration).map(drop).map_err(|error| format!("{error:#}"))
+        };
+        let configuration = hub.accept(base, &check).await;
+        self.hub = Some(hub);
+        configuration
+    }
+
+    /// Makes hosts and policies of a configuration, and checks that its parts fit together.
+    fn check_whole(&self, configuration: &LoadedConfiguration) -> anyhow::Result<CheckedParts> {
+        let hosts = self.hosts_of(configuration)?;
         check_not_this_endpoint(self.address, &hosts, &configuration.clusters)?;
-        let known = configuration.clusters.iter().map(|spec| (spec.name.clone(), spec.labels.clone())).collect();
-        let flags = self.arguments.policy_flags();
+        let known: KnownClusters =
+            configuration.clusters.iter().map(|spec| (spec.name.clone(), spec.labels.clone())).collect();
+        let mut flags = self.arguments.policy_flags();
+        if self.arguments.shared.has_hub {
+            // The cluster may be added to the hub later.
+            flags.create_in = flags.create_in.filter(|name| known.contains_key(name));
+        }
         let policies = policies(&flags, &configuration.objects.registries, &known)?;
         let named = named_resources(&flags, &configuration.objects.registries)?;
+        Ok(CheckedParts { hosts, policies, named })
+    }
+
+    /// Applies a new configuration, or refuses it as a whole.
+    async fn apply(&mut self, mut configuration: LoadedConfiguration) -> anyhow::Result<()> {
+        let CheckedParts { hosts, mut policies, named } = self.check_whole(&configuration)?;
         if policies.any_integer() {
             indices::assign(&self.identity.directory, &mut configuration.clusters).await?;
+            omit_unnumbered(&mut policies, &configuration.clusters);
         }
         self.review_tokens_of(&configuration.clusters)?;
         // Flow control is applied before the policies that refer to its schemas. After an error, the parts that follow
@@ -203,6 +244,7 @@ impl RunningEndpoint {
         loop {
             tokio::select! {
                 () = self.sources.changed() => self.reload(ReloadCause::FilesChanged).await,
+                () = or_pending(self.hub.as_ref().map(FollowedHub::changed)) => self.reload(ReloadCause::HubChanged).await,
                 // The authentication files of shared mode have changed.
                 () = or_pending(self.clients.as_mut().map(SharedClients::changed)) => self.reload_clients(),
                 () = reload.notified() => {
@@ -226,7 +268,10 @@ impl RunningEndpoint {
     async fn reload(&mut self, why: ReloadCause) {
         let (before, revisions) = (self.clusters.client_contexts(), self.clusters.revisions());
         let applied = match self.sources.read().await {
-            Ok(configuration) => self.apply(configuration).await,
+            Ok(configuration) => {
+                let configuration = self.with_hub(configuration).await;
+                self.apply(configuration).await
+            }
             Err(error) => Err(error),
         };
         match applied {
@@ -277,11 +322,19 @@ impl RunningEndpoint {
     /// at the start, so the check is repeated later.
     fn refuse_same_clusters(&mut self) {
         while let Some((first, second)) = self.router.same_cluster_twice() {
+            let (first, second) = self.by_priority(first, second);
             let reason = self.same_cluster(&first, &second).to_string();
             tracing::error!(cluster = %second, reason, "the cluster is refused");
             self.clusters.refuse(&second, &first, reason);
             self.router.set_clusters(self.clusters.setups());
         }
+    }
+
+    /// Orders two names of one cluster. A cluster of another source has priority over members of the hub, and among
+    /// these the member that was accepted first.
+    fn by_priority(&self, first: ClusterName, second: ClusterName) -> (ClusterName, ClusterName) {
+        let order = |name: &ClusterName| self.hub.as_ref().and_then(|hub| hub.order_of(name.as_str()));
+        if order(&first) > order(&second) { (second, first) } else { (first, second) }
     }
 
     async fn renew_certificate(&mut self) {

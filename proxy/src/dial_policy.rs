@@ -1,0 +1,146 @@
+//! Addresses to which objects of the hub may not lead. Without the policy, a user who may create an UpstreamCluster could
+//! send requests to services on Tributary's machine, or to the metadata service of a cloud.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+
+/// Decides which IP addresses may be dialed. The policy refuses loopback, link-local, metadata, unspecified, multicast and
+/// broadcast addresses, also inside IPv6 forms of IPv4 addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DialPolicy {
+    allow: Vec<IpNet>,
+    deny: Vec<IpNet>,
+}
+
+/// An address that a [`DialPolicy`] refuses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{address} is {class}, and objects of the hub may not lead there; correct the address, or start Tributary with --hub-allow-cidr"
+)]
+pub struct RefusedAddress {
+    address: IpAddr,
+    class: &'static str,
+}
+
+/// Metadata services of clouds outside the link-local network: Azure, Alibaba Cloud, and AWS over IPv6.
+const METADATA: [IpAddr; 3] = [
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254)),
+];
+
+impl DialPolicy {
+    /// Creates a policy. `deny` has priority over `allow`, and `allow` over the addresses that are refused by default.
+    pub fn new(allow: Vec<IpNet>, deny: Vec<IpNet>) -> Self {
+        Self { allow, deny }
+    }
+
+    /// Checks an address, and the IPv4 address inside an IPv6 address.
+    ///
+    /// # Errors
+    /// [`RefusedAddress`].
+    pub fn check(&self, address: IpAddr) -> Result<(), RefusedAddress> {
+        let inner = match address {
+            IpAddr::V4(_) => None,
+            IpAddr::V6(address) => embedded_ipv4(address).map(IpAddr::V4),
+        };
+        for form in [Some(address), inner].into_iter().flatten() {
+            let contains = |networks: &[IpNet]| networks.iter().any(|network| network.contains(&form));
+            let class = if contains(&self.deny) { Some("in a network of --hub-deny-cidr") } else { class_of(form) };
+            let is_denied = contains(&self.deny);
+            if let Some(class) = class.filter(|_| is_denied || !contains(&self.allow)) {
+                return Err(RefusedAddress { address, class });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the class of an address that is refused by default.
+fn class_of(address: IpAddr) -> Option<&'static str> {
+    if METADATA.contains(&address) {
+        return Some("the address of a metadata service");
+    }
+    match address {
+        IpAddr::V4(address) if address.is_loopback() => Some("a loopback address"),
+        IpAddr::V4(address) if address.is_link_local() => Some("a link-local address"),
+        IpAddr::V4(address) if address.octets()[0] == 0 => Some("an unspecified address"),
+        IpAddr::V4(address) if address.is_multicast() => Some("a multicast address"),
+        IpAddr::V4(address) if address.is_broadcast() => Some("a broadcast address"),
+        IpAddr::V6(address) if address.is_loopback() => Some("a loopback address"),
+        IpAddr::V6(address) if address.is_unspecified() => Some("an unspecified address"),
+        IpAddr::V6(address) if address.is_multicast() => Some("a multicast address"),
+        IpAddr::V6(address) if address.is_unicast_link_local() => Some("a link-local address"),
+        _ => None,
+    }
+}
+
+/// Returns the IPv4 address inside an IPv6 address: mapped and compatible forms (RFC 4291), NAT64 (RFC 6052 and RFC 8215)
+/// and 6to4 (RFC 3056).
+fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let [a, b, c, d, e, f, g, h] = address.segments();
+    let pair = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
+    match (a, b, c, d, e, f) {
+        (0, 0, 0, 0, 0, 0 | 0xffff) if !address.is_loopback() && !address.is_unspecified() => Some(pair(g, h)),
+        (0x64, 0xff9b, 0, 0, 0, 0) | (0x64, 0xff9b, 1, ..) => Some(pair(g, h)),
+        (0x2002, high, low, ..) => Some(pair(high, low)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused_class(policy: &DialPolicy, address: &str) -> Option<&'static str> {
+        policy.check(address.parse().unwrap()).err().map(|refused| refused.class)
+    }
+
+    #[test]
+    fn addresses_of_this_machine_and_of_metadata_services_are_refused_in_every_form() {
+        let policy = DialPolicy::default();
+        for (address, class) in [
+            ("127.0.0.1", Some("a loopback address")),
+            ("127.9.9.9", Some("a loopback address")),
+            ("::1", Some("a loopback address")),
+            ("::ffff:127.0.0.1", Some("a loopback address")),
+            ("::127.0.0.1", Some("a loopback address")),
+            ("64:ff9b::127.0.0.1", Some("a loopback address")),
+            ("64:ff9b:1::7f00:1", Some("a loopback address")),
+            ("2002:7f00:1::", Some("a loopback address")),
+            ("169.254.169.254", Some("a link-local address")),
+            ("::ffff:169.254.169.254", Some("a link-local address")),
+            ("fe80::1", Some("a link-local address")),
+            ("fd00:ec2::254", Some("the address of a metadata service")),
+            ("168.63.129.16", Some("the address of a metadata service")),
+            ("100.100.100.200", Some("the address of a metadata service")),
+            ("0.0.0.0", Some("an unspecified address")),
+            ("0.1.2.3", Some("an unspecified address")),
+            ("::", Some("an unspecified address")),
+            ("224.0.0.1", Some("a multicast address")),
+            ("ff02::1", Some("a multicast address")),
+            ("255.255.255.255", Some("a broadcast address")),
+            ("10.0.0.1", None),
+            ("192.0.2.1", None),
+            ("2001:db8::1", None),
+            ("fd00::1", None),
+            ("64:ff9b::10.0.0.1", None),
+        ] {
+            assert_eq!(refused_class(&policy, address), class, "{address}");
+        }
+    }
+
+    #[test]
+    fn flags_change_the_refused_addresses() {
+        let networks = |text: &str| vec![text.parse().unwrap()];
+        let policy = DialPolicy::new(networks("127.0.0.0/8"), networks("127.0.0.9/32"));
+        assert_eq!(refused_class(&policy, "127.0.0.1"), None);
+        assert_eq!(refused_class(&policy, "127.0.0.9"), Some("in a network of --hub-deny-cidr"));
+        assert_eq!(refused_class(&policy, "::ffff:127.0.0.1"), None);
+        assert_eq!(refused_class(&policy, "::1"), Some("a loopback address"));
+        assert_eq!(refused_class(&policy, "169.254.0.1"), Some("a link-local address"));
+        let policy = DialPolicy::new(Vec::new(), networks("10.0.0.0/8"));
+        assert_eq!(refused_class(&policy, "64:ff9b::10.0.0.1"), Some("in a network of --hub-deny-cidr"));
+    }
+}

@@ -1,0 +1,124 @@
+//! The hub of a running endpoint: its objects, and the verdicts on them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tributary_hub::{Acceptance, ConditionStatus, HubClient, HubSource, ObjectReference, Verdict, WholeCheck};
+use tributary_router::Router;
+use tributary_sources::LoadedConfiguration;
+use tributary_sources::data_directory::DataDirectory;
+
+use crate::cli::HubArguments;
+use crate::exit::Failure;
+
+/// The users that the file and the hub deny. All of them count together.
+pub(super) struct DeniedUsers {
+    router: Arc<Router>,
+    sources: Mutex<DeniedBySource>,
+}
+
+#[derive(Default)]
+struct DeniedBySource {
+    file: BTreeSet<String>,
+    hub: BTreeSet<String>,
+}
+
+impl DeniedUsers {
+    pub(super) fn new(router: Arc<Router>) -> Arc<Self> {
+        Arc::new(Self { router, sources: Mutex::default() })
+    }
+
+    /// Sets the users of the file.
+    pub(super) fn set_file(&self, users: BTreeSet<String>) {
+        self.update(|sources| sources.file = users);
+    }
+
+    /// Sets the users of the hub.
+    pub(super) fn set_hub(&self, users: BTreeSet<String>) {
+        self.update(|sources| sources.hub = users);
+    }
+
+    fn update(&self, change: impl FnOnce(&mut DeniedBySource)) {
+        let mut sources = self.sources.lock();
+        let union =
+            |sources: &DeniedBySource| -> BTreeSet<String> { sources.file.union(&sources.hub).cloned().collect() };
+        let before = union(&sources);
+        change(&mut sources);
+        let after = union(&sources);
+        // The lock is kept, so that two changes cannot reach the router in the wrong order.
+        if before != after {
+            self.router.deny(after);
+        }
+    }
+}
+
+/// The hub, and the last verdicts on its objects.
+pub(super) struct FollowedHub {
+    source: HubSource,
+    denied: Arc<DeniedUsers>,
+    /// The refusals that were logged, by object.
+    logged: BTreeMap<ObjectReference, String>,
+}
+
+impl FollowedHub {
+    /// Connects to the hub, and waits up to 5 s for its objects. Returns `None` without hub mode.
+    ///
+    /// # Errors
+    /// A usage failure for an invalid kubeconfig, and a runtime failure for an unreadable copy of the configuration.
+    pub(super) async fn start(
+        arguments: &HubArguments,
+        directory: &DataDirectory,
+        denied: Arc<DeniedUsers>,
+    ) -> Result<Option<Self>, Failure> {
+        let Some(address) = arguments.address() else { return Ok(None) };
+        let client = HubClient::connect(&address).await.map_err(Failure::Usage)?;
+        let copy = arguments.hub_remember.then(|| directory.clone());
+        let source = HubSource::start(&client, arguments.rules(), copy).await.map_err(Failure::runtime)?;
+        Ok(Some(Self { source, denied, logged: BTreeMap::new() }))
+    }
+
+    /// Waits until the objects of the hub must be accepted again. Cancel: safe.
+    pub(super) async fn changed(&self) {
+        self.source.changed().await;
+    }
+
+    /// Returns the position of a member in the order of first acceptance; `None` for a cluster of another source.
+    pub(super) fn order_of(&self, name: &str) -> Option<u64> {
+        self.source.in_force().order_of(name)
+    }
+
+    /// Adds the objects of the hub to the configuration of all other sources.
+    pub(super) async fn accept(&mut self, base: LoadedConfiguration, check: WholeCheck<'_>) -> LoadedConfiguration {
+        let Acceptance { configuration, denied, verdicts, .. } = self.source.accept(base, check).await;
+        self.denied.set_hub(denied);
+        self.log_refusals(&verdicts);
+        configuration
+    }
+
+    /// Logs each refusal once for each generation of an object.
+    fn log_refusals(&mut self, verdicts: &[Verdict]) {
+        let mut refusals = BTreeMap::new();
+        for verdict in verdicts {
+            let states = [Some(&verdict.accepted), verdict.resolved_refs.as_ref()];
+            let failed = states.into_iter().flatten().filter(|state| state.status == ConditionStatus::False);
+            let problems: Vec<&str> = failed.map(|state| state.message.as_str()).collect();
+            if !problems.is_empty() {
+                refusals.insert(verdict.object.clone(), problems.join(" "));
+            }
+        }
+        for (object, problem) in &refusals {
+            if self.logged.get(object) != Some(problem) {
+                let (kind, name) = (object.kind.as_str(), &object.name);
+                tracing::warn!(
+                    kind,
+                    name,
+                    generation = object.generation,
+                    problem,
+                    "an object of the hub has a problem"
+                );
+            }
+        }
+        self.logged = refusals;
+    }
+}
