@@ -28,6 +28,7 @@ mod faults;
 mod fixture;
 mod flow_control;
 mod helm;
+mod hub;
 mod k9s;
 mod kinds;
 mod kubectl;
@@ -105,6 +106,7 @@ fn main() -> anyhow::Result<()> {
         authentication::cases(),
         audit::cases(),
         configuration_objects::cases(),
+        hub::cases(),
         deployment::cases(),
         observability::cases(),
     ]
