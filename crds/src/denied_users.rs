@@ -58,8 +58,8 @@ pub fn denied_users_of(document: &serde_json::Value) -> Result<BTreeSet<String>,
     names.iter().enumerate().map(name).collect()
 }
 
-/// Returns the CustomResourceDefinition of DeniedUsers. Like the file, an object has the top-level field `deniedUsers` and
-/// no `spec`.
+/// Returns the CustomResourceDefinition of DeniedUsers. Like the file, an object has the top-level field `deniedUsers`
+/// and no `spec`.
 pub(crate) fn definition() -> CustomResourceDefinition {
     let columns = |name: &str, json_path: &str, kind: &str| CustomResourceColumnDefinition {
         name: name.to_owned(),

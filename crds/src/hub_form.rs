@@ -28,8 +28,8 @@ pub enum InsecureMembers {
     Allowed,
 }
 
-/// The reasons why an object of the hub cannot be decoded, one for each field. The texts contain no values of fields that
-/// may be secrets.
+/// The reasons why an object of the hub cannot be decoded, one for each field. The texts contain no values of fields
+/// that may be secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubObjectError(pub Vec<String>);
 

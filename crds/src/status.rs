@@ -24,8 +24,8 @@ pub struct UpstreamClusterStatus {
     /// The `metadata.generation` that the conditions describe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Accepted`: the generation is valid and in force. `ResolvedRefs`: the Secret is usable. `Ready`: the cluster answers.
-    /// `Synced`: the cached resources are up to date.
+    /// `Accepted`: the generation is valid and in force. `ResolvedRefs`: the Secret is usable. `Ready`: the cluster
+    /// answers. `Synced`: the cached resources are up to date.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,

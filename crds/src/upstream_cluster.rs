@@ -253,8 +253,8 @@ pub struct Credentials {
     pub client_key_file: Option<String>,
 }
 
-/// A Secret with credentials, and its keys. Without keys, the keys `token`, `tls.crt`, `tls.key` and `ca.crt` apply if the
-/// Secret has them. A key that is named must exist.
+/// A Secret with credentials, and its keys. Without keys, the keys `token`, `tls.crt`, `tls.key` and `ca.crt` apply if
+/// the Secret has them. A key that is named must exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [

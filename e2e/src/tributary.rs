@@ -235,7 +235,8 @@ impl Tributary {
         Self::of_configuration().argument("--config").argument(folder.display().to_string())
     }
 
-    /// Configures a `tributary serve` in hub mode, without other sources. The caller configures the authentication of users.
+    /// Configures a `tributary serve` in hub mode, without other sources. The caller configures the authentication of
+    /// users.
     #[must_use]
     pub fn in_hub_mode(hub_kubeconfig: &Path) -> TributaryBuilder {
         Self::of_configuration().argument("--hub-kubeconfig").argument(hub_kubeconfig.display().to_string())

@@ -1,12 +1,12 @@
-//! Addresses to which objects of the hub may not lead. Without the policy, a user who may create an UpstreamCluster could
-//! send requests to services on Tributary's machine, or to the metadata service of a cloud.
+//! Addresses to which objects of the hub may not lead. Without the policy, a user who may create an UpstreamCluster
+//! could send requests to services on Tributary's machine, or to the metadata service of a cloud.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-/// Decides which IP addresses may be dialed. The policy refuses loopback, link-local, metadata, unspecified, multicast and
-/// broadcast addresses, also inside IPv6 forms of IPv4 addresses.
+/// Decides which IP addresses may be dialed. The policy refuses loopback, link-local, metadata, unspecified, multicast
+/// and broadcast addresses, also inside IPv6 forms of IPv4 addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DialPolicy {
     allow: Vec<IpNet>,
@@ -76,8 +76,8 @@ fn class_of(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// Returns the IPv4 address inside an IPv6 address: mapped and compatible forms (RFC 4291), NAT64 (RFC 6052 and RFC 8215)
-/// and 6to4 (RFC 3056).
+/// Returns the IPv4 address inside an IPv6 address: mapped and compatible forms (RFC 4291), NAT64 (RFC 6052 and RFC
+/// 8215) and 6to4 (RFC 3056).
 fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let [a, b, c, d, e, f, g, h] = address.segments();
     let pair = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));

@@ -111,8 +111,8 @@ pub struct ClientTuning {
     pub probe: Probe,
     /// Circuit breaker of each endpoint. Default [`BreakerTuning::default`].
     pub breaker: BreakerTuning,
-    /// Policy for the addresses of each dial. Default `None`: all addresses are allowed, because the user of a kubeconfig or
-    /// a file runs this process.
+    /// Policy for the addresses of each dial. Default `None`: all addresses are allowed, because the user of a
+    /// kubeconfig or a file runs this process.
     pub dial_policy: Option<Arc<DialPolicy>>,
     /// Credential plugins. Clones share the plugins, so that few plugins run at once in a process.
     pub plugins: Plugins,

@@ -33,6 +33,7 @@ pub(crate) fn cases() -> Vec<Case> {
         wrong_object_of_the_hub_changes_no_other_member,
         hub_outage_keeps_the_last_configuration_also_after_a_restart,
         users_denied_by_the_hub_are_refused,
+        one_replica_writes_the_status_of_objects,
     ]
 }
 
@@ -114,7 +115,12 @@ impl Hub {
     /// The clusters whose ConfigMaps the merged view has.
     async fn served(&self, http: &HttpClient) -> anyhow::Result<BTreeSet<String>> {
         let path = format!("/api/v1/namespaces/{}/configmaps", self.namespace);
-        let list = http.get(&path).send().await?.expect(200)?.json()?;
+        let answer = http.get(&path).send().await?;
+        if answer.status == 404 {
+            // Without members, no resource is known.
+            return Ok(BTreeSet::new());
+        }
+        let list = answer.expect(200)?.json()?;
         let cluster =
             |item: &Value| item["metadata"]["annotations"]["tributary.dev/cluster"].as_str().map(str::to_owned);
         Ok(list["items"].as_array().into_iter().flatten().filter_map(cluster).collect())
@@ -154,7 +160,6 @@ async fn members_come_change_and_go_with_objects_of_the_hub(context: TestContext
     let hub = Hub::start(&context).await?;
     let tributary = context.fixture.watch_log(hub.builder().start().await?).await;
     let http = hub.http(&tributary).await?;
-    hub.serves(&http, &[]).await?;
     let [first, second] = &hub.members;
     let begun = Instant::now();
     hub.add("eu", first).await?;
@@ -282,4 +287,76 @@ async fn users_denied_by_the_hub_are_refused(context: TestContext) -> anyhow::Re
     eventually(SOON, async || http.get(&maps).send().await?.expect(403).map(drop)).await?;
     hub.server.http().delete(&format!("{path}/leavers")).send().await?.expect(200)?;
     eventually(SOON, async || http.get(&maps).send().await?.expect(200).map(drop)).await
+}
+
+/// The columns of `kubectl get upstreamclusters` for an object, without the age.
+async fn columns_of(kubectl: &Kubectl, name: &str) -> anyhow::Result<Vec<String>> {
+    let table = kubectl.ok(&["get", "upstreamclusters", name]).await?;
+    let text = table.to_string();
+    let mut lines = text.lines();
+    ensure!(
+        lines.next().is_some_and(|head| head
+            .split_whitespace()
+            .eq(["NAME", "READY", "REASON", "VERSION", "SYNCED", "OBJECTS", "STALE", "AGE"])),
+        "{text}"
+    );
+    Ok(lines.next().unwrap_or_default().split_whitespace().map(str::to_owned).collect())
+}
+
+async fn one_replica_writes_the_status_of_objects(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let hub = Hub::start(&context).await?;
+    let kubectl = Kubectl::new(context.fixture.tools().await?, &hub.server.kubeconfig())?;
+    hub.add("eu", &hub.members[0]).await?;
+    hub.create_member("us", spec_of("nothing", &hub.members[1])).await?;
+    let foreign = json!({"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "ByPeople",
+        "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+    let arguments = ["patch", "upstreamcluster/eu", "--subresource=status", "--type=merge", "-p", &foreign.to_string()];
+    kubectl.ok(&arguments).await?;
+    let second = guard::temporary_folder("second")?;
+    let leader = hub.builder().start().await?;
+    let follower = context.fixture.watch_log(hub.builder().folder(second.path()).start().await?).await;
+    let http = hub.http(&leader).await?;
+    hub.serves(&http, &["eu"]).await?;
+    eventually(SOON, async || {
+        let columns = columns_of(&kubectl, "eu").await?;
+        ensure!(columns[1..3] == ["True", "Synced"] && columns[3].starts_with('v'), "{columns:?}");
+        let columns = columns_of(&kubectl, "us").await?;
+        ensure!(columns[1] == "False", "{columns:?}");
+        Ok(())
+    })
+    .await?;
+    let object = || async { hub.server.http().get(&format!("{CLUSTERS}/eu")).send().await?.expect(200)?.json() };
+    let types = |object: &Value| -> Vec<String> {
+        let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.map(|condition| condition["type"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let eu = object().await?;
+    for name in ["Approved", "Accepted", "ResolvedRefs", "Ready", "Synced"] {
+        ensure!(types(&eu).iter().any(|known| known == name), "{eu}");
+    }
+    // Both replicas leave a calm object alone, for longer than the interval of values.
+    let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+    eventually(SOON * 3, async || {
+        let before = version(&object().await?);
+        tokio::time::sleep(Duration::from_secs(33)).await;
+        ensure!(version(&object().await?) == before, "the status of a calm member was written again");
+        Ok(())
+    })
+    .await?;
+    leader.stop().await?;
+    hub.patch_member("eu", json!({"endpoints": [hub.members[0].access().server, "https://169.254.169.254"]})).await?;
+    eventually(SOON, async || {
+        let eu = object().await?;
+        let conditions = eu["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let accepted = conditions.iter().find(|condition| condition["type"] == "Accepted");
+        let is_refused = |state: &&Value| {
+            state["status"] == "False" && state["reason"] == "RefusedAddress" && state["observedGeneration"] == 2
+        };
+        ensure!(accepted.is_some_and(|state| is_refused(&state)), "{eu}");
+        Ok(())
+    })
+    .await?;
+    drop(follower);
+    Ok(())
 }

@@ -87,8 +87,8 @@ fn literal_address(uri: &Uri) -> Option<IpAddr> {
     without_brackets(uri.host()?).parse().ok()
 }
 
-/// Checks the target behind a proxy as far as this machine can. The proxy resolves the target's name by itself, so a name
-/// that is unknown here is allowed.
+/// Checks the target behind a proxy as far as this machine can. The proxy resolves the target's name by itself, so a
+/// name that is unknown here is allowed.
 #[derive(Clone)]
 pub(crate) struct CheckedTarget<C, R> {
     pub(crate) inner: C,

@@ -22,8 +22,8 @@ use crate::in_force::{InForce, MemberInForce, ObjectInForce};
 use crate::members::{Claims, HubRules, JudgedMember, describe, judge_members, read_document, shorten};
 use crate::{ConditionState, HubKind, HubSnapshot, ObjectReference, Verdict};
 
-/// The most members that [`Acceptance::check_whole`] refuses one by one. If the whole configuration is still refused, all
-/// changed members keep their earlier generation.
+/// The most members that [`Acceptance::check_whole`] refuses one by one. If the whole configuration is still refused,
+/// all changed members keep their earlier generation.
 const REFUSED_BY_WHOLE_MAX: usize = 32;
 
 /// Checks a whole configuration, for conflicts that concern several objects and the flags.
@@ -41,8 +41,8 @@ pub struct Acceptance {
     pub decides_at: Option<Instant>,
 }
 
-/// Accepts the objects of a snapshot, and changes `in_force` accordingly. Collections that the hub has not listed stay as
-/// they are. `is_current` tells whether the list of members is up to date.
+/// Accepts the objects of a snapshot, and changes `in_force` accordingly. Collections that the hub has not listed stay
+/// as they are. `is_current` tells whether the list of members is up to date.
 pub(crate) async fn accept(
     in_force: &mut InForce,
     guard: &mut DisappearanceGuard,

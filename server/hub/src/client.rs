@@ -4,16 +4,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tokio::time::timeout;
 use tributary_apimachinery::{ClusterName, body, explain};
 use tributary_proxy::{ClientTuning, ClusterClient, RequestIdentity, Transport};
 use tributary_sources::kubeconfig::{KubeconfigFiles, Kubeconfigs};
 
-/// Time limit of a request, including its answer. 10 s, as in the delegating authentication of kube-apiserver's library.
+/// Time limit of a request, including its answer. 10 s, as in the delegating authentication of kube-apiserver's
+/// library.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum size of an answer in bytes. 4 MiB: etcd stores objects up to 1.5 MiB.
@@ -108,31 +111,54 @@ impl HubClient {
         content_type: &str,
         body: Option<&Value>,
     ) -> Result<Value, HubError> {
-        let mut request = Request::builder().method(method).uri(path).header(ACCEPT, "application/json");
-        if body.is_some() {
-            request = request.header(CONTENT_TYPE, content_type);
-        }
-        let bytes = body.map_or_else(body::empty, |value| body::full(value.to_string()));
-        let request = request.body(bytes).map_err(|error| HubError::Unreachable(explain(&error)))?;
-        match timeout(ANSWER_TIMEOUT, self.exchange(request)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(HubError::Unreachable(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()))),
-        }
+        let body = body.map(Value::to_string);
+        self.send_text(method, path.to_owned(), content_type.to_owned(), body).await
     }
 
-    async fn exchange(&self, request: Request<body::Body>) -> Result<Value, HubError> {
-        let answer = self.client.send_own_request(request, RequestIdentity::Member).await;
-        let answer = answer.map_err(|error| HubError::Unreachable(explain(&error)))?;
-        let status = answer.status();
-        let bytes = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
-        let bytes = bytes.map_err(|error| HubError::Unreachable(explain(&*error)))?.to_bytes();
-        let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-        if status.is_success() {
-            return Ok(value);
+    /// Sends a request with owned parts. The boxed future is `Send` for every caller.
+    fn send_text(
+        &self,
+        method: Method,
+        path: String,
+        content_type: String,
+        body: Option<String>,
+    ) -> BoxFuture<'static, Result<Value, HubError>> {
+        let client = self.client.clone();
+        async move {
+            let mut request = Request::builder().method(method).uri(path).header(ACCEPT, "application/json");
+            if body.is_some() {
+                request = request.header(CONTENT_TYPE, content_type);
+            }
+            let bytes = body.map_or_else(body::empty, body::full);
+            let request = request.body(bytes).map_err(|error| HubError::Unreachable(explain(&error)))?;
+            match timeout(ANSWER_TIMEOUT, exchange(&client, request)).await {
+                Ok(answer) => answer,
+                Err(_) => Err(HubError::Unreachable(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()))),
+            }
         }
-        let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
-        Err(HubError::Refused { code: status.as_u16(), reason: text("reason"), message: text("message") })
+        .boxed()
     }
+}
+
+async fn exchange(client: &ClusterClient, request: Request<body::Body>) -> Result<Value, HubError> {
+    let answer = client.send_own_request(request, RequestIdentity::Member).await;
+    let answer = answer.map_err(|error| HubError::Unreachable(explain(&error)))?;
+    let status = answer.status();
+    let mut body = answer.into_body();
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| HubError::Unreachable(explain(&*error)))?;
+        bytes.extend_from_slice(frame.data_ref().map(AsRef::as_ref).unwrap_or_default());
+        if bytes.len() > ANSWER_BYTES_MAX {
+            return Err(HubError::Unreachable(format!("the answer has more than {ANSWER_BYTES_MAX} bytes")));
+        }
+    }
+    let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    if status.is_success() {
+        return Ok(value);
+    }
+    let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
+    Err(HubError::Refused { code: status.as_u16(), reason: text("reason"), message: text("message") })
 }
 
 async fn from_kubeconfig(path: &Path, context: Option<&str>) -> anyhow::Result<kube::Config> {

@@ -4,19 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Uri};
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tower::ServiceExt as _;
 use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::body::Body;
-use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder, Snapshot};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder, ObjectKey, Snapshot};
 use tributary_cacher::{
     Cacher, CacherConfig, CacherState, ListPermits, ObjectMemoryLimit, ObjectRetention, Precedence, ReflectorTuning,
     Transport, Update, UpdateObserver,
 };
 use tributary_crds::{API_VERSION, GROUP, VERSION};
 
-use crate::{HubClient, HubKind};
+use crate::{HubClient, HubKind, ObjectReference};
 
 /// The label of Secrets with credentials of members. Tributary reads no other Secrets.
 pub const CREDENTIAL_LABEL: &str = "tributary.dev/credential";
@@ -41,7 +42,7 @@ const WATCH_SILENCE: Duration = Duration::from_secs(300);
 /// The objects and Secrets of the hub at one time. A collection is `None` until the hub has listed it.
 #[derive(Clone, Default)]
 pub struct HubSnapshot {
-    objects: [Option<Snapshot>; HubKind::ALL.len()],
+    pub(crate) objects: [Option<Snapshot>; HubKind::ALL.len()],
     /// The Secrets with credentials.
     pub secrets: Option<Snapshot>,
 }
@@ -50,11 +51,6 @@ impl HubSnapshot {
     /// Returns the objects of a kind.
     pub fn objects(&self, kind: HubKind) -> Option<&Snapshot> {
         self.objects[kind as usize].as_ref()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn set(&mut self, kind: HubKind, objects: Snapshot) {
-        self.objects[kind as usize] = Some(objects);
     }
 }
 
@@ -191,6 +187,18 @@ impl HubCollections {
             };
             Some(format!("{}: {reason}", cacher.config().resource))
         })
+    }
+
+    /// Returns the present status of an object; `None` if the hub has no object with this uid.
+    pub(crate) fn status_of(&self, reference: &ObjectReference) -> Option<Value> {
+        let objects = self.cachers[reference.kind as usize].snapshot()?;
+        // Keys of cluster-scoped objects begin with an empty namespace.
+        let object = objects.get(ObjectKey::new("", &reference.name).as_str())?;
+        if object.uid() != reference.uid {
+            return None;
+        }
+        let mut document: Value = serde_json::from_slice(object.json()).ok()?;
+        Some(document["status"].take())
     }
 
     /// Returns whether all objects of a kind are known and up to date.

@@ -12,8 +12,11 @@ mod collections;
 mod credential;
 mod disappearance;
 mod in_force;
+mod lease;
 mod members;
 mod source;
+mod status;
+mod status_writer;
 mod verdict;
 
 pub use accept::{Acceptance, WholeCheck};
@@ -23,4 +26,5 @@ pub use credential::{CREDENTIAL_HOSTS, CREDENTIAL_OF};
 pub use in_force::InForce;
 pub use members::HubRules;
 pub use source::HubSource;
+pub use status_writer::{ReadReports, StatusWriter};
 pub use verdict::{ConditionState, ConditionStatus, HubKind, ObjectReference, Verdict};

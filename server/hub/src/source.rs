@@ -1,9 +1,11 @@
 //! The hub as a source of the configuration.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tributary_sources::LoadedConfiguration;
 use tributary_sources::data_directory::DataDirectory;
@@ -11,8 +13,10 @@ use tributary_sources::data_directory::DataDirectory;
 use crate::accept::{Acceptance, WholeCheck, accept};
 use crate::disappearance::DisappearanceGuard;
 use crate::in_force::InForce;
+use crate::lease::LeaseCandidate;
 use crate::members::HubRules;
-use crate::{HubClient, HubCollections, HubKind};
+use crate::status_writer::StatusWriter;
+use crate::{HubClient, HubCollections, HubKind, Verdict};
 
 /// The file in the data directory with the last accepted configuration and its credentials.
 const FILE: &str = "hub.json";
@@ -20,7 +24,7 @@ const FILE: &str = "hub.json";
 /// Time for which the start waits for the hub before it uses the copy in the data directory.
 const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Least interval between two log lines about the same problem with the hub.
+/// Interval of checks whether the hub is in contact.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The hub as a source of the configuration. Without contact, the last accepted configuration stays in force.
@@ -34,16 +38,18 @@ pub struct HubSource {
     written: Vec<u8>,
     decides_at: Option<Instant>,
     problem: Mutex<Option<String>>,
+    verdicts: watch::Sender<Vec<Verdict>>,
+    client: Arc<HubClient>,
 }
 
 impl HubSource {
-    /// Starts to follow the hub, and waits up to 5 s for its objects. `copy` is the data directory with the last accepted
-    /// configuration, unless no copy is kept. Must be called within a tokio runtime.
+    /// Starts to follow the hub, and waits up to 5 s for its objects. `copy` is the data directory with the last
+    /// accepted configuration, unless no copy is kept. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// The copy is unreadable.
-    pub async fn start(client: &HubClient, rules: HubRules, copy: Option<DataDirectory>) -> anyhow::Result<Self> {
-        let collections = Arc::new(HubCollections::start(client, &rules.namespace)?);
+    pub async fn start(client: Arc<HubClient>, rules: HubRules, copy: Option<DataDirectory>) -> anyhow::Result<Self> {
+        let collections = Arc::new(HubCollections::start(&client, &rules.namespace)?);
         let (written, in_force) = match &copy {
             Some(directory) => read_copy(directory)?,
             None => (Vec::new(), InForce::default()),
@@ -65,19 +71,34 @@ impl HubSource {
             written,
             decides_at: None,
             problem: Mutex::default(),
+            verdicts: watch::Sender::default(),
+            client,
         })
+    }
+
+    /// Returns the writer of status. `identity` must differ from the identities of all other replicas.
+    pub fn status_writer(&self, identity: String) -> StatusWriter {
+        StatusWriter {
+            client: Arc::clone(&self.client),
+            collections: Arc::clone(&self.collections),
+            verdicts: self.verdicts.subscribe(),
+            candidate: LeaseCandidate::new(self.rules.namespace.clone(), identity),
+            written: BTreeMap::new(),
+            refused: BTreeMap::new(),
+        }
     }
 
     /// Waits until the objects of the hub must be accepted again. Logs when contact with the hub is lost and when it is
     /// restored. Cancel: safe.
     pub async fn changed(&self) {
         loop {
+            // The caller cancels and repeats this call every few seconds, so the log comes before the wait.
+            self.log_problem();
             let check = Instant::now() + CHECK_INTERVAL;
             tokio::select! {
                 () = self.collections.changed() => return,
                 () = sleep_until(self.decides_at.unwrap_or(check).min(check)) => {}
             }
-            self.log_problem();
             if self.decides_at.is_some_and(|at| at <= Instant::now()) {
                 return;
             }
@@ -94,14 +115,15 @@ impl HubSource {
         &self.in_force
     }
 
-    /// Accepts the present objects of the hub in addition to `base`, the configuration of all other sources. Does no I/O
-    /// except for the copy in the data directory.
+    /// Accepts the present objects of the hub in addition to `base`, the configuration of all other sources. Does no
+    /// I/O except for the copy in the data directory.
     pub async fn accept(&mut self, base: LoadedConfiguration, check: WholeCheck<'_>) -> Acceptance {
         let snapshot = self.collections.snapshot();
         let is_current = self.collections.is_current(HubKind::UpstreamCluster);
         let (in_force, guard) = (&mut self.in_force, &mut self.guard);
         let accepted = accept(in_force, guard, &snapshot, is_current, base, &self.rules, check).await;
         self.decides_at = accepted.decides_at;
+        self.verdicts.send_replace(accepted.verdicts.clone());
         self.write_copy();
         accepted
     }

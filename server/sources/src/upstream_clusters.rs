@@ -124,8 +124,8 @@ fn problems(objects: &tributary_crds::ConfigurationObjects, contexts: &[ClusterS
     all.validate().into_iter().filter(|problem| !about_context(problem)).collect()
 }
 
-/// Returns an UpstreamCluster for each cluster, with its name, labels and index, for the validation of registries. Clusters
-/// without an index get any unused index: contexts get theirs later, and registries omit members without one.
+/// Returns an UpstreamCluster for each cluster, with its name, labels and index, for the validation of registries.
+/// Clusters without an index get any unused index: contexts get theirs later, and registries omit members without one.
 pub fn known_clusters(clusters: &[ClusterSpec]) -> Vec<UpstreamCluster> {
     stand_ins(clusters, &clusters.iter().filter_map(|cluster| cluster.index).collect())
 }

@@ -134,7 +134,7 @@ pub struct ServeArguments {
     /// Flags of shared mode.
     #[command(flatten)]
     pub shared: SharedArguments,
-    /// Flags of hub mode and of the aggregated API.
+    /// Flags of hub mode.
     #[command(flatten)]
     pub hub: HubArguments,
     /// Flags for the division of flow-control limits among replicas.

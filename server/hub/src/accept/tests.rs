@@ -1,1 +1,300 @@
+//! The acceptance of objects against each other and against other sources.
 
+use serde_json::{Value, json};
+use tributary_apimachinery::{ClusterName, ObjectDecoder, Snapshot};
+use tributary_crds::InsecureMembers;
+use tributary_proxy::DialPolicy;
+use tributary_sources::ClusterSpec;
+
+use super::*;
+
+/// A hub in memory, and the objects in force.
+#[derive(Default)]
+struct Hub {
+    objects: BTreeMap<(usize, String), Value>,
+    secrets: BTreeMap<String, Value>,
+    in_force: InForce,
+    guard: DisappearanceGuard,
+    version: u64,
+    others: Vec<ClusterSpec>,
+}
+
+impl Hub {
+    fn put(&mut self, kind: HubKind, name: &str, mut document: Value) {
+        self.version += 1;
+        let key = (kind as usize, name.to_owned());
+        let before = self.objects.get(&key);
+        let uid = before.map_or(json!(format!("uid-{}", self.version)), |before| before["metadata"]["uid"].clone());
+        let generation = before.and_then(|before| before["metadata"]["generation"].as_i64()).unwrap_or_default() + 1;
+        let created = format!("2026-01-01T00:00:{:02}Z", self.version);
+        let created = before.map_or(json!(created), |before| before["metadata"]["creationTimestamp"].clone());
+        document["apiVersion"] = json!(tributary_crds::API_VERSION);
+        document["kind"] = json!(kind.as_str());
+        document["metadata"] = json!({
+            "name": name, "uid": uid, "generation": generation, "creationTimestamp": created,
+            "resourceVersion": self.version.to_string(),
+        });
+        self.objects.insert(key, document);
+    }
+
+    /// Creates or changes a member with a Secret of the same name.
+    fn put_member(&mut self, name: &str, more: Value) {
+        self.put_secret(name, json!({"token": "dA=="}));
+        let mut spec = json!({
+            "endpoints": [format!("https://{name}.example:6443")],
+            "insecureSkipVerify": true,
+            "secretRef": {"name": name},
+        });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        self.put(HubKind::UpstreamCluster, name, json!({ "spec": spec }));
+    }
+
+    fn put_secret(&mut self, name: &str, data: Value) {
+        self.version += 1;
+        let metadata = json!({
+            "name": name, "namespace": "ns", "uid": name, "resourceVersion": self.version.to_string(),
+            "annotations": {"tributary.dev/credential-of": name},
+        });
+        self.secrets
+            .insert(name.to_owned(), json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}));
+    }
+
+    fn delete_member(&mut self, name: &str) {
+        self.objects.remove(&(HubKind::UpstreamCluster as usize, name.to_owned()));
+    }
+
+    fn snapshot(&self) -> HubSnapshot {
+        let decoder = ObjectDecoder::new("", "", Arc::default());
+        let collect = |documents: Vec<&Value>| {
+            let mut snapshot = Snapshot::default();
+            for document in documents {
+                snapshot.insert(Arc::new(decoder.decode(document.to_string().as_bytes()).unwrap()));
+            }
+            Some(snapshot)
+        };
+        let of_kind = |kind: usize| {
+            collect(self.objects.iter().filter(|((own, _), _)| *own == kind).map(|(_, document)| document).collect())
+        };
+        HubSnapshot { objects: std::array::from_fn(of_kind), secrets: collect(self.secrets.values().collect()) }
+    }
+
+    async fn accept(&mut self) -> Acceptance {
+        self.accept_checked(&|_| Ok(())).await
+    }
+
+    async fn accept_checked(&mut self, check: WholeCheck<'_>) -> Acceptance {
+        let rules = HubRules {
+            namespace: "ns".to_owned(),
+            insecure: InsecureMembers::Allowed,
+            dial_policy: Arc::new(DialPolicy::default()),
+        };
+        let base = LoadedConfiguration { clusters: self.others.clone(), ..LoadedConfiguration::default() };
+        let snapshot = self.snapshot();
+        accept(&mut self.in_force, &mut self.guard, &snapshot, true, base, &rules, check).await
+    }
+}
+
+/// The names of the clusters in force, and the reasons of refusals by object.
+fn outcome(accepted: &Acceptance) -> (Vec<String>, Vec<String>) {
+    let mut names: Vec<String> = accepted.configuration.clusters.iter().map(|spec| spec.name.to_string()).collect();
+    names.sort();
+    let refused = accepted.verdicts.iter().filter(|verdict| verdict.accepted.reason != "Accepted");
+    let mut refused: Vec<String> =
+        refused.map(|verdict| format!("{} {}", verdict.object.name, verdict.accepted.reason)).collect();
+    refused.sort();
+    (names, refused)
+}
+
+fn assert_outcome(accepted: &Acceptance, names: &[&str], refused: &[&str]) {
+    let (found, reasons) = outcome(accepted);
+    assert_eq!(
+        (found.iter().map(String::as_str).collect::<Vec<_>>(), reasons.iter().map(String::as_str).collect::<Vec<_>>()),
+        (names.to_vec(), refused.to_vec())
+    );
+}
+
+#[tokio::test]
+async fn refused_object_keeps_its_last_generation_and_changes_no_other_object() {
+    let mut hub = Hub::default();
+    hub.put_member("a", json!({}));
+    hub.put_member("b", json!({"index": 1}));
+    assert_outcome(&hub.accept().await, &["a", "b"], &[]);
+    for wrong in [
+        json!({"index": 10_000}),
+        json!({"unknown": 1}),
+        json!({"endpoints": ["http://a.example"]}),
+        json!({"endpoints": ["https://a.example", "https://127.0.0.1"]}),
+        json!({"endpoints": ["https://[::ffff:169.254.169.254]"]}),
+        json!({"proxyURL": "http://127.0.0.1:3128"}),
+        json!({"caFile": "/etc/passwd"}),
+        json!({"kubeconfig": {"path": "/root/.kube/config"}}),
+        json!({"credentials": {"token": "hunter2"}}),
+        json!({"index": 1}),
+    ] {
+        hub.put_member("a", wrong.clone());
+        let accepted = hub.accept().await;
+        let (names, refused) = outcome(&accepted);
+        assert_eq!((names.len(), refused.len()), (2, 1), "{wrong}: {refused:?}");
+        let verdict = accepted.verdicts.iter().find(|verdict| verdict.object.name == "a").unwrap();
+        assert_eq!(verdict.generation_in_force, Some(1), "{wrong}");
+        assert!(!verdict.accepted.message.contains("hunter2"));
+        let spec = accepted.configuration.clusters.iter().find(|spec| spec.name.as_str() == "a").unwrap();
+        assert_eq!(spec.config.as_ref().unwrap().cluster_url.host(), Some("a.example"));
+    }
+    hub.put_member("a", json!({"index": 2}));
+    assert_outcome(&hub.accept().await, &["a", "b"], &[]);
+}
+
+#[tokio::test]
+async fn object_that_was_accepted_first_wins_a_conflict() {
+    let mut hub = Hub::default();
+    hub.put_member("b", json!({"index": 1, "serverNames": ["b.example.com"]}));
+    assert_outcome(&hub.accept().await, &["b"], &[]);
+    hub.put_member("a", json!({"index": 1}));
+    hub.put_member("c", json!({"serverNames": ["B.example.com"]}));
+    assert_outcome(&hub.accept().await, &["b"], &["a IndexConflict", "c HostConflict"]);
+    // Two new objects conflict: the older one wins.
+    hub.put_member("z", json!({"index": 5}));
+    hub.put_member("d", json!({"index": 5}));
+    assert_outcome(&hub.accept().await, &["b", "z"], &["a IndexConflict", "c HostConflict", "d IndexConflict"]);
+    // A changed object does not take the index of an unchanged one, although it was accepted first.
+    hub.put_member("b", json!({"index": 5}));
+    let refused = ["a IndexConflict", "b IndexConflict", "c HostConflict", "d IndexConflict"];
+    assert_outcome(&hub.accept().await, &["b", "z"], &refused);
+    hub.delete_member("z");
+    assert_outcome(&hub.accept().await, &["a", "b", "c"], &["d IndexConflict"]);
+}
+
+#[tokio::test]
+async fn other_sources_have_priority_over_the_hub() {
+    let mut hub = Hub::default();
+    hub.put_member("a", json!({}));
+    assert_outcome(&hub.accept().await, &["a"], &[]);
+    let config = Err("a context".to_owned());
+    hub.others = vec![ClusterSpec::new(ClusterName::new("a").unwrap(), "context \"a\"".to_owned(), config)];
+    let accepted = hub.accept().await;
+    assert_outcome(&accepted, &["a"], &["a NameConflict"]);
+    assert!(!accepted.configuration.clusters[0].is_from_hub);
+    hub.others.clear();
+    assert_outcome(&hub.accept().await, &["a"], &[]);
+}
+
+#[tokio::test]
+async fn member_keeps_its_credential_unless_the_secret_refuses_it() {
+    let mut hub = Hub::default();
+    hub.put_member("a", json!({}));
+    hub.accept().await;
+    let state = |accepted: &Acceptance| {
+        let verdict = &accepted.verdicts[0];
+        let is_connected = accepted.configuration.clusters[0].config.is_ok();
+        (verdict.resolved_refs.clone().unwrap().reason, is_connected)
+    };
+    let secret = hub.secrets.remove("a").unwrap();
+    assert_eq!(state(&hub.accept().await), ("SecretNotFound".to_owned(), true));
+    hub.put_secret("a", json!({"other": "dA=="}));
+    assert_eq!(state(&hub.accept().await), ("KeyNotFound".to_owned(), true));
+    hub.put_secret("a", json!({"token": "eA=="}));
+    let accepted = hub.accept().await;
+    assert_eq!(state(&accepted), ("Resolved".to_owned(), true));
+    let mut foreign = secret.clone();
+    foreign["metadata"]["annotations"]["tributary.dev/credential-of"] = json!("b");
+    foreign["metadata"]["resourceVersion"] = json!("900");
+    hub.secrets.insert("a".to_owned(), foreign);
+    assert_eq!(state(&hub.accept().await), ("SecretOfOtherCluster".to_owned(), false));
+    let mut limited = secret;
+    limited["metadata"]["annotations"]["tributary.dev/hosts"] = json!("b.example, c.example");
+    limited["metadata"]["resourceVersion"] = json!("901");
+    hub.secrets.insert("a".to_owned(), limited.clone());
+    assert_eq!(state(&hub.accept().await), ("HostNotAllowed".to_owned(), false));
+    limited["metadata"]["annotations"]["tributary.dev/hosts"] = json!("A.example");
+    limited["metadata"]["resourceVersion"] = json!("902");
+    hub.secrets.insert("a".to_owned(), limited);
+    assert_eq!(state(&hub.accept().await), ("Resolved".to_owned(), true));
+}
+
+#[tokio::test]
+async fn object_made_anew_gets_no_credential_of_the_earlier_object() {
+    let mut hub = Hub::default();
+    hub.put_member("a", json!({}));
+    hub.accept().await;
+    hub.delete_member("a");
+    hub.put_member("a", json!({}));
+    hub.secrets.clear();
+    let accepted = hub.accept().await;
+    assert!(accepted.configuration.clusters[0].config.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_stay_when_most_of_them_disappear_at_once() {
+    let mut hub = Hub::default();
+    for name in ["a", "b", "c", "d"] {
+        hub.put_member(name, json!({}));
+    }
+    hub.accept().await;
+    hub.delete_member("a");
+    assert_outcome(&hub.accept().await, &["b", "c", "d"], &[]);
+    hub.put_member("a", json!({}));
+    hub.accept().await;
+    hub.objects.clear();
+    let accepted = hub.accept().await;
+    assert_outcome(&accepted, &["a", "b", "c", "d"], &[]);
+    tokio::time::sleep_until(accepted.decides_at.unwrap()).await;
+    assert_outcome(&hub.accept().await, &[], &[]);
+}
+
+#[tokio::test]
+async fn conflict_of_the_whole_configuration_refuses_only_its_cause() {
+    let mut hub = Hub::default();
+    for name in ["a", "b", "c", "d", "e"] {
+        hub.put_member(name, json!({}));
+    }
+    hub.accept().await;
+    let check = |configuration: &LoadedConfiguration| {
+        let bad = ["bad", "worse"]
+            .into_iter()
+            .find(|bad| configuration.clusters.iter().any(|spec| spec.name.as_str() == *bad));
+        bad.map_or(Ok(()), |bad| Err(format!("{bad} leads to this server")))
+    };
+    for name in ["bad", "f", "worse"] {
+        hub.put_member(name, json!({}));
+    }
+    let accepted = hub.accept_checked(&check).await;
+    assert_outcome(&accepted, &["a", "b", "c", "d", "e", "f"], &["bad Conflict", "worse Conflict"]);
+}
+
+#[tokio::test]
+async fn copy_of_the_objects_in_force_serves_without_the_hub() {
+    let mut hub = Hub::default();
+    hub.put_member("a", json!({"index": 3}));
+    hub.put(HubKind::DeniedUsers, "leavers", json!({"deniedUsers": ["ann"]}));
+    hub.put(HubKind::ResourceRegistry, "pods", json!({"spec": {"resources": ["pods"]}}));
+    hub.accept().await;
+    let copy = serde_json::to_string(&hub.in_force).unwrap();
+    let mut restarted = Hub { in_force: serde_json::from_str(&copy).unwrap(), ..Hub::default() };
+    let rules = HubRules {
+        namespace: "ns".to_owned(),
+        insecure: InsecureMembers::Allowed,
+        dial_policy: Arc::new(DialPolicy::default()),
+    };
+    let nothing = HubSnapshot::default();
+    let (in_force, guard) = (&mut restarted.in_force, &mut restarted.guard);
+    let accepted = accept(in_force, guard, &nothing, false, LoadedConfiguration::default(), &rules, &|_| Ok(())).await;
+    let spec = &accepted.configuration.clusters[0];
+    assert!(spec.config.as_ref().unwrap().auth_info.token.is_some() && spec.index == Some(3));
+    assert_eq!(accepted.denied.into_iter().collect::<Vec<_>>(), ["ann"]);
+    assert_eq!(accepted.configuration.objects.registries.len(), 1);
+}
+
+#[tokio::test]
+async fn registries_are_accepted_one_by_one() {
+    let mut hub = Hub::default();
+    hub.put_member("a", json!({}));
+    hub.put(HubKind::ResourceRegistry, "first", json!({"spec": {"resources": ["pods"]}}));
+    hub.put(HubKind::ResourceRegistry, "second", json!({"spec": {"resources": ["pods", "secrets"]}}));
+    hub.put(HubKind::ResourceRegistry, "third", json!({"spec": {"resources": ["services"], "placement": "absent"}}));
+    let accepted = hub.accept().await;
+    assert_outcome(&accepted, &["a"], &["second ResourceConflict"]);
+    let third = accepted.verdicts.iter().find(|verdict| verdict.object.name == "third").unwrap();
+    assert_eq!(third.resolved_refs.as_ref().unwrap().reason, "ClusterNotFound");
+    assert_eq!(accepted.configuration.objects.registries.len(), 2);
+}

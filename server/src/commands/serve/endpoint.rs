@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use futures::FutureExt as _;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tributary_hosts::Hosts;
+use tributary_hub::ReadReports;
 use tributary_listener::tls::TlsSettings;
 use tributary_listener::{Bounds, Drained, ListenerOptions, ProxyProtocolPeers};
 use tributary_proxy::ClientTuning;
@@ -124,6 +126,14 @@ impl BoundEndpoint {
             let keys = clients.follow_member_keys(router, &identity.directory);
             tokio::spawn(stop.clone().run_until_cancelled_owned(keys));
             tokio::spawn(stop.clone().run_until_cancelled_owned(clients.review_followed_tokens(router)));
+        }
+        if let Some(hub) = &running.hub {
+            let router = Arc::clone(router);
+            let read_reports: ReadReports = Box::new(move || {
+                let router = Arc::clone(&router);
+                async move { router.report().await.clusters }.boxed()
+            });
+            tokio::spawn(hub.status_writer().run(read_reports, stop.clone()));
         }
         if let Some(host) = arguments.sharing.replica_dns_name.clone() {
             let followed = replicas::follow_number(host, arguments.sharing.count(), Arc::clone(router));

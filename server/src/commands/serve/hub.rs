@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tributary_hub::{Acceptance, ConditionStatus, HubClient, HubSource, ObjectReference, Verdict, WholeCheck};
+use tributary_hub::{
+    Acceptance, ConditionStatus, HubClient, HubSource, ObjectReference, StatusWriter, Verdict, WholeCheck,
+};
 use tributary_router::Router;
 use tributary_sources::LoadedConfiguration;
 use tributary_sources::data_directory::DataDirectory;
@@ -72,15 +74,21 @@ impl FollowedHub {
         denied: Arc<DeniedUsers>,
     ) -> Result<Option<Self>, Failure> {
         let Some(address) = arguments.address() else { return Ok(None) };
-        let client = HubClient::connect(&address).await.map_err(Failure::Usage)?;
+        let client = Arc::new(HubClient::connect(&address).await.map_err(Failure::Usage)?);
         let copy = arguments.hub_remember.then(|| directory.clone());
-        let source = HubSource::start(&client, arguments.rules(), copy).await.map_err(Failure::runtime)?;
+        let source = HubSource::start(client, arguments.rules(), copy).await.map_err(Failure::runtime)?;
         Ok(Some(Self { source, denied, logged: BTreeMap::new() }))
     }
 
     /// Waits until the objects of the hub must be accepted again. Cancel: safe.
     pub(super) async fn changed(&self) {
         self.source.changed().await;
+    }
+
+    /// Returns the writer of status to the hub.
+    pub(super) fn status_writer(&self) -> StatusWriter {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        self.source.status_writer(format!("{host}_{:016x}", rand::random::<u64>()))
     }
 
     /// Returns the position of a member in the order of first acceptance; `None` for a cluster of another source.
