@@ -29,6 +29,7 @@ use crate::headers::{self, UpgradeProtocol};
 use crate::member::ClientInner;
 use crate::peer::Peer;
 use crate::pool::{PoolKey, StreamClass};
+use crate::request_loop;
 use crate::retry_budget::Cause;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -49,6 +50,7 @@ pub(crate) fn prepare(
     }
     member.endpoints.check(request.uri()).map_err(|problem| member.bad_path(request.uri(), problem))?;
     headers::prepare_request(request.headers_mut(), upgrade, context.recipient);
+    request_loop::append_own_id(request.headers_mut());
     member.set_identity(request.headers_mut(), &context.identity, user)?;
     if let Some(value) = context.peer.and_then(Peer::address) {
         request.headers_mut().insert(X_FORWARDED_FOR, value);

@@ -73,7 +73,7 @@ pub enum Recipient {
 
 /// Headers that an API may receive. [`is_never_forwarded`] removes none of these headers. The list is an allow-list,
 /// because servers in front of clusters trust their own headers (`X-SSL-Client-…`, `X-Teleport-…`).
-const API_HEADERS: [&str; 17] = [
+const API_HEADERS: [&str; 18] = [
     "accept",
     "accept-charset",
     "accept-encoding",
@@ -90,6 +90,7 @@ const API_HEADERS: [&str; 17] = [
     "range",
     "traceparent",
     "tracestate",
+    "tributary-via",
     "user-agent",
 ];
 

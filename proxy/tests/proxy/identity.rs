@@ -7,6 +7,8 @@ use crate::member::{self, Member, Options, SendRequest, empty, get};
 
 pub(crate) fn names(headers: &HeaderMap) -> Vec<String> {
     let mut names: Vec<String> = headers.keys().map(|name| name.as_str().to_owned()).collect();
+    // Each request has this header, by which a chain of Tributaries detects a loop.
+    names.retain(|name| name != "tributary-via");
     names.sort();
     names
 }

@@ -9,7 +9,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::Body;
-use tributary_proxy::{ClientTuning, ClusterClient, ForwardError, Impersonation, Peer, RequestIdentity};
+use tributary_proxy::{
+    ClientTuning, ClusterClient, ForwardError, Impersonation, Peer, RequestIdentity, RequestLoop, check_request_loop,
+};
 
 use crate::identity::names;
 use crate::member::{self, Member, Options, SOON, SendRequest, empty, get, text};
@@ -204,6 +206,21 @@ async fn forged_identity_headers_of_a_client_are_replaced() {
     let claims: Vec<_> = names(&seen.headers).into_iter().filter(|name| name.starts_with("impersonate")).collect();
     assert_eq!(claims.len(), 4, "{claims:?}");
     assert!(!seen.headers.contains_key("authorization"));
+}
+
+/// A member's address may lead back to this process. The member receives the ids of all servers that have forwarded the
+/// request.
+#[tokio::test]
+async fn request_that_returns_to_this_process_is_detected() {
+    let member = Member::echo().await;
+    let client = member.client().await;
+    let mut request = Request::get("/api").body(empty()).unwrap();
+    request.headers_mut().insert("tributary-via", "0123456789abcdef".parse().unwrap());
+    assert_eq!(check_request_loop(request.headers()), Ok(()));
+    client.send_request(request, RequestIdentity::Member).await.unwrap();
+    let seen = member.last();
+    assert_eq!(seen.all("tributary-via").len(), 2);
+    assert_eq!(check_request_loop(&seen.headers), Err(RequestLoop::Returned));
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Admission of a request, by these checks in this order.
 //!
 //! ```text
+//! loop      no chain of Tributaries has returned the request                   508
 //! bounds    names and parameters are within the size limits                    400
 //! caller    the identity is unambiguous, and the user is not denied            400, 403, 431
 //! permits   a permit of requests in flight is free; in shared mode also one    429
@@ -11,6 +12,7 @@ use http::{HeaderMap, Response};
 use tributary_answers::refusal::{Refusal, RequestRefusal};
 use tributary_apimachinery::permit::TunnelPermits;
 use tributary_apimachinery::{RequestInfo, ResourceRequest};
+use tributary_proxy::check_request_loop;
 use tributary_sharing::body::Body;
 use tributary_sharing::flow::fair_semaphore::FairPermit;
 use tributary_sharing::flow::long_running::LongRunningPermit;
@@ -41,7 +43,7 @@ pub(crate) struct AdmissionPermit {
 /// Admits a request.
 ///
 /// # Errors
-/// 400, 403, 429 and 431, as in the table of this file's head.
+/// 400, 403, 429, 431 and 508, as in the table of this file's head.
 pub(crate) fn admit_request(
     request: &StagedRequest<'_>,
     headers: &HeaderMap,
@@ -61,6 +63,7 @@ fn admit(
     context: &RequestContext,
 ) -> Result<Admitted, Refusal> {
     let ReceivedRequest { info, query, may_switch, .. } = received;
+    check_request_loop(headers).map_err(RequestRefusal::Loop)?;
     bounded(info, query)?;
     let caller = Caller::from_request(headers, context, router.rights())?;
     if health::is_check(info) {

@@ -37,6 +37,8 @@ pub struct Acceptance {
     pub denied: BTreeSet<String>,
     /// The verdict on each object of the hub.
     pub verdicts: Vec<Verdict>,
+    /// Whether the objects in force have changed.
+    pub is_changed: bool,
     /// Time of the next decision without a change of the hub.
     pub decides_at: Option<Instant>,
 }
@@ -67,7 +69,7 @@ pub(crate) async fn accept(
     let configuration = whole.settle(&mut members);
     record_members(in_force, members, &mut verdicts);
     let denied = in_force.denied_users.values().flat_map(|object| object.value.iter().cloned()).collect();
-    Acceptance { configuration, denied, verdicts, decides_at: guard.decides_at() }
+    Acceptance { configuration, denied, verdicts, is_changed: true, decides_at: guard.decides_at() }
 }
 
 /// Judges each member alone, in the order in which conflicts are decided.
@@ -81,7 +83,7 @@ async fn members(
 ) -> Vec<JudgedMember> {
     describe_remembered(in_force, rules).await;
     let Some(listed) = snapshot.objects(HubKind::UpstreamCluster) else {
-        return in_force.members.values().cloned().map(kept).collect();
+        return in_force.members.values().cloned().map(retain_member).collect();
     };
     let mut judged = judge_members(listed, snapshot.secrets.as_ref(), &in_force.members, rules).await;
     let is_listed: BTreeSet<String> = judged.iter().map(|member| member.object.name.clone()).collect();
@@ -92,7 +94,7 @@ async fn members(
             members = gone.len(),
             "the hub no longer lists most of its members; they stay until the hub has confirmed this for a minute"
         );
-        judged.extend(gone.into_iter().cloned().map(kept));
+        judged.extend(gone.into_iter().cloned().map(retain_member));
     }
     let has_priority =
         |member: &JudgedMember| base.clusters.iter().any(|spec| spec.name.as_str() == member.object.name);
@@ -108,7 +110,7 @@ async fn members(
 }
 
 /// A member that is in force without a present object: the hub does not answer, or the member may not leave yet.
-fn kept(member: MemberInForce) -> JudgedMember {
+fn retain_member(member: MemberInForce) -> JudgedMember {
     JudgedMember {
         object: member.object.clone(),
         created: String::new(),
@@ -228,7 +230,7 @@ fn record_members(in_force: &mut InForce, judged: Vec<JudgedMember>, verdicts: &
         });
         let Some(mut draft) = draft else { continue };
         if !before.get(&draft.object.name).is_some_and(|earlier| earlier.object.uid == draft.object.uid) {
-            draft.order = in_force.take_order();
+            draft.order = in_force.reserve_order();
         }
         in_force.members.insert(draft.object.name.clone(), draft);
     }
@@ -289,7 +291,7 @@ fn accept_in_order<T: Clone + PartialEq>(
             Ok((value, refs)) => {
                 resolved_refs = refs;
                 let state = ConditionState::fulfilled("Accepted", "The object is in force.");
-                let order = if order == u64::MAX { take(next_order) } else { order };
+                let order = if order == u64::MAX { reserve_order(next_order) } else { order };
                 (state, Some(ObjectInForce { object: object.clone(), order, value }))
             }
             Err(state) => (state, earlier.filter(|earlier| check(&earlier.value).is_ok())),
@@ -305,7 +307,7 @@ fn accept_in_order<T: Clone + PartialEq>(
     accepted
 }
 
-fn take(next_order: &mut u64) -> u64 {
+fn reserve_order(next_order: &mut u64) -> u64 {
     let order = *next_order;
     *next_order += 1;
     order

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::{Request, Uri};
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tower::ServiceExt as _;
 use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::body::Body;
@@ -31,6 +31,9 @@ const QUIET_TIME: Duration = Duration::from_millis(100);
 
 /// The longest time from a change to its application while further changes arrive.
 const GATHER_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Interval of checks whether all collections are listed.
+const LISTED_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Maximum size of a collection in bytes: 10,000 members with 10 KB each fit twice.
 const COLLECTION_BYTES_MAX: u64 = 200 << 20;
@@ -169,9 +172,9 @@ impl HubCollections {
 
     /// Waits until the hub has listed each collection. Cancel: safe.
     pub async fn listed(&self) {
-        let mut revisions = self.revisions.subscribe();
+        // A cacher reports its first list shortly before the snapshot has it, so the report alone is not enough.
         while self.all().any(|cacher| cacher.snapshot().is_none()) {
-            let _is_open = revisions.changed().await;
+            sleep(LISTED_CHECK_INTERVAL).await;
         }
     }
 

@@ -1,6 +1,7 @@
 //! The objects of the hub that are in force: the last accepted generation of each object.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -66,8 +67,26 @@ impl InForce {
         self.members.get(name).map(|member| member.order)
     }
 
+    /// Returns a hash of all values that the configuration depends on. Writes of status leave the hash unchanged.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for member in self.members.values() {
+            let metadata = &member.cluster.metadata;
+            member.object.hash(&mut hasher);
+            (&metadata.labels, &metadata.annotations, member.resolved.is_some()).hash(&mut hasher);
+            member.spec.as_ref().map(|spec| &spec.user_fingerprint).hash(&mut hasher);
+            member.spec.as_ref().map(|spec| spec.config.is_ok()).hash(&mut hasher);
+            member.seen.and_then(|seen| seen.secret).hash(&mut hasher);
+        }
+        let registries = self.registries.values().map(|own| &own.object);
+        let endpoints = self.merged_endpoints.values().map(|own| &own.object);
+        let denied = self.denied_users.values().map(|own| &own.object);
+        registries.chain(endpoints).chain(denied).for_each(|object| object.hash(&mut hasher));
+        hasher.finish()
+    }
+
     /// Returns the next order of first acceptance.
-    pub(crate) fn take_order(&mut self) -> u64 {
+    pub(crate) fn reserve_order(&mut self) -> u64 {
         let order = self.next_order;
         self.next_order += 1;
         order

@@ -35,7 +35,8 @@ pub struct HubSource {
     guard: DisappearanceGuard,
     /// The place of the copy; `None` with `--hub-remember=false`.
     copy: Option<DataDirectory>,
-    written: Vec<u8>,
+    /// The fingerprint of the objects in the copy.
+    written: Option<u64>,
     decides_at: Option<Instant>,
     problem: Mutex<Option<String>>,
     verdicts: watch::Sender<Vec<Verdict>>,
@@ -50,10 +51,7 @@ impl HubSource {
     /// The copy is unreadable.
     pub async fn start(client: Arc<HubClient>, rules: HubRules, copy: Option<DataDirectory>) -> anyhow::Result<Self> {
         let collections = Arc::new(HubCollections::start(&client, &rules.namespace)?);
-        let (written, in_force) = match &copy {
-            Some(directory) => read_copy(directory)?,
-            None => (Vec::new(), InForce::default()),
-        };
+        let in_force = copy.as_ref().map(read_copy).transpose()?.unwrap_or_default();
         if timeout(FIRST_LIST_TIMEOUT, collections.listed()).await.is_err() {
             let problem = collections.problem().unwrap_or_default();
             tracing::warn!(
@@ -68,7 +66,7 @@ impl HubSource {
             in_force,
             guard: DisappearanceGuard::default(),
             copy,
-            written,
+            written: None,
             decides_at: None,
             problem: Mutex::default(),
             verdicts: watch::Sender::default(),
@@ -120,8 +118,10 @@ impl HubSource {
     pub async fn accept(&mut self, base: LoadedConfiguration, check: WholeCheck<'_>) -> Acceptance {
         let snapshot = self.collections.snapshot();
         let is_current = self.collections.is_current(HubKind::UpstreamCluster);
+        let before = self.in_force.fingerprint();
         let (in_force, guard) = (&mut self.in_force, &mut self.guard);
-        let accepted = accept(in_force, guard, &snapshot, is_current, base, &self.rules, check).await;
+        let mut accepted = accept(in_force, guard, &snapshot, is_current, base, &self.rules, check).await;
+        accepted.is_changed = before != self.in_force.fingerprint();
         self.decides_at = accepted.decides_at;
         self.verdicts.send_replace(accepted.verdicts.clone());
         self.write_copy();
@@ -143,13 +143,14 @@ impl HubSource {
 
     fn write_copy(&mut self) {
         let Some(directory) = &self.copy else { return };
-        // Maps of texts and numbers always serialize.
-        let text = serde_json::to_vec(&self.in_force).unwrap_or_default();
-        if text == self.written {
+        let fingerprint = Some(self.in_force.fingerprint());
+        if fingerprint == self.written {
             return;
         }
+        // Maps of texts and numbers always serialize.
+        let text = serde_json::to_vec(&self.in_force).unwrap_or_default();
         match directory.write(FILE, &text) {
-            Ok(()) => self.written = text,
+            Ok(()) => self.written = fingerprint,
             Err(error) => tracing::error!(%error, "the copy of the hub's configuration was not written"),
         }
     }
@@ -159,10 +160,10 @@ impl HubSource {
 ///
 /// # Errors
 /// The file cannot be read. A damaged file is an error, too: it names the members that a user expects.
-fn read_copy(directory: &DataDirectory) -> anyhow::Result<(Vec<u8>, InForce)> {
-    let Some(bytes) = directory.read(FILE)? else { return Ok((Vec::new(), InForce::default())) };
+fn read_copy(directory: &DataDirectory) -> anyhow::Result<InForce> {
+    let Some(bytes) = directory.read(FILE)? else { return Ok(InForce::default()) };
     match serde_json::from_slice(&bytes) {
-        Ok(in_force) => Ok((bytes, in_force)),
+        Ok(in_force) => Ok(in_force),
         Err(error) => {
             // The parser's message could quote a credential.
             let place = directory.file(FILE);

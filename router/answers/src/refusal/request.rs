@@ -8,7 +8,7 @@ use tributary_apimachinery::rewrite::Format;
 use tributary_apimachinery::status::go_quote;
 use tributary_apimachinery::{ClusterName, FieldError, GroupVersionResource, Status, StatusReason};
 use tributary_authentication::NotSent;
-use tributary_proxy::{InvalidClientImpersonation, InvalidImpersonation};
+use tributary_proxy::{InvalidClientImpersonation, InvalidImpersonation, RequestLoop};
 
 use super::wording::{ONE_CLUSTER, leaves_out, listed, typed};
 use crate::negotiate::NotAcceptable;
@@ -44,6 +44,8 @@ pub enum RequestRefusal {
         /// Maximum of parameters.
         max: usize,
     },
+    /// A chain of Tributaries returns the request: 508.
+    Loop(RequestLoop),
     /// The value of `includeObject` is unknown: 400.
     IncludeObject {
         /// Value in the request.
@@ -172,6 +174,10 @@ impl RequestRefusal {
             }
             Self::TooManyParameters { max } => {
                 Status::bad_request(format!("too many parameters: a query may have {max} at most"))
+            }
+            Self::Loop(error) => {
+                let remedy = "remove that cluster from the configuration of one of the servers";
+                Status::new(508, StatusReason::Unknown, format!("{error}; {remedy}"))
             }
             Self::IncludeObject { value } => include_object(value),
             Self::Path => Status::bad_request("the path cannot be forwarded"),

@@ -15,6 +15,18 @@ fn asked(fixture: &Fixture, part: &str) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn request_that_has_passed_too_many_servers_is_refused() {
+    let fixture = Fixture::start(["a"]).await;
+    let passed = |count: usize| vec!["0123456789abcdef"; count].join(", ");
+    for (count, status) in [(1, 200), (15, 200), (16, 508)] {
+        for path in ["/clusters/a/api", "/api/v1/pods"] {
+            let answer = fixture.client().send("GET", path, &[("tributary-via", &passed(count))], "").await;
+            assert_eq!(answer.code, status, "{path} after {count} servers");
+        }
+    }
+}
+
+#[tokio::test]
 async fn karmada_5485_unserved_path_reaches_no_member() {
     let fixture = Fixture::start(["a", "b"]).await;
     for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {

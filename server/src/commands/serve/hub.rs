@@ -96,12 +96,18 @@ impl FollowedHub {
         self.source.in_force().order_of(name)
     }
 
-    /// Adds the objects of the hub to the configuration of all other sources.
-    pub(super) async fn accept(&mut self, base: LoadedConfiguration, check: WholeCheck<'_>) -> LoadedConfiguration {
-        let Acceptance { configuration, denied, verdicts, .. } = self.source.accept(base, check).await;
+    /// Adds the objects of the hub to the configuration of all other sources. Returns whether objects in force have
+    /// changed.
+    pub(super) async fn accept(
+        &mut self,
+        base: LoadedConfiguration,
+        check: WholeCheck<'_>,
+    ) -> (LoadedConfiguration, bool) {
+        let accepted = self.source.accept(base, check).await;
+        let Acceptance { configuration, denied, verdicts, is_changed, .. } = accepted;
         self.denied.set_hub(denied);
         self.log_refusals(&verdicts);
-        configuration
+        (configuration, is_changed)
     }
 
     /// Logs each refusal once for each generation of an object.

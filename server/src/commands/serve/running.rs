@@ -94,7 +94,7 @@ impl RunningEndpoint {
     pub(super) async fn start(&mut self, configuration: LoadedConfiguration) -> Result<(), Failure> {
         let denied = Arc::clone(&self.denied_users);
         self.hub = FollowedHub::start(&self.arguments.hub, &self.identity.directory, denied).await?;
-        let configuration = self.with_hub(configuration).await;
+        let (configuration, _) = self.with_hub(configuration).await;
         self.apply(configuration).await.map_err(Failure::Usage)?;
         self.router.asked_once(FIRST_ANSWERS_TIMEOUT).await;
         self.router.rights_found_once(FIRST_RIGHTS_TIMEOUT).await;
@@ -109,15 +109,16 @@ impl RunningEndpoint {
         }
     }
 
-    /// Adds the accepted objects of the hub to the configuration of all other sources.
-    async fn with_hub(&mut self, base: LoadedConfiguration) -> LoadedConfiguration {
-        let Some(mut hub) = self.hub.take() else { return base };
+    /// Adds the accepted objects of the hub to the configuration of all other sources. Returns whether objects of the
+    /// hub have changed.
+    async fn with_hub(&mut self, base: LoadedConfiguration) -> (LoadedConfiguration, bool) {
+        let Some(mut hub) = self.hub.take() else { return (base, false) };
         let check = |configuration: &LoadedConfiguration| {
             self.check_whole(configuration).map(drop).map_err(|error| format!("{error:#}"))
         };
-        let configuration = hub.accept(base, &check).await;
+        let accepted = hub.accept(base, &check).await;
         self.hub = Some(hub);
-        configuration
+        accepted
     }
 
     /// Makes hosts and policies of a configuration, and checks that its parts fit together.
@@ -176,7 +177,11 @@ impl RunningEndpoint {
             (None, None) => {}
         }
         let is_running = !self.clusters.names().is_empty();
-        if is_running && self.hosts.table().has_merged_view() && !hosts.has_merged_view() {
+        // A user of the hub must not take the merged view's host names at a start, either.
+        if (is_running || self.arguments.shared.has_hub)
+            && self.hosts.table().has_merged_view()
+            && !hosts.has_merged_view()
+        {
             anyhow::bail!(
                 "with the first spec.serverNames of an UpstreamCluster, the merged view would lose its host names, \
                  which are in use; restart the server with --merged-host HOST, or without it if the merged view is \
@@ -269,8 +274,10 @@ impl RunningEndpoint {
         let (before, revisions) = (self.clusters.client_contexts(), self.clusters.revisions());
         let applied = match self.sources.read().await {
             Ok(configuration) => {
-                let configuration = self.with_hub(configuration).await;
-                self.apply(configuration).await
+                let (configuration, is_changed) = self.with_hub(configuration).await;
+                // Writes of status change objects of the hub, and not the configuration.
+                let is_needed = is_changed || why != ReloadCause::HubChanged || self.refused.is_some();
+                if is_needed { self.apply(configuration).await } else { Ok(()) }
             }
             Err(error) => Err(error),
         };
