@@ -13,12 +13,6 @@ use crate::schema::Violation;
 use crate::validate::ValidationProblem;
 use crate::{Credentials, SecureServing, Severity, UpstreamCluster, UpstreamClusterSpec};
 
-/// The CEL rule of [`hub_problems`], for kube-apiserver. Files are not subject to it.
-pub(crate) const NO_FILES_OR_SECRETS: &str = "!has(self.kubeconfig) && !has(self.caFile) && !has(self.credentials) && !(has(self.secureServing) && (has(self.secureServing.certificateFile) || has(self.secureServing.keyFile) || has(self.secureServing.clientCAFile) || has(self.secureServing.keyData)))";
-
-/// The message of [`NO_FILES_OR_SECRETS`].
-pub(crate) const NO_FILES_OR_SECRETS_MESSAGE: &str = "objects in a hub contain no file names and no secrets; remove kubeconfig, caFile, credentials and the files and the key of secureServing, and name a Secret in secretRef";
-
 /// Whether a member of the hub may have unverified servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InsecureMembers {

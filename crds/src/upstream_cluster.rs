@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 use tributary_apimachinery::ClusterAuthorization;
 
 use crate::flow_control::NAMED_SCHEMAS_EXIST;
-use crate::hub_form::{NO_FILES_OR_SECRETS, NO_FILES_OR_SECRETS_MESSAGE};
-use crate::patterns::{ENDPOINT, PROXY, SERVER_NAME};
+use crate::patterns::{ENDPOINT, NO_FILES_OR_SECRETS, NO_FILES_OR_SECRETS_MESSAGE, PROXY, SERVER_NAME};
 use crate::{
     CircuitBreaker, Dispatch, DispatchPolicy, EndpointProbe, FlowControl, Logging, SecretText, UpstreamClusterStatus,
 };

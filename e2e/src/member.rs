@@ -33,6 +33,9 @@ const CONTROLLERS: &str = "namespace-controller,serviceaccount-controller,garbag
                            replicaset-controller,deployment-controller,disruption-controller,\
                            clusterrole-aggregation-controller";
 
+/// The common name of kube-apiserver's certificate for aggregated API servers, as kubeadm chooses it.
+pub const FRONT_PROXY: &str = "front-proxy-client";
+
 /// The folders of etcd's data and of its last backup.
 const DATA: &str = "etcd";
 const BACKUP: &str = "etcd.backup";
@@ -49,6 +52,7 @@ pub struct MemberBuilder {
     schedulable: bool,
     apiserver_arguments: Vec<String>,
     authorization: Vec<String>,
+    front_proxy: bool,
 }
 
 impl MemberBuilder {
@@ -117,6 +121,14 @@ impl MemberBuilder {
         self
     }
 
+    /// Gives kube-apiserver a client certificate for aggregated API servers, and publishes its authority in the
+    /// ConfigMap `kube-system/extension-apiserver-authentication`, as in a complete cluster.
+    #[must_use]
+    pub fn front_proxy(mut self, yes: bool) -> Self {
+        self.front_proxy = yes;
+        self
+    }
+
     /// Starts the member and waits until it is ready, about 4 s on an idle machine.
     ///
     /// # Errors
@@ -130,6 +142,17 @@ impl MemberBuilder {
         let token = format!("{:032x}", rand::random::<u128>());
         std::fs::write(folder.path().join("tokens.csv"), format!("{token},admin,admin,\"system:masters\"\n"))
             .context("write the token file")?;
+        let front_proxy = PeopleAuthority::new(&format!("the front proxies of {}", self.name))?;
+        if self.front_proxy {
+            let (certificate, key) = front_proxy.client(FRONT_PROXY, &[])?;
+            for (file, text) in [
+                ("front-proxy-ca.crt", front_proxy.pem()),
+                ("front-proxy.crt", &certificate),
+                ("front-proxy.key", &key),
+            ] {
+                std::fs::write(folder.path().join(file), text).with_context(|| format!("write {file}"))?;
+            }
+        }
         let ports = Ports {
             etcd: ports::free_port()?,
             etcd_peer: ports::free_port()?,
@@ -157,6 +180,7 @@ impl MemberBuilder {
             access,
             http,
             people,
+            front_proxy,
             processes: Mutex::default(),
         };
         member.start_again().await?;
@@ -199,6 +223,7 @@ pub struct TestCluster {
     access: Access,
     http: HttpClient,
     people: PeopleAuthority,
+    front_proxy: PeopleAuthority,
 }
 
 impl TestCluster {
@@ -215,6 +240,7 @@ impl TestCluster {
             schedulable: false,
             apiserver_arguments: Vec::new(),
             authorization: vec!["--authorization-mode=RBAC".to_owned()],
+            front_proxy: false,
         }
     }
 
@@ -262,6 +288,12 @@ impl TestCluster {
     /// The certificate authority that the member trusts for clients.
     pub fn people(&self) -> &PeopleAuthority {
         &self.people
+    }
+
+    /// The authority of kube-apiserver's certificate for aggregated API servers. Unused without
+    /// [`MemberBuilder::front_proxy`].
+    pub fn front_proxy(&self) -> &PeopleAuthority {
+        &self.front_proxy
     }
 
     /// Writes a kubeconfig with a certificate for a user with this name and these groups.
@@ -631,6 +663,18 @@ impl TestCluster {
         if !self.builder.service_accounts {
             // Pods of tests have no service account token to mount.
             command.arg("--disable-admission-plugins=ServiceAccount");
+        }
+        if self.builder.front_proxy {
+            command.arg(format!("--requestheader-allowed-names={FRONT_PROXY}"));
+            command.args([
+                "--requestheader-client-ca-file=front-proxy-ca.crt",
+                "--requestheader-username-headers=X-Remote-User",
+                "--requestheader-uid-headers=X-Remote-Uid",
+                "--requestheader-group-headers=X-Remote-Group",
+                "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+                "--proxy-client-cert-file=front-proxy.crt",
+                "--proxy-client-key-file=front-proxy.key",
+            ]);
         }
         command.args(&self.builder.authorization).args(&self.builder.apiserver_arguments);
         command

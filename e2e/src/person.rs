@@ -50,6 +50,18 @@ impl PeopleAuthority {
     /// # Errors
     /// When key generation or signing fails.
     pub fn user(&self, name: &str, groups: &[&str]) -> anyhow::Result<Value> {
+        let (certificate, key) = self.client(name, groups)?;
+        Ok(json!({
+            "client-certificate-data": STANDARD.encode(certificate),
+            "client-key-data": STANDARD.encode(key),
+        }))
+    }
+
+    /// A client certificate of the authority with this common name and these organizations, and its key (PEM).
+    ///
+    /// # Errors
+    /// When key generation or signing fails.
+    pub fn client(&self, name: &str, groups: &[&str]) -> anyhow::Result<(String, String)> {
         let mut parameters = CertificateParams::new(Vec::<String>::new())?;
         parameters.distinguished_name.push(DnType::CommonName, name);
         for group in groups {
@@ -58,10 +70,7 @@ impl PeopleAuthority {
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate()?;
         let certificate = parameters.signed_by(&key, &self.issuer).context("sign a person's certificate")?;
-        Ok(json!({
-            "client-certificate-data": STANDARD.encode(certificate.pem()),
-            "client-key-data": STANDARD.encode(key.serialize_pem()),
-        }))
+        Ok((certificate.pem(), key.serialize_pem()))
     }
 
     /// Makes a user like [`Self::user`], with a certificate of X.509 version 1, as `openssl x509 -req` without

@@ -1,7 +1,7 @@
 //! Detects requests that a chain of Tributaries returns to a process that has forwarded them.
 //!
-//! Each process appends a random id to the header `Tributary-Via` of every request that it sends to a cluster. The header
-//! is input of clients, and has no other use.
+//! Each process appends a random id to the header `Tributary-Via` of every request that it sends to a cluster. The
+//! header is input of clients, and has no other use.
 
 use std::sync::LazyLock;
 

@@ -43,19 +43,24 @@ pub(crate) async fn helm(context: &TestContext, version: u8) -> anyhow::Result<K
 }
 
 /// Values files with which the chart is tested.
-pub(crate) const VALUES: [&str; 2] = ["minimal", "everything"];
+pub(crate) const VALUES: [&str; 4] = ["minimal", "everything", "hub", "hub-elsewhere"];
+
+/// The values with which the pods have rights in their own cluster, which is the hub.
+pub(crate) const VALUES_WITH_RIGHTS: &str = "hub";
 
 pub(crate) fn values(name: &str) -> String {
     deploy(&format!("helm/tributary/ci/{name}-values.yaml"))
 }
 
 /// Values that the chart refuses, and a part of the error.
-const REFUSED: [(&str, &str); 24] = [
+const REFUSED: [(&str, &str); 26] = [
     ("configuration.objects=null", "configuration: give exactly one of objects"),
     ("configuration.existingSecret=clusters", "configuration: give exactly one of objects"),
     ("serving.secretName=", "serving.secretName: name a Secret"),
     ("serving.certificate.create=true", "serving.certificate.issuerRef.name: name the Issuer"),
     ("authentication.clientCA.secretName=x", "leave out configMapName or secretName"),
+    ("hub.enabled=true,configuration.existingSecret=x", "configuration: give at most one of objects"),
+    ("hub.allowCIDRs[0]=localhost", "allowCIDRs"),
     ("shutdownDelaySeconds=20", "30 is too short"),
     ("nonsense=1", "nonsense"),
     ("replicas=0", "replicas"),

@@ -1,5 +1,8 @@
 //! Hub mode: a real kube-apiserver stores the configuration objects and the credentials of members.
 
+mod disappearance;
+mod refused_fields;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +15,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tributary_e2e::{HttpClient, Kubectl, PeopleAuthority, TestCluster, Tributary, TributaryBuilder, guard};
+use tributary_e2e::{
+    HttpClient, Kubectl, MemberBuilder, PeopleAuthority, TestCluster, Tributary, TributaryBuilder, guard,
+};
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::shared_mode::{grant, make_config_map, reads_config_maps};
@@ -28,13 +33,16 @@ const CLUSTERS: &str = "/apis/tributary.dev/v1alpha1/upstreamclusters";
 const USER: &str = "ann";
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["hub";
+    let mut cases = cases!["hub";
         members_come_change_and_go_with_objects_of_the_hub,
         wrong_object_of_the_hub_changes_no_other_member,
         hub_outage_keeps_the_last_configuration_also_after_a_restart,
         users_denied_by_the_hub_are_refused,
         one_replica_writes_the_status_of_objects,
-    ]
+    ];
+    cases.extend(disappearance::cases());
+    cases.extend(refused_fields::cases());
+    cases
 }
 
 /// A hub without objects, two members, and the authority of the users' certificates.
@@ -48,8 +56,13 @@ struct Hub {
 
 impl Hub {
     async fn start(context: &TestContext) -> anyhow::Result<Self> {
+        Self::start_as(context, TestCluster::builder("hub")).await
+    }
+
+    /// Starts a hub with more programs or flags.
+    async fn start_as(context: &TestContext, server: MemberBuilder) -> anyhow::Result<Self> {
         let tools = context.fixture.tools().await?;
-        let server = TestCluster::builder("hub").start(tools).await?;
+        let server = server.start(tools).await?;
         let kubectl = Kubectl::new(tools, &server.kubeconfig())?;
         let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
         kubectl.ok(&["apply", "--server-side", "-f", &crds.to_string_lossy()]).await?;

@@ -4,10 +4,10 @@
 mod can_i;
 mod cluster_choice;
 mod compared;
-mod pods;
+pub(crate) mod pods;
 mod reading;
 mod several;
-mod upgrades;
+pub(crate) mod upgrades;
 mod without_annotation;
 mod write_targets;
 mod writing;
@@ -30,11 +30,11 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// kubectl, a namespace in both members, and the members.
-struct Setup {
-    kubectl: Kubectl,
-    namespace: String,
-    members: [Arc<TestCluster>; 2],
-    _tributary: Option<Arc<Tributary>>,
+pub(crate) struct Setup {
+    pub(crate) kubectl: Kubectl,
+    pub(crate) namespace: String,
+    pub(crate) members: [Arc<TestCluster>; 2],
+    pub(crate) _tributary: Option<Arc<Tributary>>,
 }
 
 impl Setup {
@@ -54,12 +54,12 @@ impl Setup {
         Ok(Self { kubectl, namespace, members, _tributary: None })
     }
 
-    fn arguments<'a>(&'a self, arguments: &[&'a str]) -> Vec<&'a str> {
+    pub(crate) fn arguments<'a>(&'a self, arguments: &[&'a str]) -> Vec<&'a str> {
         [&["-n", self.namespace.as_str()], arguments].concat()
     }
 
     /// Runs kubectl in the namespace, and returns its standard output.
-    async fn ok(&self, arguments: &[&str]) -> anyhow::Result<String> {
+    pub(crate) async fn ok(&self, arguments: &[&str]) -> anyhow::Result<String> {
         self.kubectl.ok(&self.arguments(arguments)).await
     }
 
@@ -77,7 +77,7 @@ impl Setup {
     }
 
     /// Creates a pod on a member's node, and waits until kubectl shows it as running.
-    async fn running_pod(&self, member: usize, name: &str) -> anyhow::Result<()> {
+    pub(crate) async fn running_pod(&self, member: usize, name: &str) -> anyhow::Result<()> {
         let node = format!("{}-node-0", self.members[member].name());
         self.put(member, &self.path("pods"), &pod(name, &node)).await?;
         self.phase_is(name, "Running").await

@@ -42,6 +42,12 @@ const COLLECTION_BYTES_MAX: u64 = 200 << 20;
 /// within 15 s, and a calm hub gets few requests.
 const WATCH_SILENCE: Duration = Duration::from_secs(300);
 
+/// The status of an object in the hub.
+pub(crate) struct PresentStatus {
+    pub(crate) status: Value,
+    pub(crate) resource_version: String,
+}
+
 /// The objects and Secrets of the hub at one time. A collection is `None` until the hub has listed it.
 #[derive(Clone, Default)]
 pub struct HubSnapshot {
@@ -192,8 +198,9 @@ impl HubCollections {
         })
     }
 
-    /// Returns the present status of an object; `None` if the hub has no object with this uid.
-    pub(crate) fn status_of(&self, reference: &ObjectReference) -> Option<Value> {
+    /// Returns the present status of an object, with the object's resourceVersion; `None` if the hub has no object with
+    /// this uid.
+    pub(crate) fn status_of(&self, reference: &ObjectReference) -> Option<PresentStatus> {
         let objects = self.cachers[reference.kind as usize].snapshot()?;
         // Keys of cluster-scoped objects begin with an empty namespace.
         let object = objects.get(ObjectKey::new("", &reference.name).as_str())?;
@@ -201,7 +208,8 @@ impl HubCollections {
             return None;
         }
         let mut document: Value = serde_json::from_slice(object.json()).ok()?;
-        Some(document["status"].take())
+        let resource_version = document["metadata"]["resourceVersion"].as_str()?.to_owned();
+        Some(PresentStatus { status: document["status"].take(), resource_version })
     }
 
     /// Returns whether all objects of a kind are known and up to date.

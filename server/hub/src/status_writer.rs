@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::Method;
-use serde_json::Value;
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tributary_crds::{GROUP, VERSION};
 use tributary_router::report::ClusterReport;
 
+use crate::collections::PresentStatus;
 use crate::lease::{LeaseCandidate, RETRY_PERIOD};
 use crate::status::{DesiredStatus, LastWrite};
 use crate::{HubClient, HubCollections, HubError, ObjectReference, Verdict};
@@ -71,11 +72,11 @@ impl StatusWriter {
         for verdict in verdicts {
             let Some(present) = self.collections.status_of(&verdict.object) else { continue };
             let report = reports.get(&verdict.object.name);
-            let desired = DesiredStatus::render(&verdict, report, &present);
+            let desired = DesiredStatus::render(&verdict, report, &present.status);
             let key = ObjectReference { generation: 0, ..verdict.object };
             let now = Instant::now();
             let is_refused = self.refused.get(&key.uid).is_some_and(|at| now.duration_since(*at) < REFUSED_INTERVAL);
-            if is_refused || !desired.is_due(&present, self.written.get(&key), now) {
+            if is_refused || !desired.is_due(&present.status, self.written.get(&key), now) {
                 continue;
             }
             // Each write checks the Lease first.
@@ -101,11 +102,14 @@ impl StatusWriter {
     }
 
     /// Writes by server-side apply, so that conditions of other writers stay.
-    async fn write(&self, desired: &DesiredStatus, present: &Value) -> Result<(), HubError> {
+    async fn write(&self, desired: &DesiredStatus, present: &PresentStatus) -> Result<(), HubError> {
         let ObjectReference { kind, name, .. } = &desired.object;
         let path = format!("/apis/{GROUP}/{VERSION}/{}/{name}/status?fieldManager=tributary&force=true", kind.plural());
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let body = desired.apply_body(present, &now);
+        let mut body = desired.apply_body(&present.status, &now);
+        // The version keeps the status away from a new object of the same name. A change in between causes a 409, and
+        // the next round writes again.
+        body["metadata"]["resourceVersion"] = json!(present.resource_version);
         self.client.send(Method::PATCH, &path, "application/apply-patch+yaml", Some(&body)).await.map(drop)
     }
 }

@@ -51,6 +51,20 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end -}}
 
+{{/* Whether the chart's own cluster is the hub, so that the pods need roles and a token: "true", or nothing. */}}
+{{- define "tributary.hubInCluster" -}}
+{{- if and .Values.hub.enabled (not .Values.hub.kubeconfigSecret) -}}true{{- end -}}
+{{- end -}}
+
+{{- define "tributary.hubNamespace" -}}
+{{- default .Release.Namespace .Values.hub.secretNamespace -}}
+{{- end -}}
+
+{{/* Whether the chart makes or mounts a configuration beside the hub: "true", or nothing. */}}
+{{- define "tributary.hasConfiguration" -}}
+{{- if or .Values.configuration.objects .Values.configuration.existingConfigMap .Values.configuration.existingSecret -}}true{{- end -}}
+{{- end -}}
+
 {{- define "tributary.dataClaim" -}}
 {{- default (printf "%s-data" (include "tributary.fullname" .)) .Values.dataDirectory.existingClaim -}}
 {{- end -}}
@@ -81,7 +95,10 @@ secret:
 {{- range list $configuration.objects $configuration.existingConfigMap $configuration.existingSecret -}}
 {{- if . -}}{{- $sources = add1 $sources -}}{{- end -}}
 {{- end -}}
-{{- if ne (int $sources) 1 -}}
+{{- if and .Values.hub.enabled (gt (int $sources) 1) -}}
+{{- fail "configuration: give at most one of objects, existingConfigMap and existingSecret beside the hub" -}}
+{{- end -}}
+{{- if and (not .Values.hub.enabled) (ne (int $sources) 1) -}}
 {{- fail "configuration: give exactly one of objects, existingConfigMap and existingSecret; it says which clusters are served" -}}
 {{- end -}}
 {{- $fullname := include "tributary.fullname" . -}}

@@ -356,15 +356,21 @@ async fn looks_for_replicas(process: &Process) -> anyhow::Result<()> {
 
 async fn flags_rendered_from_the_chart_are_accepted_by_the_program(context: TestContext) -> anyhow::Result<()> {
     let helm = helm(&context, 4).await?;
-    let objects = render::chart(&helm, &["--values", &super::values("everything")]).await?;
-    let kubelet = Kubelet::new(&objects, &[])?;
-    let arguments = kubelet.container()["args"].as_array().into_iter().flatten();
-    let arguments: Vec<String> = arguments.map(|word| kubelet.placed(&text(word))).collect();
-    ensure!(arguments.len() > 15, "{arguments:?}");
-    // The program accepts the flags, and stops because the configuration is missing.
-    let output = tributary::run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).await?;
-    let absent = format!("--config {}", kubelet.path("/etc/tributary/configuration").display());
-    ensure!(output.stderr.contains(&absent), "{}", output.stderr);
+    // The program accepts the flags, and stops because a file is missing, or because this machine is no pod.
+    for (values, absent) in [
+        ("everything", "/etc/tributary/configuration"),
+        ("hub-elsewhere", "/etc/tributary/hub/kubeconfig"),
+        ("hub", "KUBERNETES_SERVICE_HOST"),
+    ] {
+        let objects = render::chart(&helm, &["--values", &super::values(values)]).await?;
+        let kubelet = Kubelet::new(&objects, &[])?;
+        let arguments = kubelet.container()["args"].as_array().into_iter().flatten();
+        let arguments: Vec<String> = arguments.map(|word| kubelet.placed(&text(word))).collect();
+        ensure!(arguments.len() > 12, "{arguments:?}");
+        let output = tributary::run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+        let absent = kubelet.placed(absent);
+        ensure!(output.code != Some(0) && output.stderr.contains(&absent), "{values}: {}", output.stderr);
+    }
     Ok(())
 }
 

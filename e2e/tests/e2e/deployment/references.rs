@@ -1,7 +1,7 @@
-//! The chart's objects refer only to objects that exist, and grant the server no rights. A kube-apiserver would accept
-//! a selector that selects nothing, an unused port, and a role with all rights.
+//! The chart's objects refer only to objects that exist, and grant the server no rights outside hub mode. A
+//! kube-apiserver would accept a selector that selects nothing, an unused port, and a role with all rights.
 
-use super::{VALUES, deploy, helm, render, render::NAMESPACE, values};
+use super::{VALUES, VALUES_WITH_RIGHTS, deploy, helm, render, render::NAMESPACE, values};
 use crate::context::{Case, TestContext, cases};
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
@@ -10,6 +10,7 @@ use std::{collections::BTreeSet, fs};
 pub(super) fn cases() -> Vec<Case> {
     cases!["deployment::references";
         chart_objects_refer_only_to_existing_objects, chart_grants_no_rights_and_member_roles_have_no_wildcards,
+        chart_grants_only_the_documented_rights_in_a_hub,
     ]
 }
 
@@ -46,8 +47,14 @@ async fn chart_objects_refer_only_to_existing_objects(context: TestContext) -> a
         let helm = helm(&context, version).await?;
         for name in VALUES {
             let objects = render::chart(&helm, &["--values", &values(name)]).await?;
-            let checks =
-                [pods_are_selected, ports_are_listened_at, scraped_once, certificates_are_mounted, replicas_are_found];
+            let checks = [
+                pods_are_selected,
+                ports_are_listened_at,
+                scraped_once,
+                certificates_are_mounted,
+                replicas_are_found,
+                roles_are_bound,
+            ];
             for check in checks {
                 check(&objects).with_context(|| format!("helm {version}, {name}"))?;
             }
@@ -150,12 +157,84 @@ fn replicas_are_found(objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Checks that each binding has an existing role in its namespace, and the ServiceAccount of the pods.
+fn roles_are_bound(objects: &[Value]) -> anyhow::Result<()> {
+    let account = &template(objects)?["spec"]["serviceAccountName"];
+    let mut bound = BTreeSet::new();
+    for binding in ["RoleBinding", "ClusterRoleBinding"].into_iter().flat_map(|kind| of(objects, kind)) {
+        let subjects: Vec<&Value> = items(&binding["subjects"]).collect();
+        let is_own = |subject: &Value| subject["name"] == *account && subject["namespace"] == NAMESPACE;
+        ensure!(subjects.len() == 1 && is_own(subjects[0]), "{binding}");
+        let (role, namespace) = (&binding["roleRef"], &binding["metadata"]["namespace"]);
+        let is_role =
+            |one: &&Value| one["metadata"]["name"] == role["name"] && one["metadata"]["namespace"] == *namespace;
+        ensure!(of(objects, text(&role["kind"])).any(|one| is_role(&one)), "{binding} has no role");
+        bound.insert(text(&role["name"]));
+    }
+    let roles = ["Role", "ClusterRole"].into_iter().flat_map(|kind| of(objects, kind));
+    let unbound: Vec<_> = roles.filter(|role| !bound.contains(text(&role["metadata"]["name"]))).collect();
+    ensure!(unbound.is_empty(), "{unbound:?}");
+    Ok(())
+}
+
 const OF_RIGHTS: [&str; 4] = ["Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"];
 
-/// The chart grants the server no rights in its own cluster. The manifests for served clusters have no wildcards.
+/// One right: API group, resource, verbs and names of objects.
+type Right = (String, String, Vec<String>, Vec<String>);
+
+/// All rights of the roles of a kind.
+fn rights(objects: &[Value], kind: &str) -> BTreeSet<Right> {
+    let texts = |list: &Value| -> Vec<String> { items(list).map(|one| text(one).to_owned()).collect() };
+    let rules = of(objects, kind).flat_map(|role| items(&role["rules"]));
+    rules
+        .flat_map(|rule| {
+            let (verbs, names) = (texts(&rule["verbs"]), texts(&rule["resourceNames"]));
+            let groups = texts(&rule["apiGroups"]);
+            let resources = texts(&rule["resources"]);
+            groups.into_iter().flat_map(move |group| {
+                let (verbs, names) = (verbs.clone(), names.clone());
+                resources.clone().into_iter().map(move |one| (group.clone(), one, verbs.clone(), names.clone()))
+            })
+        })
+        .collect()
+}
+
+fn right(group: &str, resource: &str, verbs: &[&str], names: &[&str]) -> Right {
+    let owned = |list: &[&str]| list.iter().map(|one| (*one).to_owned()).collect();
+    (group.to_owned(), resource.to_owned(), owned(verbs), owned(names))
+}
+
+/// In a hub, the chart grants the server only these rights.
+async fn chart_grants_only_the_documented_rights_in_a_hub(context: TestContext) -> anyhow::Result<()> {
+    let helm = helm(&context, 4).await?;
+    let own = values(VALUES_WITH_RIGHTS);
+    let reads = ["get", "list", "watch"];
+    let kinds = ["upstreamclusters", "resourceregistries", "mergedendpoints", "deniedusers"];
+    let plain: BTreeSet<Right> = kinds
+        .into_iter()
+        .flat_map(|kind| {
+            let status = right("tributary.dev", &format!("{kind}/status"), &["patch"], &[]);
+            [right("tributary.dev", kind, &reads, &[]), status]
+        })
+        .collect();
+    let in_namespace = [
+        right("", "secrets", &reads, &[]),
+        right("coordination.k8s.io", "leases", &["create"], &[]),
+        right("coordination.k8s.io", "leases", &["get", "update"], &["tributary-status"]),
+    ];
+    let objects = render::chart(&helm, &["--values", &own]).await?;
+    ensure!(rights(&objects, "ClusterRole") == plain, "{:?}", rights(&objects, "ClusterRole"));
+    ensure!(rights(&objects, "Role").into_iter().eq(BTreeSet::from(in_namespace)), "{:?}", rights(&objects, "Role"));
+    let pod = &template(&objects)?["spec"];
+    ensure!(pod["automountServiceAccountToken"] == true, "the pod has no token for the hub");
+    Ok(())
+}
+
+/// Outside hub mode, the chart grants the server no rights in its own cluster. The manifests for served clusters have
+/// no wildcards.
 async fn chart_grants_no_rights_and_member_roles_have_no_wildcards(context: TestContext) -> anyhow::Result<()> {
     let helm = helm(&context, 4).await?;
-    for name in VALUES {
+    for name in VALUES.into_iter().filter(|name| *name != VALUES_WITH_RIGHTS) {
         let objects = render::chart(&helm, &["--values", &values(name)]).await?;
         let given: Vec<_> = OF_RIGHTS.into_iter().flat_map(|kind| of(&objects, kind)).collect();
         ensure!(given.is_empty(), "{name}: {given:?}");

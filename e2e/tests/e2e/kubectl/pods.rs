@@ -24,7 +24,7 @@ async fn kubelet_requests_work_directly_at_a_member(context: TestContext) -> any
     check_port_forward(&setup, "one").await
 }
 
-async fn check_logs(setup: &Setup, pod: &str, member: usize) -> anyhow::Result<()> {
+pub(crate) async fn check_logs(setup: &Setup, pod: &str, member: usize) -> anyhow::Result<()> {
     let text = setup.ok(&["logs", pod]).await?;
     let expected = format!("hello from {}", setup.members[member].name());
     ensure!(text.contains(&expected), "{text:?}");
@@ -50,7 +50,7 @@ async fn kubectl_logs_follows_new_lines(context: TestContext) -> anyhow::Result<
     Ok(())
 }
 
-pub(super) async fn check_exec(setup: &Setup, pod: &str, member: usize) -> anyhow::Result<()> {
+pub(crate) async fn check_exec(setup: &Setup, pod: &str, member: usize) -> anyhow::Result<()> {
     let text = setup.ok(&["exec", pod, "--", "sh", "-c", "echo $MEMBER; echo trouble >&2"]).await?;
     ensure!(text.trim() == setup.members[member].name(), "{text:?}");
     let failed = setup.run(&["exec", pod, "--", "sh", "-c", "exit 3"]).await?;
@@ -104,7 +104,7 @@ async fn kubectl_attach_shows_new_output(context: TestContext) -> anyhow::Result
 }
 
 /// Forwards a port over WebSocket, and over SPDY.
-pub(super) async fn check_port_forward(setup: &Setup, pod: &str) -> anyhow::Result<()> {
+pub(crate) async fn check_port_forward(setup: &Setup, pod: &str) -> anyhow::Result<()> {
     for websockets in ["true", "false"] {
         check_port_forward_over(websockets, setup, pod).await?;
     }

@@ -73,7 +73,7 @@ async fn check_through(context: &TestContext, kind: ProxyKind) -> anyhow::Result
 }
 
 /// Copies a file and a folder into a pod and back, over WebSocket and over SPDY. The pod's files are on this machine.
-async fn check_copies(setup: &Setup, pod: &str) -> anyhow::Result<()> {
+pub(crate) async fn check_copies(setup: &Setup, pod: &str) -> anyhow::Result<()> {
     for websockets in [true, false] {
         let folder = guard::temporary_folder("copied")?;
         let at = |name: &str| folder.path().join(name);
