@@ -44,18 +44,17 @@ pub struct Acceptance {
 }
 
 /// Accepts the objects of a snapshot, and changes `in_force` accordingly. Collections that the hub has not listed stay
-/// as they are. `is_current` tells whether the list of members is up to date.
+/// as they are.
 pub(crate) async fn accept(
     in_force: &mut InForce,
     guard: &mut DisappearanceGuard,
     snapshot: &HubSnapshot,
-    is_current: bool,
     base: LoadedConfiguration,
     rules: &HubRules,
     check: WholeCheck<'_>,
 ) -> Acceptance {
     let mut verdicts = Vec::new();
-    let mut members = members(in_force, guard, snapshot, is_current, &base, rules).await;
+    let mut members = members(in_force, guard, snapshot, &base, rules).await;
     accept_denied_users(in_force, snapshot, &mut verdicts);
     let mut objects = base.objects.clone();
     let configured = settle_members(&mut members, &base);
@@ -77,7 +76,6 @@ async fn members(
     in_force: &mut InForce,
     guard: &mut DisappearanceGuard,
     snapshot: &HubSnapshot,
-    is_current: bool,
     base: &LoadedConfiguration,
     rules: &HubRules,
 ) -> Vec<JudgedMember> {
@@ -89,7 +87,7 @@ async fn members(
     let is_listed: BTreeSet<String> = judged.iter().map(|member| member.object.name.clone()).collect();
     let gone: Vec<&MemberInForce> =
         in_force.members.iter().filter(|(name, _)| !is_listed.contains(*name)).map(|(_, member)| member).collect();
-    if !guard.may_leave(gone.len(), in_force.members.len(), is_current, Instant::now()) {
+    if !guard.may_leave(gone.len(), in_force.members.len(), snapshot.is_current, Instant::now()) {
         tracing::warn!(
             members = gone.len(),
             "the hub no longer lists most of its members; they stay until the hub has confirmed this for a minute"
@@ -229,7 +227,7 @@ fn record_members(in_force: &mut InForce, judged: Vec<JudgedMember>, verdicts: &
             object,
         });
         let Some(mut draft) = draft else { continue };
-        if !before.get(&draft.object.name).is_some_and(|earlier| earlier.object.uid == draft.object.uid) {
+        if before.get(&draft.object.name).is_none_or(|earlier| earlier.object.uid != draft.object.uid) {
             draft.order = in_force.reserve_order();
         }
         in_force.members.insert(draft.object.name.clone(), draft);

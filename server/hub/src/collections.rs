@@ -54,6 +54,8 @@ pub struct HubSnapshot {
     pub(crate) objects: [Option<Snapshot>; HubKind::ALL.len()],
     /// The Secrets with credentials.
     pub secrets: Option<Snapshot>,
+    /// Whether the list of members is up to date.
+    pub is_current: bool,
 }
 
 impl HubSnapshot {
@@ -151,6 +153,7 @@ impl HubCollections {
         HubSnapshot {
             objects: std::array::from_fn(|index| self.cachers[index].snapshot()),
             secrets: self.secrets.snapshot(),
+            is_current: self.cachers[HubKind::UpstreamCluster as usize].state() == CacherState::Synced,
         }
     }
 
@@ -210,11 +213,6 @@ impl HubCollections {
         let mut document: Value = serde_json::from_slice(object.json()).ok()?;
         let resource_version = document["metadata"]["resourceVersion"].as_str()?.to_owned();
         Some(PresentStatus { status: document["status"].take(), resource_version })
-    }
-
-    /// Returns whether all objects of a kind are known and up to date.
-    pub fn is_current(&self, kind: HubKind) -> bool {
-        self.cachers[kind as usize].state() == CacherState::Synced
     }
 
     fn all(&self) -> impl Iterator<Item = &Cacher> {

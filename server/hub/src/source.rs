@@ -16,7 +16,7 @@ use crate::in_force::InForce;
 use crate::lease::LeaseCandidate;
 use crate::members::HubRules;
 use crate::status_writer::StatusWriter;
-use crate::{HubClient, HubCollections, HubKind, Verdict};
+use crate::{HubClient, HubCollections, Verdict};
 
 /// The file in the data directory with the last accepted configuration and its credentials.
 const FILE: &str = "hub.json";
@@ -117,10 +117,9 @@ impl HubSource {
     /// I/O except for the copy in the data directory.
     pub async fn accept(&mut self, base: LoadedConfiguration, check: WholeCheck<'_>) -> Acceptance {
         let snapshot = self.collections.snapshot();
-        let is_current = self.collections.is_current(HubKind::UpstreamCluster);
         let before = self.in_force.fingerprint();
         let (in_force, guard) = (&mut self.in_force, &mut self.guard);
-        let mut accepted = accept(in_force, guard, &snapshot, is_current, base, &self.rules, check).await;
+        let mut accepted = accept(in_force, guard, &snapshot, base, &self.rules, check).await;
         accepted.is_changed = before != self.in_force.fingerprint();
         self.decides_at = accepted.decides_at;
         self.verdicts.send_replace(accepted.verdicts.clone());

@@ -356,11 +356,11 @@ async fn looks_for_replicas(process: &Process) -> anyhow::Result<()> {
 
 async fn flags_rendered_from_the_chart_are_accepted_by_the_program(context: TestContext) -> anyhow::Result<()> {
     let helm = helm(&context, 4).await?;
-    // The program accepts the flags, and stops because a file is missing, or because this machine is no pod.
+    // The program accepts the flags, and stops because a file is missing.
     for (values, absent) in [
         ("everything", "/etc/tributary/configuration"),
-        ("hub-elsewhere", "/etc/tributary/hub/kubeconfig"),
-        ("hub", "KUBERNETES_SERVICE_HOST"),
+        ("hub-elsewhere", "/etc/tributary/configuration"),
+        ("hub", "/etc/tributary/serving/tls.crt"),
     ] {
         let objects = render::chart(&helm, &["--values", &super::values(values)]).await?;
         let kubelet = Kubelet::new(&objects, &[])?;

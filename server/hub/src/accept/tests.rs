@@ -75,7 +75,11 @@ impl Hub {
         let of_kind = |kind: usize| {
             collect(self.objects.iter().filter(|((own, _), _)| *own == kind).map(|(_, document)| document).collect())
         };
-        HubSnapshot { objects: std::array::from_fn(of_kind), secrets: collect(self.secrets.values().collect()) }
+        HubSnapshot {
+            objects: std::array::from_fn(of_kind),
+            secrets: collect(self.secrets.values().collect()),
+            is_current: true,
+        }
     }
 
     async fn accept(&mut self) -> Acceptance {
@@ -90,7 +94,7 @@ impl Hub {
         };
         let base = LoadedConfiguration { clusters: self.others.clone(), ..LoadedConfiguration::default() };
         let snapshot = self.snapshot();
-        accept(&mut self.in_force, &mut self.guard, &snapshot, true, base, &rules, check).await
+        accept(&mut self.in_force, &mut self.guard, &snapshot, base, &rules, check).await
     }
 }
 
@@ -278,7 +282,7 @@ async fn copy_of_the_objects_in_force_serves_without_the_hub() {
     };
     let nothing = HubSnapshot::default();
     let (in_force, guard) = (&mut restarted.in_force, &mut restarted.guard);
-    let accepted = accept(in_force, guard, &nothing, false, LoadedConfiguration::default(), &rules, &|_| Ok(())).await;
+    let accepted = accept(in_force, guard, &nothing, LoadedConfiguration::default(), &rules, &|_| Ok(())).await;
     let spec = &accepted.configuration.clusters[0];
     assert!(spec.config.as_ref().unwrap().auth_info.token.is_some() && spec.index == Some(3));
     assert_eq!(accepted.denied.into_iter().collect::<Vec<_>>(), ["ann"]);
