@@ -22,14 +22,14 @@ use crate::in_force::{InForce, MemberInForce, ObjectInForce};
 use crate::members::{Claims, HubRules, JudgedMember, describe, judge_members, read_document, shorten};
 use crate::{ConditionState, HubKind, HubSnapshot, ObjectReference, Verdict};
 
-/// The most members that [`Acceptance::check_whole`] refuses one by one. If the whole configuration is still refused,
-/// all changed members keep their earlier generation.
+/// The most members that the check of the whole configuration refuses one by one. If the whole configuration is still
+/// refused, all changed members keep their earlier generation.
 const REFUSED_BY_WHOLE_MAX: usize = 32;
 
 /// Checks a whole configuration, for conflicts that concern several objects and the flags.
 pub type WholeCheck<'a> = &'a dyn Fn(&LoadedConfiguration) -> Result<(), String>;
 
-/// The result of [`accept`].
+/// The result of an acceptance: the configuration of all sources, and the verdicts.
 pub struct Acceptance {
     /// The configuration of all sources.
     pub configuration: LoadedConfiguration,
