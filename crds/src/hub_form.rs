@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn object_of_a_hub_may_not_contain_files_secrets_or_plain_addresses() {
         for (spec, field) in [
-            (json!({"kubeconfig": {"path": "/root/.kube/config"}}), "spec.kubeconfig"),
+            (json!({"kubeconfig": {"path": "/kubeconfig"}}), "spec.kubeconfig"),
             (json!({"caFile": "ca.pem"}), "spec.caFile"),
             (json!({"credentials": {"token": "hunter2"}}), "spec.credentials.token"),
             (json!({"credentials": {"tokenFile": "/t"}}), "spec.credentials.tokenFile"),

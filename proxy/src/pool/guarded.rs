@@ -1,4 +1,4 @@
-//! Connectors that check each address before they dial it.
+//! Checks of addresses before each dial, for members of the hub.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

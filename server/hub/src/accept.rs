@@ -138,7 +138,7 @@ fn settle_members(judged: &mut [JudgedMember], base: &LoadedConfiguration) -> Ve
     let mut settled = Vec::with_capacity(judged.len());
     for member in judged {
         if member.draft.is_none() {
-            // The object itself is refused, so its last accepted generation is judged.
+            // The last accepted generation takes the place of a refused one.
             member.draft = member.earlier.clone();
         }
         let Some(draft) = &member.draft else { continue };

@@ -172,7 +172,7 @@ impl HubCollections {
                     }
                 }
                 None => {
-                    // The sender lives as long as `self`.
+                    // `self` owns the sender, so the channel is open.
                     let _is_open = revisions.changed().await;
                 }
             }

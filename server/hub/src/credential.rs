@@ -117,14 +117,24 @@ fn check_permission(
     }
     let Some(allowed) = annotations.get(CREDENTIAL_HOSTS) else { return Ok(()) };
     let allowed: Vec<&str> = allowed.split(',').map(str::trim).collect();
-    let hosts = cluster.spec.endpoints.iter().map(|endpoint| endpoint_host(endpoint));
+    let spec = &cluster.spec;
+    // With authorities of their own and a proxy, a user could take the place of an allowed host.
+    if spec.ca_data.is_some() || spec.insecure_skip_verify {
+        let message = format!(
+            "Secret {secret} allows only some hosts by its annotation {CREDENTIAL_HOSTS}, so only its key \
+             {AUTHORITIES:?} may have the authorities of these hosts; Tributary does not send the credential. Remove \
+             spec.caData and spec.insecureSkipVerify."
+        );
+        return Err(UnusableSecret::forbidden("AuthoritiesNotAllowed", message));
+    }
+    let hosts = spec.endpoints.iter().chain(&spec.proxy_url).map(|url| endpoint_host(url));
     match hosts.into_iter().find(|host| !allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(host))) {
         None => Ok(()),
         Some(host) => {
             let message = format!(
-                "Secret {secret} allows only the hosts {} by its annotation {CREDENTIAL_HOSTS}, and spec.endpoints has \
-                 {host:?}; Tributary does not send the credential. Correct spec.endpoints, or add the host to the \
-                 annotation.",
+                "Secret {secret} allows only the hosts {} by its annotation {CREDENTIAL_HOSTS}, and the object leads to \
+                 {host:?}; Tributary does not send the credential. Correct spec.endpoints and spec.proxyURL, or add the \
+                 host to the annotation.",
                 allowed.join(", ")
             );
             Err(UnusableSecret::forbidden("HostNotAllowed", message))
@@ -191,6 +201,14 @@ fn apply(
     };
     // The object's own authorities have priority, because the hub's user has written them for this member.
     let ca_data = spec.ca_data.clone().or(authorities.filter(|_| !spec.insecure_skip_verify).map(str::to_owned));
+    if ca_data.is_none() && !spec.insecure_skip_verify {
+        let message = format!(
+            "Secret {} has no key {AUTHORITIES:?}, and the object has no spec.caData, so the servers cannot be verified. \
+             Add one of them.",
+            reference.name
+        );
+        return Err(UnusableSecret::missing("KeyNotFound", message));
+    }
     Ok(UpstreamClusterSpec { secret_ref: None, credentials: Some(credentials), ca_data, ..spec.clone() })
 }
 

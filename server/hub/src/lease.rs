@@ -29,7 +29,7 @@ enum LeaseStep {
     Create(Value),
     /// The Lease is free, expired or held by this candidate: replace it.
     Replace(Value),
-    /// Another replica holds the Lease.
+    /// A different replica holds the Lease.
     Wait,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct LeaseCandidate {
     identity: String,
     /// The holder and the renewal time of the Lease, and the time at which this candidate first saw them.
     observed: Option<(Value, Instant)>,
-    /// Time until which this candidate holds the Lease.
+    /// End of this candidate's right to write.
     held_until: Option<Instant>,
 }
 
@@ -74,7 +74,7 @@ impl LeaseCandidate {
         }
     }
 
-    /// Gives the Lease up, so that another replica takes it at once.
+    /// Removes this candidate from the Lease. A different replica then takes the Lease at once.
     pub(crate) async fn release(&mut self, client: &HubClient) -> Result<(), HubError> {
         if self.held_until.take().is_none() {
             return Ok(());

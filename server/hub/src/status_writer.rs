@@ -101,7 +101,7 @@ impl StatusWriter {
         }
     }
 
-    /// Writes by server-side apply, so that conditions of other writers stay.
+    /// Sends a server-side apply. It leaves the conditions of other writers unchanged.
     async fn write(&self, desired: &DesiredStatus, present: &PresentStatus) -> Result<(), HubError> {
         let ObjectReference { kind, name, .. } = &desired.object;
         let path = format!("/apis/{GROUP}/{VERSION}/{}/{name}/status?fieldManager=tributary&force=true", kind.plural());

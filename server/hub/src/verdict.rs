@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Kind of a configuration object of the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum HubKind {
-    /// A member.
+    /// A member cluster: address, credentials and policies.
     UpstreamCluster,
     /// The registered resources and their settings.
     ResourceRegistry,
@@ -16,7 +16,7 @@ pub enum HubKind {
 }
 
 impl HubKind {
-    /// All kinds.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::UpstreamCluster, Self::ResourceRegistry, Self::MergedEndpoint, Self::DeniedUsers];
 
     /// Returns the kind as in manifests.
@@ -56,7 +56,7 @@ pub struct ObjectReference {
 /// Status of a condition, as in `metav1.Condition`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConditionStatus {
-    /// The condition applies.
+    /// The condition applies to the object.
     True,
     /// The condition does not apply.
     False,
@@ -101,7 +101,7 @@ impl ConditionState {
 /// The verdict on an object: whether its present generation is in force, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The object.
+    /// The object that the verdict concerns.
     pub object: ObjectReference,
     /// The condition `Accepted`.
     pub accepted: ConditionState,

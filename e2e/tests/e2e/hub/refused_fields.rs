@@ -62,7 +62,7 @@ async fn refused_field_leaves_the_last_generation_in_force(context: TestContext)
     let plain = server.replace("https://", "http://");
     for (change, field) in [
         (json!({"caFile": "/etc/ca.crt"}), "spec.caFile"),
-        (json!({"kubeconfig": {"path": "/root/.kube/config"}}), "spec.kubeconfig"),
+        (json!({"kubeconfig": {"path": "/kubeconfig"}}), "spec.kubeconfig"),
         (json!({"credentials": {"token": "s3cret"}}), "spec.credentials.token"),
         (json!({"credentials": {"tokenFile": "/token"}}), "spec.credentials.tokenFile"),
         (json!({"credentials": {"clientKeyData": "s3cret"}}), "spec.credentials.clientKeyData"),

@@ -1,5 +1,9 @@
 //! The acceptance of objects against each other and against other sources.
 
+use std::sync::LazyLock;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tributary_apimachinery::{ClusterName, ObjectDecoder, Snapshot};
 use tributary_crds::InsecureMembers;
@@ -7,6 +11,15 @@ use tributary_proxy::DialPolicy;
 use tributary_sources::ClusterSpec;
 
 use super::*;
+
+/// An authority in the form of a Secret.
+fn authority() -> Value {
+    static AUTHORITY: LazyLock<String> = LazyLock::new(|| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        STANDARD.encode(rcgen::CertificateParams::default().self_signed(&key).unwrap().pem())
+    });
+    json!(*AUTHORITY)
+}
 
 /// A hub in memory, and the objects in force.
 #[derive(Default)]
@@ -39,10 +52,9 @@ impl Hub {
 
     /// Creates or changes a member with a Secret of the same name.
     fn put_member(&mut self, name: &str, more: Value) {
-        self.put_secret(name, json!({"token": "dA=="}));
+        self.put_secret(name, json!({"token": "dA==", "ca.crt": authority()}));
         let mut spec = json!({
             "endpoints": [format!("https://{name}.example:6443")],
-            "insecureSkipVerify": true,
             "secretRef": {"name": name},
         });
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -131,7 +143,7 @@ async fn refused_object_keeps_its_last_generation_and_changes_no_other_object() 
         json!({"endpoints": ["https://[::ffff:169.254.169.254]"]}),
         json!({"proxyURL": "http://127.0.0.1:3128"}),
         json!({"caFile": "/etc/passwd"}),
-        json!({"kubeconfig": {"path": "/root/.kube/config"}}),
+        json!({"kubeconfig": {"path": "/kubeconfig"}}),
         json!({"credentials": {"token": "hunter2"}}),
         json!({"index": 1}),
     ] {
@@ -198,6 +210,8 @@ async fn member_keeps_its_credential_unless_the_secret_refuses_it() {
     hub.put_secret("a", json!({"other": "dA=="}));
     assert_eq!(state(&hub.accept().await), ("KeyNotFound".to_owned(), true));
     hub.put_secret("a", json!({"token": "eA=="}));
+    assert_eq!(state(&hub.accept().await), ("KeyNotFound".to_owned(), true), "no authorities");
+    hub.put_secret("a", json!({"token": "eA==", "ca.crt": authority()}));
     let accepted = hub.accept().await;
     assert_eq!(state(&accepted), ("Resolved".to_owned(), true));
     let mut foreign = secret.clone();
@@ -214,6 +228,19 @@ async fn member_keeps_its_credential_unless_the_secret_refuses_it() {
     limited["metadata"]["resourceVersion"] = json!("902");
     hub.secrets.insert("a".to_owned(), limited);
     assert_eq!(state(&hub.accept().await), ("Resolved".to_owned(), true));
+    // A proxy and authorities of the object's own would lead the credential to a different server.
+    let mut object = hub.objects[&(HubKind::UpstreamCluster as usize, "a".to_owned())].clone();
+    for (field, value, reason) in [
+        ("proxyURL", json!("http://evil.example:3128"), "HostNotAllowed"),
+        ("caData", authority(), "AuthoritiesNotAllowed"),
+        ("insecureSkipVerify", json!(true), "AuthoritiesNotAllowed"),
+    ] {
+        let before = object.clone();
+        object["spec"][field] = value;
+        hub.put(HubKind::UpstreamCluster, "a", object);
+        assert_eq!(state(&hub.accept().await), (reason.to_owned(), false), "{field}");
+        object = before;
+    }
 }
 
 #[tokio::test]
