@@ -57,7 +57,7 @@ pub(crate) async fn accept(
     let mut members = members(in_force, guard, snapshot, &base, rules).await;
     accept_denied_users(in_force, snapshot, &mut verdicts);
     let mut objects = base.objects.clone();
-    let configured = settle_members(&mut members, &base);
+    let configured = settle_members(&mut members, &base, &rules.reserved_names);
     objects.clusters.extend(configured.iter().map(|member| member.cluster.clone()));
     let mut specs = base.clusters.clone();
     specs.extend(configured.iter().filter_map(|member| member.spec.as_deref().cloned()));
@@ -133,8 +133,13 @@ async fn describe_remembered(in_force: &mut InForce, rules: &HubRules) {
 }
 
 /// Settles conflicts between members and with other sources. Returns the members that are in force.
-fn settle_members(judged: &mut [JudgedMember], base: &LoadedConfiguration) -> Vec<MemberInForce> {
+fn settle_members(
+    judged: &mut [JudgedMember],
+    base: &LoadedConfiguration,
+    reserved_names: &[String],
+) -> Vec<MemberInForce> {
     let mut claims = Claims::of_other_sources(base);
+    claims.reserve_names(reserved_names);
     let mut settled = Vec::with_capacity(judged.len());
     for member in judged {
         if member.draft.is_none() {
@@ -169,6 +174,11 @@ impl Whole<'_> {
             clusters.push(spec.as_ref().clone());
         }
         objects.registries.clone_from(&self.registries);
+        // A subset of the members may lack the member of a placement.
+        for registry in &mut objects.registries {
+            let is_known = |name: &String| clusters.iter().any(|spec| spec.name.as_str() == name);
+            registry.spec.placement = registry.spec.placement.take().filter(is_known);
+        }
         objects.merged_endpoints.clone_from(&self.merged_endpoints);
         LoadedConfiguration::new(clusters, objects, self.base.files.clone())
     }

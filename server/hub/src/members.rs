@@ -32,6 +32,8 @@ pub struct HubRules {
     pub namespace: String,
     /// Whether members may have unverified servers.
     pub insecure: InsecureMembers,
+    /// Names of clusters that flags trust. Only other sources may define them: the reviewer of tokens sees all tokens.
+    pub reserved_names: Vec<String>,
     /// The policy for the addresses of members.
     pub dial_policy: Arc<DialPolicy>,
 }
@@ -99,9 +101,22 @@ pub(crate) async fn judge_members(
     for object in listed.iter() {
         // An object that was deleted and made anew is a new object.
         let earlier = in_force.get(object.name()).filter(|earlier| earlier.object.uid == object.uid()).cloned();
+        let earlier = earlier.map(|earlier| without_refused_credential(earlier, secrets, rules));
         judged.push(judge_member(object, secrets, earlier, rules).await);
     }
     judged
+}
+
+/// Removes the credential of the last accepted generation if the Secret now refuses it to the member. So a credential that
+/// is withdrawn ends, also while the present generation is refused.
+fn without_refused_credential(earlier: MemberInForce, secrets: Option<&Snapshot>, rules: &HubRules) -> MemberInForce {
+    match resolve_secret(&earlier.cluster, secrets, &rules.namespace) {
+        Err(unusable) if !unusable.keeps_earlier => {
+            let spec = without_connection(&earlier.cluster, &unusable.state.message).map(Arc::new);
+            MemberInForce { resolved: None, spec, seen: None, ..earlier }
+        }
+        _ => earlier,
+    }
 }
 
 async fn judge_member(
@@ -341,6 +356,14 @@ impl Claims {
             claims.hosts.extend(hosts.map(|host| (host.to_ascii_lowercase(), owner.clone())));
         }
         claims
+    }
+
+    /// Reserves names for other sources.
+    pub(crate) fn reserve_names(&mut self, names: &[String]) {
+        for name in names {
+            let owner = format!("A flag trusts cluster {name}, which");
+            self.names.entry(name.clone()).or_insert(owner);
+        }
     }
 
     /// Claims the name, the index and the hosts of a member.

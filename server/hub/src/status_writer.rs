@@ -53,7 +53,10 @@ impl StatusWriter {
                 tracing::warn!(problem = now, "the Lease of the status writer is out of reach");
             }
             problem = now;
-            if self.candidate.remaining(Instant::now()).is_some() {
+            if self.candidate.remaining(Instant::now()).is_none() {
+                // Another replica may write meanwhile.
+                self.written.clear();
+            } else {
                 stop.run_until_cancelled(async { self.write_due(read_reports().await).await }).await;
             }
         }

@@ -61,7 +61,12 @@ impl HubArguments {
             false => InsecureMembers::Refused,
         };
         let policy = DialPolicy::new(self.hub_allow_cidr.clone(), self.hub_deny_cidr.clone());
-        HubRules { namespace: self.hub_secret_namespace.clone(), insecure, dial_policy: Arc::new(policy) }
+        HubRules {
+            namespace: self.hub_secret_namespace.clone(),
+            reserved_names: Vec::new(),
+            insecure,
+            dial_policy: Arc::new(policy),
+        }
     }
 
     /// Returns the location of the hub; `None` without hub mode.

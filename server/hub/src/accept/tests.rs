@@ -101,6 +101,7 @@ impl Hub {
     async fn accept_checked(&mut self, check: WholeCheck<'_>) -> Acceptance {
         let rules = HubRules {
             namespace: "ns".to_owned(),
+            reserved_names: vec!["reviewer".to_owned()],
             insecure: InsecureMembers::Allowed,
             dial_policy: Arc::new(DialPolicy::default()),
         };
@@ -179,6 +180,27 @@ async fn object_that_was_accepted_first_wins_a_conflict() {
     assert_outcome(&hub.accept().await, &["b", "z"], &refused);
     hub.delete_member("z");
     assert_outcome(&hub.accept().await, &["a", "b", "c"], &["d IndexConflict"]);
+}
+
+#[tokio::test]
+async fn cluster_that_a_flag_trusts_does_not_come_from_the_hub() {
+    let mut hub = Hub::default();
+    hub.put_member("reviewer", json!({}));
+    assert_outcome(&hub.accept().await, &[], &["reviewer NameConflict"]);
+}
+
+#[tokio::test]
+async fn withdrawn_credential_ends_while_the_present_generation_is_refused() {
+    let mut hub = Hub::default();
+    hub.put_member("a", json!({}));
+    hub.accept().await;
+    hub.put_member("a", json!({"endpoints": ["https://127.0.0.1"]}));
+    assert!(hub.accept().await.configuration.clusters[0].config.is_ok());
+    let mut secret = hub.secrets["a"].clone();
+    secret["metadata"]["annotations"]["tributary.dev/credential-of"] = json!("b");
+    secret["metadata"]["resourceVersion"] = json!("900");
+    hub.secrets.insert("a".to_owned(), secret);
+    assert!(hub.accept().await.configuration.clusters[0].config.is_err());
 }
 
 #[tokio::test]
@@ -304,6 +326,7 @@ async fn copy_of_the_objects_in_force_serves_without_the_hub() {
     let mut restarted = Hub { in_force: serde_json::from_str(&copy).unwrap(), ..Hub::default() };
     let rules = HubRules {
         namespace: "ns".to_owned(),
+        reserved_names: Vec::new(),
         insecure: InsecureMembers::Allowed,
         dial_policy: Arc::new(DialPolicy::default()),
     };

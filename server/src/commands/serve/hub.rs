@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tributary_hub::{
-    Acceptance, ConditionStatus, HubClient, HubSource, ObjectReference, StatusWriter, Verdict, WholeCheck,
+    Acceptance, ConditionStatus, HubClient, HubRules, HubSource, ObjectReference, StatusWriter, Verdict, WholeCheck,
 };
 use tributary_router::Router;
 use tributary_sources::LoadedConfiguration;
@@ -71,12 +71,15 @@ impl FollowedHub {
     pub(super) async fn start(
         arguments: &HubArguments,
         directory: &DataDirectory,
+        reserved_names: Vec<String>,
         denied: Arc<DeniedUsers>,
     ) -> Result<Option<Self>, Failure> {
         let Some(address) = arguments.address() else { return Ok(None) };
         let client = Arc::new(HubClient::connect(&address).await.map_err(Failure::Usage)?);
         let copy = arguments.hub_remember.then(|| directory.clone());
-        let source = HubSource::start(client, arguments.rules(), copy).await.map_err(Failure::runtime)?;
+        let source = HubSource::start(client, HubRules { reserved_names, ..arguments.rules() }, copy)
+            .await
+            .map_err(Failure::runtime)?;
         Ok(Some(Self { source, denied, logged: BTreeMap::new() }))
     }
 

@@ -93,7 +93,9 @@ impl RunningEndpoint {
     /// Applies the first configuration. Any error in the configuration ends the start.
     pub(super) async fn start(&mut self, configuration: LoadedConfiguration) -> Result<(), Failure> {
         let denied = Arc::clone(&self.denied_users);
-        self.hub = FollowedHub::start(&self.arguments.hub, &self.identity.directory, denied).await?;
+        let trusted = [&self.arguments.shared.token_review_cluster, &self.arguments.create_in];
+        let reserved = trusted.into_iter().flatten().map(ToString::to_string).collect();
+        self.hub = FollowedHub::start(&self.arguments.hub, &self.identity.directory, reserved, denied).await?;
         let (configuration, _) = self.with_hub(configuration).await;
         self.apply(configuration).await.map_err(Failure::Usage)?;
         self.router.asked_once(FIRST_ANSWERS_TIMEOUT).await;
