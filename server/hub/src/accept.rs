@@ -96,6 +96,10 @@ async fn members(
     }
     let has_priority =
         |member: &JudgedMember| base.clusters.iter().any(|spec| spec.name.as_str() == member.object.name);
+    for member in judged.iter_mut().filter(|member| member.draft.is_none()) {
+        // The last accepted generation takes the place of a refused one, and keeps its index and hosts.
+        member.draft.clone_from(&member.earlier);
+    }
     judged.sort_by_key(|member| {
         let order = member.earlier.as_ref().map_or(u64::MAX, |earlier| earlier.order);
         (!member.is_unchanged(), order, member.created.clone(), member.object.name.clone())
@@ -142,10 +146,6 @@ fn settle_members(
     claims.reserve_names(reserved_names);
     let mut settled = Vec::with_capacity(judged.len());
     for member in judged {
-        if member.draft.is_none() {
-            // The last accepted generation takes the place of a refused one.
-            member.draft = member.earlier.clone();
-        }
         let Some(draft) = &member.draft else { continue };
         if let Err(state) = claims.claim(draft) {
             let earlier = member.refuse(state);

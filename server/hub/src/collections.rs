@@ -157,6 +157,11 @@ impl HubCollections {
         }
     }
 
+    /// Marks all changes as seen, without a snapshot.
+    pub(crate) fn postpone_changes(&self) {
+        self.revisions.send_modify(|revision| revision.first = None);
+    }
+
     /// Waits until changes are due: 100 ms after the last change, and at most 1 s after the first change that no
     /// snapshot includes. Cancel: safe.
     pub async fn changed(&self) {

@@ -103,6 +103,12 @@ impl HubSource {
         }
     }
 
+    /// Postpones the present changes to the next acceptance, because other sources cannot be read.
+    pub fn postpone_changes(&mut self) {
+        self.collections.postpone_changes();
+        self.decides_at = None;
+    }
+
     /// Returns the reason why changes of the hub do not arrive.
     pub fn problem(&self) -> Option<String> {
         self.collections.problem()

@@ -57,7 +57,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
 {{- define "tributary.hubNamespace" -}}
-{{- default .Release.Namespace .Values.hub.secretNamespace -}}
+{{- default (ternary "tributary-system" .Release.Namespace (ne .Values.hub.kubeconfigSecret "")) .Values.hub.secretNamespace -}}
 {{- end -}}
 
 {{/* Whether the chart makes or mounts a configuration beside the hub: "true", or nothing. */}}

@@ -204,6 +204,17 @@ async fn withdrawn_credential_ends_while_the_present_generation_is_refused() {
 }
 
 #[tokio::test]
+async fn refused_member_keeps_its_index_against_a_changed_member() {
+    let mut hub = Hub::default();
+    hub.put_member("a", json!({}));
+    hub.put_member("b", json!({"index": 1}));
+    hub.accept().await;
+    hub.put_member("b", json!({"index": 1, "caFile": "ca.pem"}));
+    hub.put_member("a", json!({"index": 1}));
+    assert_outcome(&hub.accept().await, &["a", "b"], &["a IndexConflict", "b Invalid"]);
+}
+
+#[tokio::test]
 async fn other_sources_have_priority_over_the_hub() {
     let mut hub = Hub::default();
     hub.put_member("a", json!({}));

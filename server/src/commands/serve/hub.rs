@@ -88,6 +88,11 @@ impl FollowedHub {
         self.source.changed().await;
     }
 
+    /// Postpones the present changes to the next acceptance.
+    pub(super) fn postpone_changes(&mut self) {
+        self.source.postpone_changes();
+    }
+
     /// Returns the writer of status to the hub.
     pub(super) fn status_writer(&self) -> StatusWriter {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();

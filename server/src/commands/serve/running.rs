@@ -281,7 +281,13 @@ impl RunningEndpoint {
                 let is_needed = is_changed || why != ReloadCause::HubChanged || self.refused.is_some();
                 if is_needed { self.apply(configuration).await } else { Ok(()) }
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                // The retry applies them. Without this call, they would cause a reload at once.
+                if let Some(hub) = &mut self.hub {
+                    hub.postpone_changes();
+                }
+                Err(error)
+            }
         };
         match applied {
             Err(error) => self.refuse(why, format!("{error:#}")),
