@@ -107,8 +107,8 @@ pub(crate) async fn judge_members(
     judged
 }
 
-/// Removes the credential of the last accepted generation if the Secret now refuses it to the member. So a credential that
-/// is withdrawn ends, also while the present generation is refused.
+/// Removes the credential of the last accepted generation if the Secret now refuses it to the member. So a withdrawn
+/// credential ends, also while the present generation is refused.
 fn without_refused_credential(earlier: MemberInForce, secrets: Option<&Snapshot>, rules: &HubRules) -> MemberInForce {
     match resolve_secret(&earlier.cluster, secrets, &rules.namespace) {
         Err(unusable) if !unusable.keeps_earlier => {
