@@ -1,5 +1,6 @@
 //! The member clusters: their discovery, OpenAPI documents, identity, health, metrics and reports.
 
+pub mod aggregated_group;
 pub mod discovery;
 pub mod last_heard;
 pub mod metrics;

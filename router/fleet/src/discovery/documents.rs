@@ -80,12 +80,7 @@ pub fn legacy(
             "apiVersion": "v1",
             "groups": merged_discovery.named.items.iter().map(api_group).collect::<Vec<_>>(),
         }),
-        DiscoveryPath::Group(name) => {
-            let mut group = api_group(merged_discovery.group(name)?);
-            group["kind"] = "APIGroup".into();
-            group["apiVersion"] = "v1".into();
-            group
-        }
+        DiscoveryPath::Group(name) => api_group_document(merged_discovery.group(name)?),
         DiscoveryPath::Version(group, version) => {
             resource_list(group, merged_discovery.version(group, version)?, hashes)
         }
@@ -110,6 +105,14 @@ fn paths(merged_discovery: &MergedDiscovery) -> Vec<String> {
     paths
 }
 
+/// Returns a group as a `metav1.APIGroup` with kind and version.
+pub(crate) fn api_group_document(group: &Group) -> Value {
+    let mut document = api_group(group);
+    document["kind"] = "APIGroup".into();
+    document["apiVersion"] = "v1".into();
+    document
+}
+
 fn api_group(group: &Group) -> Value {
     let versions: Vec<Value> = group
         .versions
@@ -119,7 +122,8 @@ fn api_group(group: &Group) -> Value {
     json!({"name": group.metadata.name, "preferredVersion": versions.first(), "versions": versions})
 }
 
-fn resource_list(group: &str, version: &Version, hashes: &StorageVersionHashes) -> Value {
+/// Returns a version of a group as an `APIResourceList`.
+pub(crate) fn resource_list(group: &str, version: &Version, hashes: &StorageVersionHashes) -> Value {
     let group_version = if group.is_empty() { version.version.clone() } else { format!("{group}/{}", version.version) };
     let mut resources = Vec::new();
     for resource in &version.resources {
