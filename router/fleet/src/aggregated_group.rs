@@ -10,9 +10,11 @@ mod openapi;
 pub use openapi::{cluster_openapi_v2, cluster_openapi_v3, openapi_v2, openapi_v3};
 
 use serde_json::{Value, json};
+use tributary_apimachinery::GroupVersionResource;
+use tributary_printers::{ColumnDefinition, Printer};
 
-use crate::discovery::documents;
 use crate::discovery::model::{Group, GroupMetadata, GroupVersionKind, Resource, Subresource, Version};
+use crate::discovery::{ResourceKind, documents};
 
 /// Name of the API group.
 pub const GROUP: &str = "aggregation.tributary.dev";
@@ -38,6 +40,29 @@ pub fn group_discovery() -> Value {
 pub fn resource_list() -> Value {
     documents::resource_list(GROUP, &version_with(entry_resources()), &documents::StorageVersionHashes::new())
 }
+
+/// Returns kind and columns of the resource `clusters`.
+pub fn clusters_kind() -> ResourceKind {
+    let (printer, _) = Printer::custom(&CLUSTER_COLUMNS.map(|(name, kind, path)| ColumnDefinition {
+        name: name.to_owned(),
+        r#type: kind.to_owned(),
+        json_path: path.to_owned(),
+        ..ColumnDefinition::default()
+    }));
+    let resource = GroupVersionResource::new(GROUP, VERSION, CLUSTERS);
+    ResourceKind { resource, kind: "Cluster".into(), namespaced: false, printer }
+}
+
+/// Columns of `clusters` after the name: heading, type and path.
+const CLUSTER_COLUMNS: [(&str, &str, &str); 7] = [
+    ("Ready", "string", r#".status.conditions[?(@.type=="Ready")].status"#),
+    ("Reason", "string", r#".status.conditions[?(@.type=="Ready")].reason"#),
+    ("Version", "string", ".status.version"),
+    ("Synced", "string", ".status.synced"),
+    ("Objects", "string", ".status.objects"),
+    ("Stale", "date", ".status.staleSince"),
+    ("Age", "date", ".metadata.creationTimestamp"),
+];
 
 /// Returns the group as a legacy `metav1.APIGroup`.
 pub fn api_group() -> Value {
@@ -156,6 +181,13 @@ mod tests {
         let group = json!({"kind": "APIGroup", "apiVersion": "v1", "name": GROUP, "preferredVersion": versions,
             "versions": [versions]});
         assert_eq!(api_group(), group);
+    }
+
+    #[test]
+    fn columns_of_clusters_have_valid_paths() {
+        let kind = clusters_kind();
+        let headings: Vec<_> = kind.printer.columns().iter().map(|column| &*column.name).collect();
+        assert_eq!(headings, ["Name", "Ready", "Reason", "Version", "Synced", "Objects", "Stale", "Age"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The member clusters: their discovery, OpenAPI documents, identity, health, metrics and reports.
 
 pub mod aggregated_group;
+pub mod cluster_status;
 pub mod discovery;
 pub mod last_heard;
 pub mod metrics;

@@ -23,6 +23,7 @@ pub mod join;
 mod known;
 mod last;
 mod members;
+mod own;
 mod sources;
 
 pub(crate) use cache::DocumentKey;
@@ -42,9 +43,11 @@ use tributary_apimachinery::{ClusterName, Query};
 use tributary_sharing::body::{self, Body};
 
 use crate::topology::Fleet;
+use cache::EncodedDocument;
 use join::SchemaVersion;
 pub(crate) use join::Spelling;
 use members::{Documents, OpenApiDocument, OpenApiForm, V2_PATH};
+use own::OwnDocument;
 use sources::{DocumentSources, digest};
 
 const SPELLINGS: [Spelling; 2] = [Spelling::Json, Spelling::Protobuf];
@@ -105,6 +108,9 @@ impl OpenApi {
             None if path == V2_PATH => SchemaVersion::V2,
             None => return Err(Refusal::NoRoute),
         };
+        if let Some(path) = v3.filter(|path| *path == OwnDocument::path()) {
+            return answer_with_own(path, query, headers);
+        }
         let spelling = match (spelling(schema, headers), v3) {
             (Err(_), Some(path)) if !self.documents.index(&SPELLINGS).await.contains_key(path) => return Ok(nothing()),
             (spelling, _) => spelling?,
@@ -117,12 +123,11 @@ impl OpenApi {
             },
             None => self.documents.v2(wish).await?,
         };
-        let query = Query::parse(query);
-        match (v3, query.get("hash").filter(|hash| !hash.is_empty())) {
-            (Some(path), Some(hash)) if hash != document.tag => Ok(moved(&format!("{V3_PATH}/{path}"), &document.tag)),
-            (Some(_), Some(_)) => Ok(answer_with_document(headers, document, content_type(schema, spelling), true)),
-            _ => Ok(answer_with_document(headers, document, content_type(schema, spelling), false)),
-        }
+        let content_type = content_type(schema, spelling);
+        Ok(match v3 {
+            Some(path) => answer_with_v3(headers, document, content_type, (path, query)),
+            None => answer_with_document(headers, document, content_type, false),
+        })
     }
 
     async fn index(&self, headers: &HeaderMap) -> Response<Body> {
@@ -131,7 +136,10 @@ impl OpenApi {
             let entry = json!({ "serverRelativeURL": format!("{V3_PATH}/{path}{query}") });
             (path, entry)
         };
-        let paths: Map<String, Value> = self.documents.index(&SPELLINGS).await.into_iter().map(url).collect();
+        let mut paths: Map<String, Value> = self.documents.index(&SPELLINGS).await.into_iter().map(url).collect();
+        let own = OwnDocument::path();
+        let entry = json!({ "serverRelativeURL": format!("{V3_PATH}/{own}?hash={}", OwnDocument::v3().tag) });
+        paths.insert(own, entry);
         let text = serde_json::to_vec(&json!({ "paths": paths })).unwrap_or_default();
         let tag = digest(&text);
         if is_known(headers, &tag) {
@@ -154,6 +162,33 @@ fn spelling(schema: SchemaVersion, headers: &HeaderMap) -> Result<Spelling, NotA
     let mut found = clauses.iter().flat_map(|clause| spellings.iter().filter(|(named, _)| clause.names(named)));
     let unavailable = || NotAcceptable::Unavailable { available: vec!["application/json", protobuf] };
     found.next().map(|(_, spelling)| *spelling).ok_or_else(unavailable)
+}
+
+/// Answers with the document of Tributary's own group, which is available in JSON only.
+fn answer_with_own(path: &str, query: Option<&str>, headers: &HeaderMap) -> Result<Response<Body>, Refusal> {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let json = content_type(SchemaVersion::V3, Spelling::Json);
+    if !accept.trim().is_empty() && !Clause::parse_all(accept).iter().any(|clause| clause.names(json)) {
+        return Err(NotAcceptable::Unavailable { available: vec![json] }.into());
+    }
+    let own = OwnDocument::v3();
+    let made = EncodedDocument { bytes: own.bytes.clone(), gzip: false };
+    Ok(answer_with_v3(headers, OpenApiDocument { made, tag: own.tag.clone() }, json, (path, query)))
+}
+
+/// Answers a request for a v3 document, whose query may name the document's hash.
+fn answer_with_v3(
+    headers: &HeaderMap,
+    document: OpenApiDocument,
+    content_type: &'static str,
+    (path, query): (&str, Option<&str>),
+) -> Response<Body> {
+    let query = Query::parse(query);
+    match query.get("hash").filter(|hash| !hash.is_empty()) {
+        Some(hash) if hash != document.tag => moved(&format!("{V3_PATH}/{path}"), &document.tag),
+        Some(_) => answer_with_document(headers, document, content_type, true),
+        None => answer_with_document(headers, document, content_type, false),
+    }
 }
 
 fn answer_with_document(

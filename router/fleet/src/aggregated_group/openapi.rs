@@ -261,7 +261,8 @@ fn cluster_status(specification: SpecificationVersion) -> Map<String, Value> {
             "version": text("Version of the cluster's server."),
             "syncedResources": count("Number of cached collections that are up to date."),
             "knownResources": count("Number of collections that are cached or being read."),
-            "objects": count("Number of cached objects, rounded to two digits."),
+            "synced": text("Both numbers as one text, for example 23/24."),
+            "objects": text("Number of cached objects, rounded to two digits, for example ~12k."),
             "staleSince": time,
         }),
     );

@@ -90,6 +90,16 @@ impl MergedDiscovery {
         merged_discovery
     }
 
+    /// Adds a group that Tributary itself serves. The group replaces a group of the clusters with the same name, and comes
+    /// last, so that clients prefer resources of equal names in other groups. The resources of the group have no
+    /// clusters, so [`get`](Self::get) does not find them.
+    pub fn with_own_group(mut self, own: Group) -> Self {
+        self.named.items.retain(|group| group.metadata.name != own.metadata.name);
+        self.resources.retain(|resource, _| *resource.group != *own.metadata.name);
+        self.named.items.push(own);
+        self
+    }
+
     /// Returns whether the union contains the discovery of this cluster.
     pub fn has_discovery_of(&self, cluster: &ClusterName) -> bool {
         self.members.contains(cluster)

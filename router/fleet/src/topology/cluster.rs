@@ -1,14 +1,15 @@
 //! One cluster, and the task that keeps its discovery up to date.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, StatusCode};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use rand::Rng;
 use tokio::sync::{Notify, watch};
@@ -168,6 +169,8 @@ pub struct Cluster {
     /// Name of a cluster that reports the same uid. No proof shows that both are the same cluster.
     suspected_duplicate: ArcSwapOption<ClusterName>,
     identity: ArcSwap<ClusterIdentity>,
+    /// Time at which the namespace kube-system was created.
+    created: OnceLock<Timestamp>,
     /// Identity of the cluster. A new configuration of the same cluster keeps the identity.
     incarnation: Incarnation,
     version: ArcSwapOption<ServerVersion>,
@@ -327,6 +330,7 @@ impl Cluster {
             fetched: ArcSwapOption::empty(),
             documents: Arc::clone(documents),
             identity: ArcSwap::default(),
+            created: OnceLock::new(),
             incarnation,
             version: ArcSwapOption::empty(),
             asked_all: Mutex::default(),
@@ -549,6 +553,11 @@ impl Cluster {
             ClusterIdentity::Known(uid) => Some(Arc::clone(uid)),
             ClusterIdentity::Unknown | ClusterIdentity::Withheld => None,
         }
+    }
+
+    /// Returns the time at which the cluster's namespace kube-system was created. `None` until the cluster reports it.
+    pub fn created(&self) -> Option<Timestamp> {
+        self.created.get().copied()
     }
 
     /// Returns the identity that the cluster has reported so far.
@@ -825,10 +834,13 @@ impl Cluster {
             if !all {
                 return Ok((fetched, ClusterIdentity::Unknown, None));
             }
-            let (identity, version) = tokio::join!(identity(transport.clone()), server_version(transport));
+            let ((identity, created), version) = tokio::join!(identity(transport.clone()), server_version(transport));
             if self.is_succeeded(&identity) {
                 let text = "a different cluster answers at the address (the kube-system uid differs)".to_owned();
                 return Err(ClusterProblem::new(ClusterCondition::Troubled, text));
+            }
+            if let Some(created) = created {
+                self.created.get_or_init(|| created);
             }
             if version.is_some() && identity != ClusterIdentity::Unknown {
                 *self.asked_all.lock() = Some(Instant::now());
@@ -945,24 +957,30 @@ async fn changed(reachability: &mut Option<watch::Receiver<Reachability>>) {
     }
 }
 
-/// Requests the uid of the kube-system namespace. An answer of an overloaded cluster, or an incomplete answer, does not
-/// count as a refusal.
-async fn identity(transport: Transport) -> ClusterIdentity {
+/// Requests the uid and the age of the kube-system namespace. An answer of an overloaded cluster, or an incomplete
+/// answer, does not count as a refusal.
+async fn identity(transport: Transport) -> (ClusterIdentity, Option<Timestamp>) {
     #[derive(serde::Deserialize)]
     struct KubeSystemNamespace {
         metadata: KubeSystemMetadata,
     }
     #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
     struct KubeSystemMetadata {
         uid: Arc<String>,
+        #[serde(default)]
+        creation_timestamp: Option<String>,
     }
     match get(transport, "/api/v1/namespaces/kube-system").await {
         Some((StatusCode::OK, text)) => match serde_json::from_slice::<KubeSystemNamespace>(&text) {
-            Ok(namespace) if is_uid(&namespace.metadata.uid) => ClusterIdentity::Known(namespace.metadata.uid),
-            _ => ClusterIdentity::Withheld,
+            Ok(KubeSystemNamespace { metadata }) if is_uid(&metadata.uid) => {
+                let created = metadata.creation_timestamp.and_then(|created| created.parse().ok());
+                (ClusterIdentity::Known(metadata.uid), created)
+            }
+            _ => (ClusterIdentity::Withheld, None),
         },
-        Some((StatusCode::FORBIDDEN | StatusCode::NOT_FOUND, _)) => ClusterIdentity::Withheld,
-        _ => ClusterIdentity::Unknown,
+        Some((StatusCode::FORBIDDEN | StatusCode::NOT_FOUND, _)) => (ClusterIdentity::Withheld, None),
+        _ => (ClusterIdentity::Unknown, None),
     }
 }
 

@@ -30,7 +30,8 @@ use super::member_unread::MemberUnreadBytes;
 use super::served::Served;
 use super::server_version::ServerVersion;
 use super::setup::ClusterSetup;
-use crate::discovery::{MemberDocuments, MergedDiscovery};
+use crate::aggregated_group;
+use crate::discovery::{MemberDiscovery, MemberDocuments, MergedDiscovery};
 
 /// Minimum time between two computations of the union of discovery documents. 100 ms: the answers of a whole fleet
 /// cause a few dozen computations, and a member needs much longer than 100 ms to serve a new CRD.
@@ -130,7 +131,7 @@ impl Fleet {
         let fleet = Arc::new(Self {
             runtime: Handle::current(),
             clusters: ArcSwap::default(),
-            merged_discovery: ArcSwap::default(),
+            merged_discovery: ArcSwap::from_pointee(merge_discovery(&[])),
             generation: watch::Sender::new(0),
             news: Arc::default(),
             documents: Arc::default(),
@@ -459,7 +460,7 @@ impl Fleet {
             .filter(|cluster| cluster.duplicate().is_none())
             .filter_map(|cluster| Some((cluster.name().clone(), cluster.offers()?)))
             .collect();
-        let merged_discovery = Arc::new(MergedDiscovery::new(&members));
+        let merged_discovery = Arc::new(merge_discovery(&members));
         let before = self.merged_discovery.swap(Arc::clone(&merged_discovery));
         for clash in merged_discovery.clashes().difference(before.clashes()) {
             tracing::warn!(%clash, "clusters serve one resource in ways that cannot be merged");
@@ -484,6 +485,11 @@ impl Fleet {
         };
         let _ = tokio::time::timeout(within, asked).await;
     }
+}
+
+/// Joins the clusters' discovery with the group of Tributary itself.
+fn merge_discovery(members: &[(ClusterName, Arc<MemberDiscovery>)]) -> MergedDiscovery {
+    MergedDiscovery::new(members).with_own_group(aggregated_group::merged_group())
 }
 
 /// Finds clusters that are configured under several names. Such clusters report an equal uid of kube-system, which any
