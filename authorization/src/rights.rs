@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use imbl::HashMap as SharedMap;
-use tributary_apimachinery::{ClusterName, MASTERS_GROUP};
+use tributary_apimachinery::{AUTHENTICATED_GROUP, ClusterName, MASTERS_GROUP, UNAUTHENTICATED_GROUP};
 
 use crate::allowed_by::{AllowedBy, UserBinding, role_not_found};
 use crate::attributes::{Attributes, RbacUser, ResourceAttributes};
@@ -367,6 +367,18 @@ impl FleetRights {
         shares.flat_map(|share| share.roles_within(namespace)).flat_map(Rules::iter).collect()
     }
 
+    /// Returns whether a cluster grants rules to the user, or to a group of the user, in any namespace. Groups of users that
+    /// every cluster has do not count: their grants reach users whom the cluster's administrator does not know. Costs a
+    /// lookup per group.
+    pub fn has_own_grants(&self, cluster: &ClusterName, user: RbacUser<'_>) -> bool {
+        let Some(index) = self.index(cluster) else { return false };
+        let groups: Vec<_> =
+            user.groups.iter().filter(|group| !COMMON_GROUPS.contains(&group.as_str())).cloned().collect();
+        let own = RbacUser { name: user.name, groups: &groups };
+        let mut shares = self.shares_of(own).filter_map(|shares| shares.get(index));
+        is_master(user) || shares.any(|share| share.evaluated_grants().iter().any(|grant| grant.rules.is_some()))
+    }
+
     /// Returns all reasons why a cluster allows a request, without duplicates and in a fixed order. The result is empty
     /// exactly if the request is denied. kube-apiserver reports only one reason. Intended for messages to people: the
     /// call iterates over all grants of the user in the namespace.
@@ -450,6 +462,9 @@ impl FleetRights {
         self.users.get(user.name).into_iter().chain(groups).map(|shares| &**shares)
     }
 }
+
+/// Groups that authenticators add to users of every cluster.
+const COMMON_GROUPS: [&str; 3] = [AUTHENTICATED_GROUP, UNAUTHENTICATED_GROUP, "system:serviceaccounts"];
 
 fn is_master(user: RbacUser<'_>) -> bool {
     user.groups.iter().any(|group| group == MASTERS_GROUP)

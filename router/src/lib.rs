@@ -13,6 +13,7 @@ mod asked;
 mod awaited;
 mod caller;
 mod candidates_by_plan;
+mod cluster_resource;
 mod configuration;
 mod confinement;
 mod dispatch;
@@ -100,6 +101,7 @@ use tributary_views::views::Views;
 use tributary_views::views::cache_metrics::CacheMetrics;
 
 use crate::caller::Caller;
+use crate::cluster_resource::ClusterStore;
 use crate::forward::owner::answers::{Answers, LookupKey};
 use crate::forward::owner::helm::known_releases::KnownReleases;
 use crate::shared_lookups::SharedLookups;
@@ -162,6 +164,7 @@ pub struct Router {
     /// Rights of users in each cluster; `None` in personal mode.
     rights: Option<Arc<RightsMirror>>,
     readable_cache: ReadableCache,
+    cluster_store: ClusterStore,
     started: Instant,
     /// Task that stores the last answers of clusters.
     keeping: Mutex<Option<JoinHandle<()>>>,
@@ -209,6 +212,7 @@ impl Router {
         let router = Arc::new(Self {
             rights,
             readable_cache: ReadableCache::default(),
+            cluster_store: ClusterStore::default(),
             started: Instant::now(),
             keeping: Mutex::default(),
             views,
@@ -475,6 +479,11 @@ impl Router {
 
     pub(crate) fn readable_cache(&self) -> &ReadableCache {
         &self.readable_cache
+    }
+
+    /// Returns the objects of the resource `clusters`.
+    pub(crate) fn cluster_store(&self) -> &ClusterStore {
+        &self.cluster_store
     }
 
     pub(crate) fn views(&self) -> &Arc<Views> {

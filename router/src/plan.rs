@@ -12,6 +12,7 @@ use tributary_fleet::discovery::{DiscoveryPath, MergedDiscovery, ServedResource}
 use tributary_fleet::metrics::RequestSource;
 
 use crate::caller::Caller;
+use crate::cluster_resource;
 use crate::configuration::ConfigurationSnapshot;
 use crate::received::ReceivedRequest;
 
@@ -27,6 +28,8 @@ pub(crate) enum Plan<'a> {
     Version,
     /// A document below `/openapi`.
     OpenApi,
+    /// The resource `clusters` of Tributary itself.
+    Clusters,
     /// A resource: the clusters that serve the resource, and the plan for the request.
     Resource(Arc<ServedResource>, ResourcePlan),
 }
@@ -35,7 +38,7 @@ impl Plan<'_> {
     pub(crate) fn source(&self) -> RequestSource {
         match self {
             Self::Cluster(_) => RequestSource::Member,
-            Self::Discovery(_) | Self::Health | Self::Version | Self::OpenApi => RequestSource::Own,
+            Self::Discovery(_) | Self::Health | Self::Version | Self::OpenApi | Self::Clusters => RequestSource::Own,
             Self::Resource(_, ResourcePlan::Get { .. } | ResourcePlan::List | ResourcePlan::Watch) => {
                 RequestSource::Memory
             }
@@ -47,6 +50,7 @@ impl Plan<'_> {
     /// documents the plan has already checked the method.
     pub(crate) fn takes_head(&self, info: &RequestInfo) -> bool {
         match self {
+            Self::Clusters => false,
             Self::Resource(..) => info.resource().is_some_and(|it| it.subresource.as_deref() == Some("proxy")),
             _ => true,
         }
@@ -118,6 +122,9 @@ fn by_route<'a>(info: &'a RequestInfo, merged_discovery: &MergedDiscovery) -> Re
     }
     match &info.target {
         RequestTarget::NonResource => non_resource(info, merged_discovery),
+        RequestTarget::Resource(request) if cluster_resource::is_own(&request.resource) => {
+            cluster_resource::check_route(info.verb, request).map(|()| Plan::Clusters)
+        }
         RequestTarget::Resource(request) => {
             let served = merged_discovery.get(&request.resource).ok_or(Refusal::NoRoute)?;
             resource(info.verb, request, served).map(|plan| Plan::Resource(Arc::clone(served), plan))
@@ -415,6 +422,11 @@ mod tests {
             ("GET", pod, nobody, &none, "Owner Object"),
             ("GET", pod, nobody, &quorum, "Owner Object"),
             ("GET", "/api/v1/namespaces/n/pods/p?resourceVersion=0", nobody, &quorum, "Get"),
+            ("GET", "/apis/aggregation.tributary.dev/v1alpha1/clusters", nobody, &all, "Clusters"),
+            ("GET", "/apis/aggregation.tributary.dev/v1alpha1/clusters?watch=1", nobody, &none, "Clusters"),
+            ("DELETE", "/apis/aggregation.tributary.dev/v1alpha1/clusters/eu", nobody, &all, "Route Method"),
+            ("GET", "/apis/aggregation.tributary.dev/v1alpha1/clusters/eu/proxy", nobody, &all, "NoRoute"),
+            ("GET", "/apis/aggregation.tributary.dev/v1/clusters", nobody, &all, "NoRoute"),
             ("GET", pods, nobody, &all, "List"),
             ("GET", pods, another, &all, "ReadForAnother"),
             ("GET", pods, nobody, &none, "ListLive"),

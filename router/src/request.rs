@@ -216,7 +216,7 @@ impl ClientRequest<'_> {
 ///
 /// # Errors
 /// 400 for an unknown value.
-fn include_object(form: AnswerForm, query: Option<&str>) -> Result<IncludeObject, Refusal> {
+pub(crate) fn include_object(form: AnswerForm, query: Option<&str>) -> Result<IncludeObject, Refusal> {
     if !matches!(form.shape, Representation::Table(_)) {
         return Ok(IncludeObject::default());
     }

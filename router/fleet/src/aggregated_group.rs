@@ -7,7 +7,7 @@
 
 mod openapi;
 
-pub use openapi::{cluster_openapi_v2, cluster_openapi_v3, openapi_v2, openapi_v3};
+pub use openapi::{cluster_openapi_v3, openapi_v2, openapi_v3};
 
 use serde_json::{Value, json};
 use tributary_apimachinery::GroupVersionResource;

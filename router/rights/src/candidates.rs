@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tributary_apimachinery::{AUTHENTICATED_GROUP, ClusterName, ClusterSelector};
-use tributary_authorization::{Attributes, FleetRights, RbacUser};
+use tributary_apimachinery::{AUTHENTICATED_GROUP, ClusterName, ClusterSelector, GroupVersionResource};
+use tributary_authorization::{Attributes, FleetRights, RbacUser, ResourceAttributes};
 
 use super::actor::UserSelector;
 use super::allowed_facts::DecisionMethod;
@@ -183,6 +183,30 @@ impl CallerRights {
                 DecisionMethod::Reviews | DecisionMethod::Live => has_own.then_some(true),
             };
             and_known(self.is_visible_in(&fleet, cluster, mode, request), has_own_known)
+        })
+    }
+
+    /// Returns the clusters whose existence the caller may learn. The cluster is visible for the caller, and grants the
+    /// caller a rule in some namespace, or allows the caller to get an object of its own name of `resource`. The second
+    /// condition covers authorizers other than RBAC, and rules for all authenticated users.
+    pub fn known_clusters<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+        resource: &GroupVersionResource,
+    ) -> Candidates {
+        let GroupVersionResource { group, version, resource } = resource;
+        let fleet = self.mirror.compiled();
+        let acting = self.judged(&fleet, UserSelector::Acting);
+        self.those(&fleet, clusters, |cluster, mode| {
+            let (verb, subresource, namespace, name) = ("get", "", "", cluster.as_str());
+            let requested = ResourceAttributes { verb, group, version, resource, subresource, namespace, name };
+            let requested = Attributes::Resource(requested);
+            self.mirror.decision_method(cluster)?;
+            let is_known = match fleet.has_own_grants(cluster, acting.user(cluster)) {
+                true => Some(true),
+                false => acting.allows(cluster, &requested),
+            };
+            and_known(self.is_visible_in(&fleet, cluster, mode, &requested), is_known)
         })
     }
 

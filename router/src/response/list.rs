@@ -439,7 +439,8 @@ impl ItemTexts {
     }
 }
 
-fn list_kind(kind: &str, resource: &GroupVersionResource, form: AnswerForm) -> (String, String) {
+/// Returns the kind and the `apiVersion` of a list in this form.
+pub(crate) fn list_kind(kind: &str, resource: &GroupVersionResource, form: AnswerForm) -> (String, String) {
     match form.shape {
         Representation::PartialMetadata(version) => ("PartialObjectMetadataList".into(), version.api_version().into()),
         _ => (format!("{kind}List"), resource.group_version().to_string()),

@@ -29,6 +29,8 @@ pub(crate) struct ObjectWriter {
     include: IncludeObject,
     printer: Printer,
     row: Row,
+    /// Whether a Table has a column for the cluster of each object.
+    has_cluster_column: bool,
     /// Buffer for the JSON of metadata that is encoded in protobuf.
     metadata: Vec<u8>,
     /// Time for which time-dependent cells, such as ages, are computed.
@@ -42,9 +44,15 @@ impl ObjectWriter {
             include,
             printer: kind.printer.clone(),
             row: Row::new(),
+            has_cluster_column: true,
             metadata: Vec::new(),
             now: Timestamp::now(),
         }
+    }
+
+    /// Makes a writer for objects of Tributary itself, which belong to no cluster.
+    pub(crate) fn without_clusters(kind: &ResourceKind, form: AnswerForm, include: IncludeObject) -> Self {
+        Self { has_cluster_column: false, ..Self::new(kind, form, include) }
     }
 
     pub(crate) fn form(&self) -> AnswerForm {
@@ -63,7 +71,7 @@ impl ObjectWriter {
         }
     }
 
-    /// Appends one object. In Table form the object is a row of a list, or a Table of one row.
+    /// Appends one object of a cluster. In Table form the object is a row of a list, or a Table of one row.
     pub(crate) fn write(
         &mut self,
         object: &Object,
@@ -72,9 +80,22 @@ impl ObjectWriter {
         place: ObjectContext,
         out: &mut Vec<u8>,
     ) {
+        self.write_of(Some(mark), object, version, place, out);
+    }
+
+    /// Appends one object, as [`write`](Self::write). An object without `mark` belongs to Tributary itself.
+    pub(crate) fn write_of(
+        &mut self,
+        mark: Option<&ClusterMark>,
+        object: &Object,
+        version: &str,
+        place: ObjectContext,
+        out: &mut Vec<u8>,
+    ) {
         let list_item = place == ObjectContext::Item;
-        let rendering = Rendering { resource_version: Some(version), annotation: Some(&mark.annotation), list_item };
-        let cluster = mark.name.as_str();
+        let annotation = mark.map(|mark| &mark.annotation);
+        let rendering = Rendering { resource_version: Some(version), annotation, list_item };
+        let cluster = mark.map(|mark| mark.name.as_str());
         match self.form.shape {
             Representation::Object => gather(&object.pieces(&rendering), out),
             Representation::PartialMetadata(_) if self.form.encoding == Encoding::Protobuf => {
@@ -124,7 +145,7 @@ impl ObjectWriter {
                 self.table_head(columns, &format!(r#""resourceVersion":"{version}""#), out);
                 out.extend_from_slice(br#"{"cells":"#);
                 self.print(object.as_bytes());
-                self.row.write_cells(Some(""), out);
+                self.row.write_cells(self.has_cluster_column.then_some(""), out);
                 let shown = match self.include {
                     IncludeObject::Object => object,
                     // Without the annotation the client could not see the end of the initial events.
@@ -144,7 +165,7 @@ impl ObjectWriter {
         out.extend_from_slice(metadata.as_bytes());
         out.extend_from_slice(br#"},"columnDefinitions":"#);
         if columns == Columns::Defined {
-            column::write_columns(self.printer.columns(), true, out);
+            column::write_columns(self.printer.columns(), self.has_cluster_column, out);
         } else {
             out.extend_from_slice(b"null");
         }
@@ -158,10 +179,10 @@ impl ObjectWriter {
         }
     }
 
-    fn row(&mut self, object: &Object, rendering: &Rendering<'_>, cluster: &str, out: &mut Vec<u8>) {
+    fn row(&mut self, object: &Object, rendering: &Rendering<'_>, cluster: Option<&str>, out: &mut Vec<u8>) {
         out.extend_from_slice(br#"{"cells":"#);
         self.print(object.json());
-        self.row.write_cells(Some(cluster), out);
+        self.row.write_cells(cluster, out);
         if let Some(conditions) = self.row.conditions() {
             out.extend_from_slice(br#","conditions":"#);
             out.extend_from_slice(conditions.as_bytes());

@@ -142,15 +142,7 @@ impl EventWriter {
         let mut make = |text: &str| {
             let mut object = Vec::new();
             writer.write_bookmark(&view.kind, text, end, columns, &mut object);
-            let mut out = Vec::with_capacity(object.len() + 64);
-            if shape.form.encoding == Encoding::Protobuf {
-                protobuf::event_frame("BOOKMARK", &object, &mut out);
-            } else {
-                out.extend_from_slice(b"{\"type\":\"BOOKMARK\",\"object\":");
-                out.extend(object);
-                out.extend_from_slice(b"}\n");
-            }
-            out.into()
+            frame("BOOKMARK", &object, shape.form)
         };
         match told {
             // The text depends on the rights of the users who may see it, so other users do not share the frame.
@@ -185,13 +177,23 @@ impl EventWriter {
 }
 
 pub(crate) fn error(status: &Status, form: AnswerForm) -> Bytes {
-    if form.encoding == Encoding::Protobuf {
-        let mut out = Vec::new();
-        protobuf::event_frame("ERROR", &protobuf::status(status), &mut out);
-        return out.into();
+    match form.encoding {
+        Encoding::Protobuf => frame("ERROR", &protobuf::status(status), form),
+        Encoding::Json | Encoding::Yaml => frame("ERROR", &status.to_json(), form),
     }
-    let mut out = b"{\"type\":\"ERROR\",\"object\":".to_vec();
-    out.extend(status.to_json());
-    out.extend_from_slice(b"}\n");
+}
+
+/// Returns the frame of an event with this object, which is already in the encoding of the form.
+pub(crate) fn frame(event_type: &str, object: &[u8], form: AnswerForm) -> Bytes {
+    let mut out = Vec::with_capacity(object.len() + 64);
+    if form.encoding == Encoding::Protobuf {
+        protobuf::event_frame(event_type, object, &mut out);
+    } else {
+        out.extend_from_slice(b"{\"type\":\"");
+        out.extend_from_slice(event_type.as_bytes());
+        out.extend_from_slice(b"\",\"object\":");
+        out.extend_from_slice(object);
+        out.extend_from_slice(b"}\n");
+    }
     out.into()
 }

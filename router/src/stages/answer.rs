@@ -21,7 +21,7 @@ use crate::configuration::ConfigurationSnapshot;
 use crate::plan::{OwnerRequest, Plan, ResourcePlan};
 use crate::received::ReceivedRequest;
 use crate::request::ClientRequest;
-use crate::{Router, forward, health, memory, response};
+use crate::{Router, cluster_resource, forward, health, memory, response};
 
 /// Executes a plan. A future that sends requests to members is boxed: only answers from memory decide the size of each
 /// request's future.
@@ -56,6 +56,7 @@ pub(crate) async fn answer_planned(
             let document = Box::pin(router.openapi.answer_request(&info.path, query, message.headers())).await;
             document.map_err(|refusal| router.hide_cluster_names(refusal))
         }
+        Plan::Clusters => Box::pin(cluster_resource::answer(router, caller, received)).await,
         Plan::Resource(served, plan) => {
             let planned = PlannedResource { configuration, served: &served, plan };
             router.answer_resource(message, received, caller, planned).await

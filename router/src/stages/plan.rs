@@ -11,7 +11,7 @@ use super::staged_request::StagedRequest;
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
 use crate::plan::{Plan, ResourcePlan, plan};
-use crate::{Router, asked, forward};
+use crate::{Router, asked, cluster_resource, forward};
 
 /// `Retry-After` in seconds of the refusal of a resource that a cluster without discovery may serve.
 const UNDISCOVERED_RETRY_AFTER: u32 = 5;
@@ -39,13 +39,17 @@ pub(crate) async fn plan_answer<'a>(
         plan(received, headers, request.configuration, caller)
     };
     let planned = match planned {
-        Err(Refusal::NoRoute) if received.info.cluster.is_none() && received.info.path.starts_with("/api") => {
-            Box::pin(plan_anew(request, caller, headers)).await?
-        }
+        Err(Refusal::NoRoute) if may_be_new(received.info) => Box::pin(plan_anew(request, caller, headers)).await?,
         planned => PlannedAnswer { plan: planned?, renewed: None },
     };
     request.trace.record_source(planned.plan.source());
     Ok(planned)
+}
+
+/// Returns whether a cluster may have begun to serve the path.
+fn may_be_new(info: &RequestInfo) -> bool {
+    let is_own = || info.resource().is_some_and(|request| cluster_resource::is_own(&request.resource));
+    info.cluster.is_none() && info.path.starts_with("/api") && !is_own()
 }
 
 async fn plan_anew<'a>(

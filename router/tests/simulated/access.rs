@@ -1,6 +1,7 @@
 //! Tests of users' rights, and of the identity that members receive.
 
 pub(crate) mod impersonated;
+pub(crate) mod known_clusters;
 pub(crate) mod reviews;
 pub(crate) mod rights;
 pub(crate) mod rights_bounded;

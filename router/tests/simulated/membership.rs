@@ -1,5 +1,6 @@
 //! Tests of clusters that are added, removed and changed, of their discovery, and of status reports.
 
+pub(crate) mod cluster_objects;
 pub(crate) mod clusters;
 pub(crate) mod discovery;
 pub(crate) mod fleet;

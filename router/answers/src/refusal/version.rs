@@ -28,6 +28,9 @@ pub enum VersionRefusal {
         /// Name of the cluster.
         cluster: ClusterName,
     },
+    /// The resourceVersion of a resource that lives in this process alone comes from another process, or from a time
+    /// before the changes that the process remembers: 410, for a watch in the stream.
+    OfAnotherProcess,
     /// The caller's rights have changed since the resourceVersion was issued: 410, because an informer lists again only
     /// after 410. A watch gets the error in the stream.
     AnotherScope,
@@ -121,6 +124,9 @@ impl VersionRefusal {
             Self::OfOtherCluster { cluster } => Status::expired(format!(
                 "list /clusters/{cluster} again: the resourceVersion has no component of cluster {cluster}"
             )),
+            Self::OfAnotherProcess => Status::expired(
+                "list again: the resourceVersion comes from another replica, from before a restart, or is too old",
+            ),
             Self::AnotherScope => Status::expired("your rights have changed since the resourceVersion: list again"),
             Self::TooOld(too_old) => Status::expired(too_old.to_string()),
             Self::NotAfterItem { cluster, cause } => not_after_item(cluster, cause),

@@ -25,11 +25,6 @@ pub fn cluster_openapi_v3() -> Value {
     document(SpecificationVersion::V3, &[(CLUSTERS, "Cluster")], Proxies::Absent)
 }
 
-/// Returns the Swagger 2.0 document of the group, with the resources of the merged view.
-pub fn cluster_openapi_v2() -> Value {
-    document(SpecificationVersion::V2, &[(CLUSTERS, "Cluster")], Proxies::Absent)
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SpecificationVersion {
     V2,
@@ -312,7 +307,7 @@ mod tests {
 
     #[test]
     fn references_of_openapi_documents_name_existing_schemas() {
-        let documents = [openapi_v2(), openapi_v3(), cluster_openapi_v2(), cluster_openapi_v3()];
+        let documents = [openapi_v2(), openapi_v3(), cluster_openapi_v3()];
         for document in &documents {
             let references = all(document, "$ref");
             assert!(references.len() >= 6, "{references:?}");
@@ -352,11 +347,9 @@ mod tests {
     }
 
     #[test]
-    fn openapi_documents_of_the_merged_view_have_no_views_and_no_proxies() {
-        for document in [cluster_openapi_v2(), cluster_openapi_v3()] {
-            let paths = document["paths"].as_object().unwrap();
-            assert_eq!(paths.len(), 2);
-            assert!(!document.to_string().contains("ViewList"));
-        }
+    fn openapi_document_of_the_merged_view_has_no_views_and_no_proxies() {
+        let document = cluster_openapi_v3();
+        assert_eq!(document["paths"].as_object().unwrap().len(), 2);
+        assert!(!document.to_string().contains("ViewList"));
     }
 }

@@ -20,7 +20,6 @@ use super::hash_mismatches::HashMismatches;
 use super::join::{SchemaVersion, Spelling, join, unreadable};
 use super::known::{KnownMember, KnownOpenApi};
 use super::last::{Freshness, LastAnswers, LastDocuments, OpenApiPart};
-use super::own::OwnDocument;
 use super::sources::{DocumentSource, DocumentSources, OpenApiIndex, digest, joined};
 use crate::topology::{Cluster, Fleet};
 
@@ -45,20 +44,6 @@ pub(super) struct OpenApiForm {
 pub(super) struct OpenApiDocument {
     pub(super) made: EncodedDocument,
     pub(super) tag: String,
-}
-
-/// Returns the document of Tributary's own group that the joined document at this path contains. Only JSON has it:
-/// clients that read protobuf validate writes, and the group has none.
-fn own_document(path: &str, spelling: Spelling) -> Option<&'static OwnDocument> {
-    (path == V2_PATH && spelling == Spelling::Json).then(OwnDocument::v2)
-}
-
-/// Returns the entity tag of the joined document, from the tag of the clusters' documents.
-fn tag_with_own(tag: String, path: &str, spelling: Spelling) -> String {
-    match own_document(path, spelling) {
-        Some(own) => digest(format!("{tag},{}", own.tag).as_bytes()),
-        None => tag,
-    }
 }
 
 /// Documents of the clusters. A cluster gets a request only because of a client's request.
@@ -283,7 +268,7 @@ impl Documents {
         wish: OpenApiForm,
         strict: bool,
     ) -> Result<OpenApiDocument, DocumentFailure> {
-        let Some(tag) = sources.tag().map(|tag| tag_with_own(tag, path, wish.spelling)) else {
+        let Some(tag) = sources.tag() else {
             let made = self.make(path, sources, wish, false).await?;
             return Ok(OpenApiDocument { tag: digest(&made.bytes), made });
         };
@@ -299,10 +284,7 @@ impl Documents {
         wish: OpenApiForm,
         strict: bool,
     ) -> Result<EncodedDocument, DocumentFailure> {
-        let mut texts =
-            try_join_all(sources.distinct.iter().map(|source| self.fetch(path, source, wish, strict))).await?;
-        // The document of Tributary's own group comes last: it is readable, so no index of an unreadable one is its own.
-        texts.extend(own_document(path, wish.spelling).map(|own| own.bytes.clone()));
+        let texts = try_join_all(sources.distinct.iter().map(|source| self.fetch(path, source, wish, strict))).await?;
         // The join processes megabytes of text, and would block a thread that answers requests.
         let work = move || -> Result<(EncodedDocument, LeftOutDocuments), String> {
             let (bytes, left_out) = match &texts[..] {

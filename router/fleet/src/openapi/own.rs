@@ -1,4 +1,5 @@
-//! OpenAPI documents of Tributary's own API group, as the merged view serves them.
+//! OpenAPI document of Tributary's own API group, as the merged view serves it. Only the list of v3 documents has it, in
+//! JSON: the v2 document of the whole server has equal contents in JSON and protobuf, and Tributary writes no protobuf.
 
 use std::sync::LazyLock;
 
@@ -6,7 +7,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::sources::digest;
-use crate::aggregated_group::{GROUP, VERSION, cluster_openapi_v2, cluster_openapi_v3};
+use crate::aggregated_group::{GROUP, VERSION, cluster_openapi_v3};
 
 /// A document in JSON, with its entity tag.
 pub(super) struct OwnDocument {
@@ -14,18 +15,12 @@ pub(super) struct OwnDocument {
     pub(super) tag: String,
 }
 
-static V2: LazyLock<OwnDocument> = LazyLock::new(|| OwnDocument::new(&cluster_openapi_v2()));
 static V3: LazyLock<OwnDocument> = LazyLock::new(|| OwnDocument::new(&cluster_openapi_v3()));
 
 impl OwnDocument {
     fn new(document: &Value) -> Self {
         let bytes = Bytes::from(document.to_string());
         Self { tag: digest(&bytes), bytes }
-    }
-
-    /// Returns the part of `/openapi/v2`.
-    pub(super) fn v2() -> &'static Self {
-        &V2
     }
 
     /// Returns the document at [`path`](Self::path).

@@ -15,6 +15,9 @@ const ARBITRARY: [&str; 7] = [
     "batch.kubernetes.io/controller-uid:",
 ];
 
+/// API group that only Tributary serves.
+const OWN_GROUP: &str = "aggregation.tributary.dev";
+
 /// Beginnings of lines in the output of `kubectl diff` that name temporary files or count lines.
 const OF_DIFF: [&str; 4] = ["diff -u", "--- /", "+++ /", "@@ "];
 
@@ -36,7 +39,7 @@ pub(super) fn compare(
 
 fn normalized(side: &Side, text: &str) -> String {
     let text = text.replace(&side.server, "SERVER").replace(&side.namespace, "NAMESPACE");
-    let lines = without_annotation(&text);
+    let lines = without_annotation(&text).into_iter().filter(|line| !line.contains(OWN_GROUP));
     let mut cluster_column = None;
     let mut normalized = String::new();
     for line in lines {

@@ -1,0 +1,157 @@
+//! Resource `clusters` of the group `aggregation.tributary.dev`: the state of each cluster, as Tributary sees it.
+//!
+//! ```text
+//! report ──▶ ClusterStatus ──▶ ClusterCollection (revisions, last changes) ──▶ get, list
+//!            pure              pure                                      └───▶ watch: compares once a second
+//! ```
+//!
+//! The objects come from the [report](tributary_fleet::report), so they agree with `tributary status`. No task runs
+//! without requests: a request or an open watch takes a sample of the report if the last sample is too old.
+
+mod collection;
+mod known;
+mod list;
+mod store;
+mod version;
+mod watch;
+
+pub(crate) use store::ClusterStore;
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode};
+use tributary_answers::negotiate::{AnswerForm, Encoding, IncludeObject, ResponseKind};
+use tributary_answers::refusal::{ClusterRefusal, Refusal, RequestRefusal};
+use tributary_apimachinery::request_info::ResourceRequest;
+use tributary_apimachinery::{
+    ClusterName, FieldSelector, Filter, GetOptions, GroupVersionResource, LabelSelector, SelectableResource, Status,
+    Verb,
+};
+use tributary_fleet::aggregated_group::{CLUSTERS, GROUP, VERSION, clusters_kind};
+use tributary_sharing::body::Body;
+
+use crate::Router;
+use crate::caller::Caller;
+use crate::received::ReceivedRequest;
+use crate::request::include_object;
+use crate::response::{self, Columns, ObjectContext, ObjectWriter};
+use known::KnownClusters;
+use version::{ClustersVersion, UnusableVersion};
+
+/// Returns whether a resource belongs to Tributary's own group. The merged view never shows such resources of clusters.
+pub(crate) fn is_own(resource: &GroupVersionResource) -> bool {
+    &*resource.group == GROUP
+}
+
+/// Checks that the merged view has a route for a request for a resource of the own group.
+///
+/// # Errors
+/// [`Refusal::NoRoute`] for other resources than `clusters`; 405 for writes.
+pub(crate) fn check_route(verb: Verb, request: &ResourceRequest) -> Result<(), Refusal> {
+    let ResourceRequest { resource, namespace, subresource, .. } = request;
+    let is_known = &*resource.version == VERSION && &*resource.resource == CLUSTERS;
+    if !is_known || namespace.is_some() || subresource.is_some() {
+        return Err(Refusal::NoRoute);
+    }
+    match verb {
+        Verb::Get | Verb::List | Verb::Watch => Ok(()),
+        _ => Err(Refusal::method()),
+    }
+}
+
+/// A get, list or watch of `clusters`.
+#[derive(Clone, Copy)]
+struct ClustersRequest<'a> {
+    router: &'a Arc<Router>,
+    caller: &'a Caller,
+    received: ReceivedRequest<'a>,
+    resource: &'a ResourceRequest,
+}
+
+/// Answers a get, list or watch of `clusters`. In shared mode, the answer contains only clusters that the caller may
+/// know.
+///
+/// # Errors
+/// 400 for invalid parameters; 403 for a read under another user's name in personal mode; 404 for an unknown cluster;
+/// 406; 410 for a list from a version of another process; 503 for a cluster while the caller's rights are unknown.
+pub(crate) async fn answer(
+    router: &Arc<Router>,
+    caller: &Caller,
+    received: ReceivedRequest<'_>,
+) -> Result<Response<Body>, Refusal> {
+    let resource = received.info.resource().ok_or(Refusal::NoRoute)?;
+    if caller.impersonates_another() {
+        return Err(RequestRefusal::ReadForAnother { resource: resource.resource.clone() }.into());
+    }
+    let request = ClustersRequest { router, caller, received, resource };
+    match received.info.verb {
+        Verb::Watch => watch::watch(request).await,
+        Verb::List => list::list(request).await,
+        _ => get(request).await,
+    }
+}
+
+async fn get(request: ClustersRequest<'_>) -> Result<Response<Body>, Refusal> {
+    let (form, include) = request.form(ResponseKind::Object)?;
+    let store = request.router.cluster_store();
+    let options = GetOptions::parse(request.received.query).map_err(Refusal::malformed)?;
+    let collection = store.read(request.router).await;
+    if let Some(text) = options.resource_version.filter(|text| text != "0") {
+        let version = ClustersVersion::parse(&text, store.instance());
+        version.map_err(|unusable| Refusal::malformed(Status::bad_request(unusable.to_string())))?;
+    }
+    let objects = collection.objects();
+    let known = KnownClusters::find(request.caller.rights(), &objects).await;
+    let name = request.resource.name.as_deref().unwrap_or_default();
+    let found = ClusterName::new(name).ok().filter(|cluster| known.has(cluster));
+    let Some(object) = found.and_then(|cluster| objects.get(&cluster)) else {
+        let (resource, name) = (request.resource.resource.clone(), name.to_owned());
+        // Equal answers for a hidden cluster and for a missing one.
+        return Err(match known.has_unknown() {
+            true => ClusterRefusal::rights_unknown(resource, name),
+            false => ClusterRefusal::NotFound { resource, name, warnings: Vec::new() },
+        }
+        .into());
+    };
+    let version = store.version(object.resource_version().0, known.scope(objects.keys()));
+    let mut text = Vec::new();
+    let mut writer = ObjectWriter::without_clusters(&clusters_kind(), form, include);
+    writer.write_of(None, object, &version, ObjectContext::Alone(Columns::Defined), &mut text);
+    if form.encoding != Encoding::Protobuf {
+        text.push(b'\n');
+    }
+    Ok(response::whole(StatusCode::OK, form, text))
+}
+
+impl ClustersRequest<'_> {
+    /// Chooses the form of the answer.
+    ///
+    /// # Errors
+    /// 406; 400 for unknown parameters of a Table.
+    fn form(&self, kind: ResponseKind) -> Result<(AnswerForm, IncludeObject), Refusal> {
+        let ReceivedRequest { preferences, query, .. } = self.received;
+        let form = preferences.form(kind)?;
+        preferences.fits(form, kind, &self.resource.resource, "Cluster")?;
+        Ok((form, include_object(form, query)?))
+    }
+
+    /// Compiles the selectors of a list or watch. The objects have no labels, and `metadata.name` is the only field.
+    ///
+    /// # Errors
+    /// 400 for an unsupported field.
+    fn filter(&self, labels: &LabelSelector, fields: &FieldSelector) -> Result<Filter, Refusal> {
+        let resource = &self.resource.resource;
+        let selectable = SelectableResource { resource, fields: &[], namespaced: false };
+        let filter = Filter::compile(None, self.resource.name.as_deref(), labels, fields, selectable);
+        filter.map_err(Refusal::malformed)
+    }
+}
+
+impl From<UnusableVersion> for Refusal {
+    fn from(unusable: UnusableVersion) -> Self {
+        match unusable {
+            UnusableVersion::Malformed => Self::malformed(Status::bad_request(unusable.to_string())),
+            UnusableVersion::OfAnotherProcess => tributary_answers::refusal::VersionRefusal::OfAnotherProcess.into(),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Tests of the resource `clusters` in shared mode: a user sees the clusters that grant the user a right.
+
+use serde_json::{Value, json};
+
+use crate::access::rights::{ann, binding, grant, listed, role};
+use crate::harness::{Client, name, until, version};
+use crate::membership::cluster_objects::calm;
+
+const CLUSTERS: &str = "/apis/aggregation.tributary.dev/v1alpha1/clusters";
+
+async fn names(client: &Client) -> Vec<String> {
+    client.get(CLUSTERS).await.ok()["items"].as_array().unwrap().iter().map(name).collect()
+}
+
+fn brief(event: &Value) -> String {
+    format!("{} {}", event["type"].as_str().unwrap(), name(&event["object"]))
+}
+
+#[tokio::test]
+async fn user_sees_the_clusters_that_grant_a_right_in_some_namespace() {
+    let fixture = ann().await;
+    let [ann, root, bob] = ["ann", "root", "bob"].map(|name| fixture.user(name, &[]));
+    assert_eq!(names(&root).await, ["a", "b", "c"]);
+    assert_eq!(names(&ann).await, ["a", "b"]);
+    assert_eq!(names(&bob).await, [""; 0]);
+    ann.get(&format!("{CLUSTERS}/b")).await.ok();
+    // A hidden cluster and a missing one have equal answers.
+    let [hidden, missing] = ["c", "z"].map(|cluster| format!("{CLUSTERS}/{cluster}"));
+    let (hidden, missing) = (ann.get(&hidden).await, ann.get(&missing).await);
+    assert_eq!(hidden.refused(404).replace("\"c\"", "\"z\""), missing.refused(404));
+    // A group of all users shows no cluster, unless it may read the object itself.
+    let everybody = ["system:authenticated".to_owned()];
+    let bob = fixture.user("bob", &everybody);
+    let member = fixture.member("c");
+    let verbs: &[&str] = &["get"];
+    member.apply(role("", "fleet", [verbs, &["aggregation.tributary.dev"], &["clusters"], &[]])).unwrap();
+    let mut of_all = binding("", "fleet", ("ClusterRole", "fleet"), "");
+    of_all["subjects"] = json!([{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": everybody[0]}]);
+    member.apply(of_all).unwrap();
+    until(async || names(&bob).await == ["c"]).await;
+}
+
+#[tokio::test]
+async fn watch_of_clusters_follows_the_rights_of_its_user() {
+    let fixture = ann().await;
+    let ann = fixture.user("ann", &[]);
+    let from = version(&ann.get(CLUSTERS).await.ok());
+    let mut events = ann.watch(&format!("{CLUSTERS}?watch=1&resourceVersion={from}")).await;
+    let mut of_root = fixture.user("root", &[]).watch(&format!("{CLUSTERS}?watch=1&resourceVersion={from}")).await;
+    assert_eq!(of_root.soon().await["object"]["code"], 410, "the version is that of another reader");
+    calm(&mut events).await;
+    grant(fixture.member("c"), "", "ann");
+    let gained = events.soon().await;
+    assert_eq!(brief(&gained), "ADDED c");
+    fixture.member("a").delete("clusterrolebindings.rbac.authorization.k8s.io", "", "ann-reads").unwrap();
+    listed(&fixture, "a", "ann", "none").await;
+    let lost = events.soon().await;
+    assert_eq!(brief(&lost), "DELETED a");
+    // The version before the loss belongs to other clusters.
+    let mut resumed = ann.watch(&format!("{CLUSTERS}?watch=1&resourceVersion={}", version(&gained["object"]))).await;
+    assert_eq!(resumed.soon().await["object"]["code"], 410);
+    let newest = version(&lost["object"]);
+    calm(&mut ann.watch(&format!("{CLUSTERS}?watch=1&resourceVersion={newest}")).await).await;
+    assert_eq!(names(&ann).await, ["b", "c"]);
+}
