@@ -1,8 +1,8 @@
 //! Parses a request's method, path and query.
 //!
 //! The rules are those of kube-apiserver's `endpoints/request/requestinfo.go`, with two differences. First, a path
-//! prefix `/clusters/<name>`, or the host of a cluster ([`Mount`]), addresses a cluster. Second, a path or query that a
-//! proxy or member could read differently is refused. Authorization and routing both use the one parsed request, so the
+//! prefix such as `/clusters/<name>`, or the host of a cluster ([`Mount`]), addresses a cluster. Second, a path or query
+//! that a proxy or member could read differently is refused. Authorization and routing both use the one parsed request, so the
 //! path is not normalised.
 
 pub mod kube_apiserver_paths;
@@ -13,7 +13,7 @@ use std::fmt;
 
 use crate::query::{Query, check_unambiguous, escapes_are_valid};
 use crate::selector::FieldSelector;
-use crate::{ClusterName, GroupVersionResource, Mount, ObjectKey, Status};
+use crate::{ClusterName, GroupVersionResource, Mount, MountTarget, Mounted, ObjectKey, Status};
 
 /// The verb of a request, in the terms of RBAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,7 +102,7 @@ impl fmt::Display for Verb {
 /// A parsed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// The cluster of the path prefix or of the host; `None` for the merged view.
+    /// The cluster of the path prefix or of the host; `None` for the merged view, and for the aggregated entry itself.
     pub cluster: Option<ClusterName>,
     /// The Kubernetes path after the prefix. The path is forwarded byte for byte.
     pub path: String,
@@ -206,17 +206,30 @@ impl RequestInfo {
     /// with a slash and is percent-encoded as received, `query` is without its `?`.
     ///
     /// # Errors
+    /// 404 of [`Mount::resolve`], and the errors of [`parse_mounted`](Self::parse_mounted).
+    pub fn parse_at(mount: &Mount, method: &str, path: &str, query: Option<&str>) -> Result<Self, Status> {
+        Self::parse_mounted(mount.resolve(path)?, method, query)
+    }
+
+    /// Parses a request whose path is resolved. `method` is upper case, `query` is without its `?`. Only the inner path
+    /// is parsed.
+    ///
+    /// # Errors
     /// * 400 `BadRequest` for a malformed request: invalid escapes, invalid UTF-8, control characters except in an
     ///   object's name, `%` in a segment; for a resource also a query that programs read differently
     ///   ([`check_unambiguous`]). The query of a forwarded byte stream (`proxy`, `exec`, …) belongs to its receiver and
     ///   is not checked.
     /// * 404 `NotFound` for a well-formed path that cannot name a resource: empty segments (a slash at the end is
-    ///   ignored), `.` and `..`, encoded slashes, `\` except in an object's name, an invalid cluster name.
+    ///   ignored), `.` and `..`, encoded slashes, `\` except in an object's name.
     ///
     /// The names of RBAC objects may have any character except `/` and `%`. Names that a proxy could read as several
     /// segments are refused: names with `.` or `..` beside a backslash, or with NUL, CR or LF.
-    pub fn parse_at(mount: &Mount, method: &str, path: &str, query: Option<&str>) -> Result<Self, Status> {
-        let (cluster, path) = mount.split(path)?;
+    pub fn parse_mounted(mounted: Mounted<'_>, method: &str, query: Option<&str>) -> Result<Self, Status> {
+        let Mounted { target, inner: path, .. } = mounted;
+        let cluster = match target {
+            MountTarget::Cluster(cluster) => Some(cluster),
+            MountTarget::Merged | MountTarget::Own => None,
+        };
         let mut segments = Segments::new(path)?;
         let parsed = parse_target(&mut segments)?;
         let (verb, target) = match parsed {

@@ -17,7 +17,7 @@ use tributary_rights::AuthenticatedUntil;
 use tributary_rights::{Actor, CallerRights, RightsMirror, SentRequest, User, bounded, given_user};
 use tributary_sharing::flow::share_key::ShareKey;
 
-use tributary_apimachinery::{RequestInfo, Verb, or_pending};
+use tributary_apimachinery::{Door, RequestInfo, Verb, or_pending};
 
 use crate::awaited::AwaitedClusters;
 use crate::dispatch::{DeniedClusters, Dispatched, PolicySender, PolicyUser};
@@ -53,6 +53,8 @@ pub(crate) struct Caller {
     pub(crate) trace: Option<RequestTrace>,
     /// Client side of an upgraded connection.
     pub(crate) upgrade: Option<ClientUpgrade>,
+    /// Way by which the client reaches the API.
+    pub(crate) door: Door,
     /// Set once Tributary has sent a part of a write to a cluster.
     written: OnceLock<()>,
     /// Set once the answer lacks objects because the user's rights in some clusters are unknown.
@@ -128,6 +130,7 @@ impl Caller {
             admitted: OnceLock::new(),
             trace: Some(arrival.trace.clone()),
             upgrade: arrival.upgrade.clone(),
+            door: arrival.door,
             written: OnceLock::new(),
             lacks_rights: OnceLock::new(),
         })

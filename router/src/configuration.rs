@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tributary_answers::refusal::ONE_CLUSTER;
+use tributary_answers::refusal::WatchRemedy;
 use tributary_apimachinery::{ClusterName, Consistency, GroupVersionResource, ItemResourceVersions, ResourceRequest};
 use tributary_fleet::discovery::{MergedDiscovery, ServedResource};
 use tributary_fleet::policy::{Policies, ResourcePolicy};
@@ -153,22 +153,13 @@ impl ConfigurationSnapshot {
         all.filter(|own| served.is_served_by(own.name()) || self.may_serve(own, served)).map(|own| own.name())
     }
 
-    /// Returns the text that tells a client how to watch a resource that memory does not cache.
-    pub(crate) fn remedy(&self, resource: &GroupVersionResource) -> String {
+    /// Returns the way in which a client may watch a resource that memory does not cache.
+    pub(crate) fn remedy(&self, resource: &GroupVersionResource) -> WatchRemedy {
         match &self.policy(resource).namespaces {
-            Some(held) if self.policies.is_registered(resource) => {
-                let held: Vec<_> = held.iter().map(String::as_str).collect();
-                format!(
-                    "a ResourceRegistry caches the resource only in these namespaces (spec.namespaces): {}; watch one \
-                     of them, or one cluster ({ONE_CLUSTER})",
-                    held.join(", ")
-                )
+            Some(cached) if self.policies.is_registered(resource) => {
+                WatchRemedy::Namespaces(cached.iter().cloned().collect())
             }
-            _ => {
-                format!(
-                    "add the resource to --resources or to a ResourceRegistry, or watch one cluster ({ONE_CLUSTER})"
-                )
-            }
+            _ => WatchRemedy::Register,
         }
     }
 }

@@ -378,6 +378,7 @@ impl Collector for FlowMetrics {
 #[cfg(test)]
 mod tests {
     use http::HeaderMap;
+    use tributary_apimachinery::Door;
     use tributary_flow_control::{Limited, MaxRequestsInflight, SchemaKind};
     use tributary_proxy::ClientUpgrade;
 
@@ -404,8 +405,14 @@ mod tests {
         let places = ActiveSchemas::default().next(settings).unwrap();
         let info = RequestInfo::parse("GET", path, None).unwrap();
         let preferences = Preferences::from_headers(&HeaderMap::new(), None);
-        let received =
-            ReceivedRequest { info: &info, query: None, is_head: false, may_switch: true, preferences: &preferences };
+        let received = ReceivedRequest {
+            info: &info,
+            query: None,
+            is_head: false,
+            may_switch: true,
+            door: Door::Direct,
+            preferences: &preferences,
+        };
         let schema = places.schema_of(&info, &SchemaName::Unsaid).unwrap();
         let (user, merged_discovery) = (User::named("test", "ann"), MergedDiscovery::default());
         let audited = Arc::new(());

@@ -35,7 +35,7 @@ impl Router {
         // unreadable path.
         let observation = Observation::begin(&arrival.trace, message.headers());
         // Parse. The server has parsed the path, and all later stages use the parsed request.
-        let parsed = ParsedRequest::new(&arrival.reading, &message);
+        let parsed = ParsedRequest::new(arrival, &message);
         // Configure. One snapshot serves all later stages, so that a request does not see two configurations.
         let configuration = self.configuration();
         let (counted, response) = match parsed.received(&mut message) {
@@ -97,7 +97,7 @@ async fn pass_stages(
 #[cfg(test)]
 mod tests {
     use tributary_answers::negotiate::Preferences;
-    use tributary_apimachinery::RequestInfo;
+    use tributary_apimachinery::{Door, RequestInfo};
     use tributary_sharing::body;
 
     use super::*;
@@ -132,7 +132,9 @@ mod tests {
         let (name, preferences) = (info.cluster.clone().unwrap(), Preferences::from_headers(message.headers(), None));
         let (configuration, is_head) = (router.configuration(), false);
         let may_switch = false;
-        let received = ReceivedRequest { info: &info, query: None, is_head, may_switch, preferences: &preferences };
+        let door = Door::Direct;
+        let received =
+            ReceivedRequest { info: &info, query: None, is_head, may_switch, door, preferences: &preferences };
         let passed = forward::one_cluster::forward(&router, &configuration, &caller, message, received, &name);
         let bytes = size_of_val(&passed);
         assert!(bytes <= PASSED_BYTES_MAX, "{bytes} bytes");

@@ -9,6 +9,7 @@
 //!
 //! No other crate uses the crates `cacher`, `merge` and `proxy` together.
 
+mod aggregated_entry;
 mod asked;
 mod awaited;
 mod caller;
@@ -47,6 +48,7 @@ mod traced_stage;
 mod unknown_rights;
 mod versions;
 
+pub use crate::aggregated_entry::answer_at_entry;
 pub use crate::request_context::{Answer, AuthenticatedSender, RequestArrival, RequestContext};
 pub use crate::request_reading::RequestReading;
 pub use crate::request_trace::{AUDIT_ID, RequestTrace};

@@ -5,7 +5,7 @@ pub(crate) mod routes;
 use std::sync::Arc;
 
 use http::HeaderMap;
-use tributary_answers::refusal::{Refusal, RequestRefusal};
+use tributary_answers::refusal::{Refusal, RequestRefusal, WatchRemedy};
 use tributary_apimachinery::request_info::{RequestInfo, RequestTarget, ResourceRequest, Verb};
 use tributary_apimachinery::{ClusterName, Query};
 use tributary_fleet::discovery::{DiscoveryPath, MergedDiscovery, ServedResource};
@@ -266,8 +266,7 @@ fn resource(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> R
         Verb::List => Ok(ResourcePlan::ListLive),
         Verb::Watch if cached => Ok(ResourcePlan::Watch),
         Verb::Watch => {
-            let remedy = "the clusters do not support watches of the resource; list it instead".to_owned();
-            Err(RequestRefusal::NotWatched { resource: served.resource.clone(), remedy }.into())
+            Err(RequestRefusal::NotWatched { resource: served.resource.clone(), remedy: WatchRemedy::List }.into())
         }
         Verb::Create if is_self_review(request) => Ok(ResourcePlan::SelfReview),
         Verb::Create => Ok(ResourcePlan::Create),
@@ -291,7 +290,7 @@ fn is_self_review(request: &ResourceRequest) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tributary_apimachinery::Consistency;
+    use tributary_apimachinery::{Consistency, Door};
 
     use super::*;
     use crate::request_context::RequestContext;
@@ -373,7 +372,8 @@ mod tests {
         let headers: HeaderMap = headers.collect();
         let preferences = Preferences::from_headers(&headers, query);
         let (is_head, may_switch) = (method == "HEAD", false);
-        let received = ReceivedRequest { info: &info, query, is_head, may_switch, preferences: &preferences };
+        let received =
+            ReceivedRequest { info: &info, query, is_head, may_switch, door: Door::Direct, preferences: &preferences };
         let context = RequestContext::for_user(&crate::User::named("test", "owner"), &http::Request::new(()));
         let caller = Caller::from_request(&headers, &context, None).unwrap();
         match plan(received, &headers, configuration, &caller) {

@@ -1,6 +1,6 @@
 //! A request at its arrival.
 
-use tributary_apimachinery::RequestInfo;
+use tributary_apimachinery::{Door, RequestInfo};
 
 use tributary_answers::negotiate::Preferences;
 
@@ -15,5 +15,7 @@ pub(crate) struct ReceivedRequest<'a> {
     /// request's class. For example, an aggregated server's `console` is not known to be long-running, in contrast to
     /// `exec`.
     pub(crate) may_switch: bool,
+    /// Way by which the client reaches the API.
+    pub(crate) door: Door,
     pub(crate) preferences: &'a Preferences,
 }

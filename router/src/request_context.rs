@@ -1,7 +1,7 @@
 //! Results of the server's stages that precede the router, and the router's answer.
 
 use http::{Method, Request, Response, Uri};
-use tributary_apimachinery::{Mount, RequestClass};
+use tributary_apimachinery::{Door, Mount, MountTarget, RequestClass};
 use tributary_proxy::{ClientUpgrade, Peer};
 use tributary_rights::{AuthenticatedUntil, CredentialValidity, RememberedActor, User};
 use tributary_sharing::body::Body;
@@ -15,8 +15,13 @@ use crate::request_trace::RequestTrace;
 pub struct RequestArrival {
     /// Address of the client; `None` for a request without a connection.
     pub peer: Option<Peer>,
-    /// API at the root of the request's path: the merged view or a cluster, chosen by host name.
+    /// API at the root of the request's path: the merged view, a cluster or the aggregated entry, chosen by listener
+    /// and host name.
     pub mount: Mount,
+    /// Way by which the client reaches the API. Messages of the answer name commands and paths that work there.
+    pub door: Door,
+    /// True if the path belongs to the listener itself, not to the merged view or a cluster.
+    pub is_own_path: bool,
     /// The request's method, path and query, parsed once for audit, policies and the answer.
     pub reading: RequestReading,
     /// Facts about the request for logs, metrics and traces.
@@ -30,8 +35,12 @@ pub struct RequestArrival {
 impl RequestArrival {
     /// Makes the arrival of a request without a connection. `mount` is the API at the root of the path.
     pub fn new(mount: Mount, method: &Method, uri: &Uri) -> Self {
-        let reading = RequestReading::parse(&mount, method.as_str(), uri.path(), uri.query());
-        Self { peer: None, mount, reading, trace: RequestTrace::default(), remembered: None, upgrade: None }
+        let mounted = mount.resolve(uri.path());
+        let door = mount.door();
+        let is_own_path = mounted.as_ref().is_ok_and(|mounted| mounted.target == MountTarget::Own);
+        let reading = RequestReading::parse_mounted(mounted, method.as_str(), uri.query());
+        let trace = RequestTrace::default();
+        Self { peer: None, mount, door, is_own_path, reading, trace, remembered: None, upgrade: None }
     }
 }
 

@@ -31,7 +31,7 @@ use std::fmt;
 
 use http::StatusCode;
 use tributary_apimachinery::text::printable;
-use tributary_apimachinery::{ClusterName, Status};
+use tributary_apimachinery::{ClusterName, Door, Status};
 use tributary_sharing::flow::fair_semaphore::Exceeded;
 use tributary_sharing::flow::long_answers::NoWritePermit;
 
@@ -42,10 +42,10 @@ pub use limit::LimitRefusal;
 pub use member::{MemberRefusal, is_forbidden_by_status, is_list_error, is_permanent_error, is_unserved_by_status};
 pub use policy::{PolicyCause, PolicyRefusal};
 pub use precondition::PreconditionRefusal;
-pub use request::{ForbiddenImpersonation, ForbiddenPath, ForbiddenRequest, RequestRefusal};
+pub use request::{ForbiddenImpersonation, ForbiddenPath, ForbiddenRequest, RequestRefusal, WatchRemedy};
 pub use route::RouteRefusal;
 pub use version::VersionRefusal;
-pub use wording::{ONE_CLUSTER, cause_alone, listed, without_name};
+pub use wording::{cause_alone, listed, one_cluster, without_name};
 
 use crate::negotiate::NotAcceptable;
 
@@ -113,19 +113,25 @@ impl Refusal {
         matches!(self, Self::Member(refusal) if matches!(**refusal, MemberRefusal::ForbidsImpersonation(_)))
     }
 
-    /// Returns the Status for the client. The message may quote a cluster, so terminal control characters are removed.
+    /// Returns the Status for a client that connects to Tributary directly.
     pub fn status(&self) -> Status {
+        self.status_at(Door::Direct)
+    }
+
+    /// Returns the Status for a client of this door. The message names commands and paths that work at the door. The
+    /// message may quote a cluster, so terminal control characters are removed.
+    pub fn status_at(&self, door: Door) -> Status {
         let mut status = match self {
             Self::NoRoute => Status::path_not_found(),
             Self::NotCached(_) => Status::service_unavailable("the objects are not cached"),
             Self::Route(refusal) => refusal.status(),
-            Self::Request(refusal) => refusal.status(),
-            Self::Cluster(refusal) => refusal.status(),
-            Self::Version(refusal) => refusal.status(),
-            Self::Precondition(refusal) => refusal.status(),
+            Self::Request(refusal) => refusal.status(door),
+            Self::Cluster(refusal) => refusal.status(door),
+            Self::Version(refusal) => refusal.status(door),
+            Self::Precondition(refusal) => refusal.status(door),
             Self::Member(refusal) => refusal.status(),
             Self::Policy(refusal) => refusal.status(),
-            Self::Limit(refusal) => refusal.status(),
+            Self::Limit(refusal) => refusal.status(door),
         };
         if let Cow::Owned(shown) = printable(&status.message) {
             status.message = shown;

@@ -5,8 +5,10 @@
 //! The aggregator of a kube-apiserver needs a `responseKind` for each resource and subresource
 //! (kubernetes/kubernetes#118361).
 
+mod entry;
 mod openapi;
 
+pub use entry::{aggregated_entry_document, entry_document, view, view_list};
 pub use openapi::{cluster_openapi_v3, openapi_v2, openapi_v3};
 
 use serde_json::{Value, json};

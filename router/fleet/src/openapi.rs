@@ -39,7 +39,7 @@ use tokio::sync::Notify;
 use tributary_answers::answer;
 use tributary_answers::negotiate::{Clause, NotAcceptable, accepts_gzip};
 use tributary_answers::refusal::Refusal;
-use tributary_apimachinery::{ClusterName, Query};
+use tributary_apimachinery::{ClusterName, Door, Query};
 use tributary_sharing::body::{self, Body};
 
 use crate::topology::Fleet;
@@ -60,6 +60,19 @@ const fn content_type(schema: SchemaVersion, spelling: Spelling) -> &'static str
         (SchemaVersion::V2, Spelling::Protobuf) => "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
         (SchemaVersion::V3, Spelling::Protobuf) => "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
     }
+}
+
+/// A GET below `/openapi`.
+#[derive(Clone, Copy)]
+pub struct OpenApiRequest<'a> {
+    /// Path in the merged view.
+    pub path: &'a str,
+    /// Query of the request.
+    pub query: Option<&'a str>,
+    /// Headers of the request.
+    pub headers: &'a HeaderMap,
+    /// Way by which the client reaches the view. At a door without redirects, an old hash gets the current document.
+    pub door: Door,
 }
 
 /// OpenAPI documents of all members, joined for clients.
@@ -93,12 +106,8 @@ impl OpenApi {
     ///
     /// # Errors
     /// 406 for a form that is not available, 503 if no member answers.
-    pub async fn answer_request(
-        &self,
-        path: &str,
-        query: Option<&str>,
-        headers: &HeaderMap,
-    ) -> Result<Response<Body>, Refusal> {
+    pub async fn answer_request(&self, request: OpenApiRequest<'_>) -> Result<Response<Body>, Refusal> {
+        let OpenApiRequest { path, headers, .. } = request;
         if path == V3_PATH {
             return Ok(self.index(headers).await);
         }
@@ -108,8 +117,8 @@ impl OpenApi {
             None if path == V2_PATH => SchemaVersion::V2,
             None => return Err(Refusal::NoRoute),
         };
-        if let Some(path) = v3.filter(|path| *path == OwnDocument::path()) {
-            return answer_with_own(path, query, headers);
+        if v3.is_some_and(|path| path == OwnDocument::path()) {
+            return answer_with_own(request, OwnDocument::v3());
         }
         let spelling = match (spelling(schema, headers), v3) {
             (Err(_), Some(path)) if !self.documents.index(&SPELLINGS).await.contains_key(path) => return Ok(nothing()),
@@ -125,7 +134,7 @@ impl OpenApi {
         };
         let content_type = content_type(schema, spelling);
         Ok(match v3 {
-            Some(path) => answer_with_v3(headers, document, content_type, (path, query)),
+            Some(_) => answer_with_v3(request, document, content_type),
             None => answer_with_document(headers, document, content_type, false),
         })
     }
@@ -137,16 +146,43 @@ impl OpenApi {
             (path, entry)
         };
         let mut paths: Map<String, Value> = self.documents.index(&SPELLINGS).await.into_iter().map(url).collect();
-        let own = OwnDocument::path();
-        let entry = json!({ "serverRelativeURL": format!("{V3_PATH}/{own}?hash={}", OwnDocument::v3().tag) });
-        paths.insert(own, entry);
-        let text = serde_json::to_vec(&json!({ "paths": paths })).unwrap_or_default();
-        let tag = digest(&text);
-        if is_known(headers, &tag) {
-            return with_tag(not_modified(), &tag);
-        }
-        with_tag(answer::json(StatusCode::OK, text), &tag)
+        let (path, entry) = own_entry(OwnDocument::v3());
+        paths.insert(path, entry);
+        answer_with_index(headers, &paths)
     }
+}
+
+/// Answers a GET below `/openapi` at the aggregated entry, which has documents of Tributary's own group alone. The
+/// documents do not depend on clusters.
+///
+/// # Errors
+/// 404 for a different path, 406 for a form that is not available.
+pub fn answer_at_entry(request: OpenApiRequest<'_>) -> Result<Response<Body>, Refusal> {
+    let v3 = OwnDocument::entry_v3();
+    match request.path {
+        V2_PATH => answer_with_own(request, OwnDocument::entry_v2()),
+        V3_PATH => Ok(answer_with_index(request.headers, &Map::from_iter([own_entry(v3)]))),
+        path if path.strip_prefix(V3_PATH).and_then(|rest| rest.strip_prefix('/')) == Some(&OwnDocument::path()) => {
+            answer_with_own(request, v3)
+        }
+        _ => Err(Refusal::NoRoute),
+    }
+}
+
+/// Returns the entry of Tributary's own group in the index of v3 documents.
+fn own_entry(document: &OwnDocument) -> (String, Value) {
+    let path = OwnDocument::path();
+    let entry = json!({ "serverRelativeURL": format!("{V3_PATH}/{path}?hash={}", document.tag) });
+    (path, entry)
+}
+
+fn answer_with_index(headers: &HeaderMap, paths: &Map<String, Value>) -> Response<Body> {
+    let text = serde_json::to_vec(&json!({ "paths": paths })).unwrap_or_default();
+    let tag = digest(&text);
+    if is_known(headers, &tag) {
+        return with_tag(not_modified(), &tag);
+    }
+    with_tag(answer::json(StatusCode::OK, text), &tag)
 }
 
 fn spelling(schema: SchemaVersion, headers: &HeaderMap) -> Result<Spelling, NotAcceptable> {
@@ -164,30 +200,29 @@ fn spelling(schema: SchemaVersion, headers: &HeaderMap) -> Result<Spelling, NotA
     found.next().map(|(_, spelling)| *spelling).ok_or_else(unavailable)
 }
 
-/// Answers with the document of Tributary's own group, which is available in JSON only.
-fn answer_with_own(path: &str, query: Option<&str>, headers: &HeaderMap) -> Result<Response<Body>, Refusal> {
-    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+/// Answers with a document of Tributary's own group, which is available in JSON only.
+fn answer_with_own(request: OpenApiRequest<'_>, own: &OwnDocument) -> Result<Response<Body>, Refusal> {
+    let accept = request.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let json = content_type(SchemaVersion::V3, Spelling::Json);
     if !accept.trim().is_empty() && !Clause::parse_all(accept).iter().any(|clause| clause.names(json)) {
         return Err(NotAcceptable::Unavailable { available: vec![json] }.into());
     }
-    let own = OwnDocument::v3();
     let made = EncodedDocument { bytes: own.bytes.clone(), gzip: false };
-    Ok(answer_with_v3(headers, OpenApiDocument { made, tag: own.tag.clone() }, json, (path, query)))
+    Ok(answer_with_v3(request, OpenApiDocument { made, tag: own.tag.clone() }, json))
 }
 
-/// Answers a request for a v3 document, whose query may name the document's hash.
+/// Answers a request for a document, whose query may name the document's hash.
 fn answer_with_v3(
-    headers: &HeaderMap,
+    request: OpenApiRequest<'_>,
     document: OpenApiDocument,
     content_type: &'static str,
-    (path, query): (&str, Option<&str>),
 ) -> Response<Body> {
-    let query = Query::parse(query);
+    let OpenApiRequest { path, headers, door, .. } = request;
+    let query = Query::parse(request.query);
     match query.get("hash").filter(|hash| !hash.is_empty()) {
-        Some(hash) if hash != document.tag => moved(&format!("{V3_PATH}/{path}"), &document.tag),
-        Some(_) => answer_with_document(headers, document, content_type, true),
-        None => answer_with_document(headers, document, content_type, false),
+        Some(hash) if hash != document.tag && door.allows_redirects() => moved(path, &document.tag),
+        Some(hash) if hash == document.tag => answer_with_document(headers, document, content_type, true),
+        _ => answer_with_document(headers, document, content_type, false),
     }
 }
 

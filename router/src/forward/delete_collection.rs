@@ -77,7 +77,7 @@ pub(crate) async fn delete_collection(
     let mut response = answer::json(StatusCode::OK, success);
     selected_names::warn(response.headers_mut(), &request, &wanted, |cluster| request.candidates.has(cluster));
     let left_out = request.left_out();
-    cache_state::warn_left_out(response.headers_mut(), &resource.resource, &left_out);
+    cache_state::warn_left_out(response.headers_mut(), request.caller.door, &resource.resource, &left_out);
     Ok(response)
 }
 

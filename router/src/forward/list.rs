@@ -109,7 +109,7 @@ pub(crate) async fn list(request: ClientRequest<'_>, uncached: &[ClusterName]) -
         unknown_rights::warn(&mut response, caller);
     }
     selected_names::warn(response.headers_mut(), &request, &selected, |cluster| request.candidates.has(cluster));
-    cache_state::warn_left_out(response.headers_mut(), &served.resource, &request.left_out());
+    cache_state::warn_left_out(response.headers_mut(), caller.door, &served.resource, &request.left_out());
     Ok(response)
 }
 

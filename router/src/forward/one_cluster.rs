@@ -12,7 +12,7 @@ use tributary_answers::answer;
 use tributary_answers::negotiate::ResponseKind;
 use tributary_answers::refusal::{ClusterRefusal, Refusal, RequestRefusal};
 use tributary_apimachinery::rewrite::{BodyKind, Facts, Format};
-use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, ResourceRequest, Verb};
+use tributary_apimachinery::{ClusterName, Door, Query, RequestClass, RequestInfo, ResourceRequest, Verb};
 use tributary_fleet::openapi;
 use tributary_fleet::topology::Cluster;
 use tributary_rights::CallerRights;
@@ -50,13 +50,14 @@ pub(crate) async fn forward(
     received: ReceivedRequest<'_>,
     name: &ClusterName,
 ) -> Result<Response<Body>, Refusal> {
-    let ReceivedRequest { info, query, preferences, .. } = received;
+    let ReceivedRequest { info, query, preferences, door, .. } = received;
     let cluster = configuration.clusters.get(name).ok_or_else(|| ClusterRefusal::NotConfigured(name.clone()))?;
     let cluster = Arc::clone(cluster);
     if let Some(hash) = document_hash(&info.path, query) {
         // The redirect must have the path at which the client found the OpenAPI document.
         let mounted = request.uri().path().strip_suffix(info.path.as_str()).unwrap_or_default().to_owned();
-        return Box::pin(openapi_document(&cluster, caller, request, (info, query), (&mounted, &hash))).await;
+        let stale = StaleDocument { hash: &hash, mounted: &mounted, door };
+        return Box::pin(openapi_document(&cluster, caller, request, (info, query), stale)).await;
     }
     // Bodies below `proxy`, `exec` and similar subresources are no objects of the cluster, whatever the method. A read
     // without a value to translate needs no lookup in memory. A request that impersonates a user still needs the
@@ -73,7 +74,7 @@ pub(crate) async fn forward(
         // stream.
         Err(refusal) if info.class() == RequestClass::Watch => {
             let form = preferences.form(ResponseKind::Watch)?;
-            let error = body::full(error(&refusal.status(), form));
+            let error = body::full(error(&refusal.status_at(door), form));
             return Ok(answer::with_content_type(StatusCode::OK, form.encoding.stream_content_type(), error));
         }
         Err(refusal) => return Err(refusal),
@@ -163,15 +164,24 @@ fn document_hash(path: &str, query: Option<&str>) -> Option<String> {
     Query::parse(query).get("hash").filter(|hash| !hash.is_empty()).map(str::to_owned)
 }
 
+/// A request for an OpenAPI document by a hash that may be old.
+#[derive(Clone, Copy)]
+struct StaleDocument<'a> {
+    hash: &'a str,
+    /// Path at which the client reaches the cluster.
+    mounted: &'a str,
+    door: Door,
+}
+
 /// Fetches a member's OpenAPI document that the client requests by a hash. For an old hash, the member answers with a
 /// redirect to itself, which Tributary never passes on. Tributary then fetches the document without the hash, and makes
-/// the redirect to the present hash, below the path at which the cluster is `mounted`.
+/// the redirect to the present hash. At a door without redirects, the client gets the present document.
 async fn openapi_document(
     cluster: &Arc<Cluster>,
     caller: &Caller,
     request: Request<Body>,
     (info, query): (&RequestInfo, Option<&str>),
-    (mounted, hash): (&str, &str),
+    StaleDocument { hash, mounted, door }: StaleDocument<'_>,
 ) -> Result<Response<Body>, Refusal> {
     let mut again = Request::new(body::empty());
     again.headers_mut().clone_from(request.headers());
@@ -181,6 +191,9 @@ async fn openapi_document(
         answer => return answer,
     };
     let present = send(cluster, caller, again, info, None).await?;
+    if !door.allows_redirects() {
+        return Ok(present);
+    }
     let tag = present.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok());
     let tag = tag.map(|tag| tag.trim_start_matches("W/").trim_matches('"').to_owned());
     // Other texts of the member must not become a part of a URL.

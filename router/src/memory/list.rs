@@ -105,7 +105,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     warn_limited(&mut response, readable.as_ref(), request.caller);
     warn_of_names(&mut response, &request, &wanted, readable.as_ref());
     response.headers_mut().extend(mixed.map(|warning| (header::WARNING, warning)));
-    cache_state::warn_left_out(response.headers_mut(), &served.resource, &left_out);
+    cache_state::warn_left_out(response.headers_mut(), request.caller.door, &served.resource, &left_out);
     Ok(response)
 }
 

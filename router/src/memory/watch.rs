@@ -101,8 +101,8 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     warn_limited(&mut response, readable.as_ref(), caller);
     warn_of_names(&mut response, &request, &wanted, readable.as_ref());
     let only_watched = readable.as_ref().map_or(&[][..], |readable| &readable.only_watched);
-    cache_state::warn_only_watched(response.headers_mut(), &served.resource, only_watched);
-    cache_state::warn_left_out(response.headers_mut(), &served.resource, &left_out);
+    cache_state::warn_only_watched(response.headers_mut(), caller.door, &served.resource, only_watched);
+    cache_state::warn_left_out(response.headers_mut(), caller.door, &served.resource, &left_out);
     Ok(response)
 }
 

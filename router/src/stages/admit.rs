@@ -123,7 +123,7 @@ fn bounded(info: &RequestInfo, query: Option<&str>) -> Result<(), RequestRefusal
 #[cfg(test)]
 mod tests {
     use http::{Request, StatusCode};
-    use tributary_apimachinery::ClusterName;
+    use tributary_apimachinery::{ClusterName, Door};
     use tributary_authentication::{Authority, Reach, VerifierName};
 
     use super::*;
@@ -154,6 +154,7 @@ mod tests {
                     query,
                     is_head: false,
                     may_switch: false,
+                    door: Door::Direct,
                     preferences: &preferences,
                 };
                 admit(&router, received, &headers, &RequestContext::for_user(user, &Request::new(()))).ok()
@@ -183,8 +184,14 @@ mod tests {
             let info = RequestInfo::parse("GET", path, None).unwrap();
             let (headers, preferences) = (HeaderMap::new(), Preferences::from_headers(&HeaderMap::new(), None));
             let (context, tunnel) = (RequestContext::for_user(&user, &Request::new(())), TunnelPermits::default());
-            let received =
-                ReceivedRequest { info: &info, query: None, is_head: false, may_switch, preferences: &preferences };
+            let received = ReceivedRequest {
+                info: &info,
+                query: None,
+                is_head: false,
+                may_switch,
+                door: Door::Direct,
+                preferences: &preferences,
+            };
             let permit = admit(&router, received, &headers, &context).ok().unwrap().permit;
             permit.attach_to_tunnel(&tunnel);
             assert_eq!(held(), under_way, "{path}");

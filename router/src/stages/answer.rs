@@ -8,6 +8,7 @@ use tributary_answers::refusal::{MemberRefusal, Refusal};
 use tributary_apimachinery::{ClusterName, RequestInfo};
 use tributary_fleet::discovery::documents::StorageVersionHashes;
 use tributary_fleet::discovery::{DiscoveryPath, ServedResource, documents};
+use tributary_fleet::openapi::OpenApiRequest;
 use tributary_fleet::report::{self, Report};
 use tributary_fleet::topology::KindReader;
 use tributary_rights::Candidates;
@@ -53,7 +54,8 @@ pub(crate) async fn answer_planned(
         }
         Plan::Version => router.version(preferences).map_err(|refusal| router.hide_cluster_names(refusal)),
         Plan::OpenApi => {
-            let document = Box::pin(router.openapi.answer_request(&info.path, query, message.headers())).await;
+            let wish = OpenApiRequest { path: &info.path, query, headers: message.headers(), door: received.door };
+            let document = Box::pin(router.openapi.answer_request(wish)).await;
             document.map_err(|refusal| router.hide_cluster_names(refusal))
         }
         Plan::Clusters => Box::pin(cluster_resource::answer(router, caller, received)).await,

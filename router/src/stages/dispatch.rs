@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use tributary_answers::negotiate::Preferences;
 use tributary_answers::refusal::{Refusal, listed};
 use tributary_answers::warnings::warning_header;
+use tributary_apimachinery::MountTarget;
 use tributary_fleet::metrics::Decision;
 use tributary_sharing::body::Body;
 
@@ -65,8 +66,8 @@ impl Router {
     pub fn refuse_frozen(&self, head: &Parts, arrival: &RequestArrival) -> Option<Response<Body>> {
         let started = Instant::now();
         let dispatch = self.dispatch.current()?;
-        let (cluster, _) = arrival.mount.split(head.uri.path()).ok()?;
-        let refusal = Refusal::from(dispatch.frozen(&cluster?)?);
+        let MountTarget::Cluster(cluster) = arrival.mount.resolve(head.uri.path()).ok()?.target else { return None };
+        let refusal = Refusal::from(dispatch.frozen(&cluster)?);
         let preferences = Preferences::from_headers(&head.headers, head.uri.query());
         let answer = response::status(&refusal.status(), preferences.error_form());
         arrival.trace.record_decision(Decision::Denied);

@@ -1,15 +1,15 @@
 //! Writing of the answer: a refusal as a Status, and the headers that the stages add.
 
 use http::{Response, StatusCode, header};
-use tributary_answers::negotiate::Preferences;
 use tributary_answers::refusal::Refusal;
-use tributary_apimachinery::{RequestClass, RequestInfo, Status};
+use tributary_apimachinery::{RequestClass, Status};
 use tributary_fleet::discovery::DiscoveryPath;
 use tributary_flow_control::SCHEMA_HEADER;
 use tributary_sharing::body::{self, Body};
 
 use super::parse::ParsedRequest;
 use super::staged_request::StagedRequest;
+use crate::received::ReceivedRequest;
 use crate::request_context::Answer;
 use crate::request_trace::RequestTrace;
 use crate::{Router, confinement, response};
@@ -18,7 +18,7 @@ use crate::{Router, confinement, response};
 /// missing in the answer.
 pub(crate) fn encode_answer(request: StagedRequest<'_>, answer: Result<Response<Body>, Refusal>) -> Response<Body> {
     let StagedRequest { router, received, schema, warning, .. } = request;
-    let mut answer = answer.unwrap_or_else(|refusal| router.refuse(&refusal, received.preferences, received.info));
+    let mut answer = answer.unwrap_or_else(|refusal| router.refuse(&refusal, received));
     if let Some(schema) = schema {
         answer.headers_mut().insert(SCHEMA_HEADER, schema.header().clone());
     }
@@ -53,11 +53,12 @@ pub(crate) fn finish_answer(
 }
 
 impl Router {
-    fn refuse(&self, refusal: &Refusal, preferences: &Preferences, info: &RequestInfo) -> Response<Body> {
+    fn refuse(&self, refusal: &Refusal, received: ReceivedRequest<'_>) -> Response<Body> {
+        let ReceivedRequest { info, preferences, door, .. } = received;
         if matches!(refusal, Refusal::NoRoute) && info.cluster.is_none() && !self.has_root(&info.path) {
             return response::page_not_found();
         }
-        let status = &refusal.status();
+        let status = &refusal.status_at(door);
         let mut response = response::status(status, preferences.error_form());
         match info.resource() {
             // A user in shared mode may not know every cluster, and Warnings name clusters.

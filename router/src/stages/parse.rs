@@ -3,10 +3,11 @@
 use http::uri::PathAndQuery;
 use http::{Method, Request};
 use tributary_answers::negotiate::Preferences;
-use tributary_apimachinery::{RequestClass, RequestInfo, Status};
+use tributary_apimachinery::{Door, RequestClass, RequestInfo, Status};
 use tributary_sharing::body::Body;
 
 use crate::received::ReceivedRequest;
+use crate::request_context::RequestArrival;
 use crate::request_reading::RequestReading;
 use crate::switching;
 
@@ -16,16 +17,18 @@ pub(crate) struct ParsedRequest<'a> {
     /// Path and query, shared with the message.
     target: Option<PathAndQuery>,
     is_head: bool,
+    door: Door,
     pub(crate) preferences: Preferences,
 }
 
 impl<'a> ParsedRequest<'a> {
     /// Takes the parsed request from the server, which has parsed the path for audit and policies.
-    pub(crate) fn new(reading: &'a RequestReading, message: &Request<Body>) -> Self {
+    pub(crate) fn new(arrival: &'a RequestArrival, message: &Request<Body>) -> Self {
         let target = message.uri().path_and_query().cloned();
         let query = target.as_ref().and_then(PathAndQuery::query);
         let preferences = Preferences::from_headers(message.headers(), query);
-        Self { reading, target, is_head: message.method() == Method::HEAD, preferences }
+        let (reading, is_head) = (&arrival.reading, message.method() == Method::HEAD);
+        Self { reading, target, is_head, door: arrival.door, preferences }
     }
 
     pub(crate) fn class(&self) -> RequestClass {
@@ -48,6 +51,7 @@ impl<'a> ParsedRequest<'a> {
         let info = self.reading.info()?;
         let may_switch = switching::asks_to_switch(message.headers_mut(), info);
         let query = self.target.as_ref().and_then(PathAndQuery::query);
-        Ok(ReceivedRequest { info, query, is_head: self.is_head, may_switch, preferences: &self.preferences })
+        let (is_head, door) = (self.is_head, self.door);
+        Ok(ReceivedRequest { info, query, is_head, may_switch, door, preferences: &self.preferences })
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
 use rustls_pki_types::UnixTime;
-use tributary_apimachinery::{ClusterName, Mount};
+use tributary_apimachinery::{ClusterName, Mount, MountTarget};
 use tributary_authentication::{
     Authenticated, Authority, ClientCertificates, Reach, RequestHeaders, TokenAuthenticationError, TokenAuthenticator,
     UserInfo, VerifierName,
@@ -272,7 +272,10 @@ fn still_known_by_token(
 /// Returns the cluster whose own API a request addresses, by its path or by its host. Returns `None` for an invalid
 /// path, for which no cluster reviews a token.
 fn addressed_cluster(mount: &Mount, path: &str) -> Option<ClusterName> {
-    mount.split(path).ok()?.0
+    match mount.resolve(path).ok()?.target {
+        MountTarget::Cluster(cluster) => Some(cluster),
+        MountTarget::Merged | MountTarget::Own => None,
+    }
 }
 
 #[cfg(test)]

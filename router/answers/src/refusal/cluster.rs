@@ -1,13 +1,16 @@
 //! Refusals about the cluster of a request: unknown, ambiguous or wrong clusters.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 use tributary_apimachinery::status::go_quote;
-use tributary_apimachinery::{ClusterName, GroupVersionResource, Status, StatusCause, StatusDetails, StatusReason};
+use tributary_apimachinery::{
+    ClusterName, Door, GroupVersionResource, Status, StatusCause, StatusDetails, StatusReason,
+};
 
 use super::ClusterFailure;
-use super::wording::{ONE_CLUSTER, can_be_typed, first, listed, object, typed};
+use super::wording::{ANY_CLUSTER, can_be_typed, first, listed, object, one_cluster, typed};
 use crate::ground::Ground;
 use crate::helm_record::is_record;
 
@@ -214,39 +217,41 @@ impl ClusterRefusal {
         Self::Unread { resource: resource.clone(), clusters, reasons: Vec::new(), retry_after }
     }
 
-    pub(super) fn status(&self) -> Status {
+    pub(super) fn status(&self, door: Door) -> Status {
         match self {
             Self::NotConfigured(name) => Status::cluster_not_found(name.as_str()),
             Self::NotFound { resource, name, .. } => Status::not_found(resource, name),
             Self::Unknown { resource, name, unknown, is_lasting } => {
                 owner_unknown(resource, name, unknown, *is_lasting)
             }
-            Self::Unsure { resource, name, ground, known, unknown } => unsure(resource, name, *ground, known, unknown),
+            Self::Unsure { resource, name, ground, known, unknown } => {
+                unsure(door, (resource, name), *ground, known, unknown)
+            }
             Self::ReleaseUnsure { resource, name, release, unknown } => {
-                release_unsure((resource, name), release, unknown)
+                release_unsure(door, (resource, name), release, unknown)
             }
             Self::ReleaseForbidden { resource, name, release, clusters } => {
-                release_forbidden((resource, name), release, clusters)
+                release_forbidden(door, (resource, name), release, clusters)
             }
-            Self::UidInSeveral { resource, name, clusters } => uid_in_several(resource, name, clusters),
+            Self::UidInSeveral { resource, name, clusters } => uid_in_several(door, resource, name, clusters),
             Self::Unread { resource, clusters, reasons, retry_after } => {
                 unread(resource, clusters, reasons, *retry_after)
             }
             Self::RightsUnknown { resource, name, told, is_lasting } => {
                 rights_unknown(resource, name, told, *is_lasting)
             }
-            Self::NameInSeveral { resource, name, clusters, path } => ambiguous(resource, name, clusters, path),
-            Self::Elsewhere { resource, name, named, owner } => elsewhere(resource, name, named, owner),
+            Self::NameInSeveral { resource, name, clusters, path } => ambiguous(door, (resource, name), clusters, path),
+            Self::Elsewhere { resource, name, named, owner } => elsewhere(door, (resource, name), named, owner),
             Self::OfOtherContext { resource, name, named, is_configured, cluster } => {
-                of_other_context(resource, name, (named, *is_configured), cluster)
+                of_other_context(door, (resource, name), (named, *is_configured), cluster)
             }
-            Self::DifferentUsers { resource, users } => different_users(resource, users),
-            Self::NotNamed { resource, name, clusters } => not_named(resource, name, clusters),
+            Self::DifferentUsers { resource, users } => different_users(door, resource, users),
+            Self::NotNamed { resource, name, clusters } => not_named(door, resource, name, clusters),
             Self::ReleaseInSeveral { resource, name, release, clusters } => {
-                release_in_several((resource, name), release, clusters)
+                release_in_several(door, (resource, name), release, clusters)
             }
             Self::NoNamespace { resource, namespace, cluster, ground, elsewhere } => {
-                no_namespace(resource, namespace, (cluster, *ground), elsewhere)
+                no_namespace(door, (resource, namespace), (cluster, *ground), elsewhere)
             }
             Self::NotServing { resource, named, clusters } => not_serving(resource, named, clusters),
         }
@@ -329,8 +334,8 @@ fn of_annotation(reason: &str, message: String) -> StatusCause {
 }
 
 fn unsure(
-    resource: &GroupVersionResource,
-    name: &str,
+    door: Door,
+    (resource, name): (&GroupVersionResource, &str),
     ground: Ground,
     known: &ClusterName,
     unknown: &[ClusterFailure],
@@ -349,19 +354,21 @@ fn unsure(
         _ => (format!("if you mean the object in {known}"), format!("may have {what}, too")),
     };
     let (clusters, why) = name_unreachable(unknown);
-    let message = format!("{} {aim}: {clusters} {doubt}, and cannot be queried ({why})", typed(known));
+    let message = format!("{} {aim}: {clusters} {doubt}, and cannot be queried ({why})", typed(door, known));
     unavailable(message, resource, name)
 }
 
 fn release_unsure(
+    door: Door,
     (resource, name): (&GroupVersionResource, &str),
     release: &ReleaseName,
     unknown: &[ClusterFailure],
 ) -> Status {
     let (clusters, why) = name_unreachable(unknown);
     let message = format!(
-        "helm --kube-context <name> …: {} may be in {clusters}, which cannot be queried ({why}); try again when {} \
-         can be queried, or set the annotation {CLUSTER_ANNOTATION}",
+        "{}: {} may be in {clusters}, which cannot be queried ({why}); try again when {} can be queried, or set the \
+         annotation {CLUSTER_ANNOTATION}",
+        typed_for_helm(door, ANY_CLUSTER),
         released(release),
         if unknown.len() > 1 { "they" } else { "it" },
     );
@@ -396,30 +403,36 @@ fn in_several(
     conflict_with_choices(message, resource, name, clusters)
 }
 
-fn ambiguous(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName], path: &str) -> Status {
-    let typed = |cluster: &ClusterName| typed_for(resource, name, cluster);
+fn ambiguous(
+    door: Door,
+    (resource, name): (&GroupVersionResource, &str),
+    clusters: &[ClusterName],
+    path: &str,
+) -> Status {
+    let typed = |cluster: &ClusterName| typed_for(door, resource, name, cluster);
     let status = in_several((resource, name), clusters, typed, ("", &format!("{} exists", object(resource, name))));
-    Status { message: format!("{}; the path of each is /clusters/<name>{path}", status.message), ..status }
+    let base = door.cluster_path(ANY_CLUSTER);
+    Status { message: format!("{}; the path of each is {base}{path}", status.message), ..status }
 }
 
 /// Returns the command for an object: `helm` for a release record, otherwise `kubectl`.
-fn typed_for(resource: &GroupVersionResource, name: &str, cluster: &ClusterName) -> String {
-    if is_record(resource, name.as_bytes()) { typed_for_helm(cluster) } else { typed(cluster) }
+fn typed_for(door: Door, resource: &GroupVersionResource, name: &str, cluster: &ClusterName) -> String {
+    if is_record(resource, name.as_bytes()) { typed_for_helm(door, cluster) } else { typed(door, cluster) }
 }
 
-fn typed_for_helm(cluster: &ClusterName) -> String {
-    format!("helm --kube-context {cluster} …")
+fn typed_for_helm(door: Door, cluster: impl Display) -> String {
+    format!("{} …", door.helm(cluster))
 }
 
-fn elsewhere(resource: &GroupVersionResource, name: &str, named: &str, owner: &ClusterName) -> Status {
+fn elsewhere(door: Door, (resource, name): (&GroupVersionResource, &str), named: &str, owner: &ClusterName) -> Status {
     let other = ClusterName::new(named).map_or_else(
         |_| String::new(),
-        |named| format!(", or {} for a different object with this name", typed(&named)),
+        |named| format!(", or {} for a different object with this name", typed(door, &named)),
     );
     let message = format!(
         "{} for the existing object{other}: {} is in cluster {}, and the annotation {CLUSTER_ANNOTATION} names {}; an \
          object cannot move to a different cluster",
-        typed(owner),
+        typed(door, owner),
         object(resource, name),
         go_quote(owner.as_str()),
         go_quote(named),
@@ -428,12 +441,13 @@ fn elsewhere(resource: &GroupVersionResource, name: &str, named: &str, owner: &C
 }
 
 fn of_other_context(
-    resource: &GroupVersionResource,
-    name: &str,
+    door: Door,
+    (resource, name): (&GroupVersionResource, &str),
     (named, is_configured): (&str, bool),
     cluster: &ClusterName,
 ) -> Status {
-    let typed = ClusterName::new(named).ok().filter(|_| is_configured).map(|named| format!("{}, or ", typed(&named)));
+    let named_cluster = ClusterName::new(named).ok().filter(|_| is_configured);
+    let typed = named_cluster.map(|named| format!("{}, or ", typed(door, &named)));
     let message = format!(
         "{}remove the annotation: {} has {CLUSTER_ANNOTATION}: {}, and this is the path of cluster {}",
         typed.unwrap_or_default(),
@@ -447,25 +461,26 @@ fn of_other_context(
     Status::new(409, StatusReason::BadRequest, message).with_details(details)
 }
 
-fn different_users(resource: &GroupVersionResource, users: &[(ClusterName, String)]) -> Status {
+fn different_users(door: Door, resource: &GroupVersionResource, users: &[(ClusterName, String)]) -> Status {
     let told: Vec<_> = users.iter().map(|(cluster, user)| format!("{cluster}: {user}")).collect();
     let told = told.join(", ");
     let cause = format!(
-        "the clusters authenticate you as different users ({told}); send the request to one cluster ({ONE_CLUSTER})"
+        "the clusters authenticate you as different users ({told}); send the request to one cluster ({})",
+        one_cluster(door)
     );
     Status::conflict(resource, "", &cause)
 }
 
-fn not_named(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName]) -> Status {
-    let typed = |cluster| typed_for(resource, name, cluster);
-    let first = clusters.first().map_or_else(|| "kubectl --context <name> …".to_owned(), typed);
+fn not_named(door: Door, resource: &GroupVersionResource, name: &str, clusters: &[ClusterName]) -> Status {
+    let typed_here = |cluster| typed_for(door, resource, name, cluster);
+    let first = clusters.first().map_or_else(|| typed(door, ANY_CLUSTER), typed_here);
     let others = clusters.get(1..).filter(|others| !others.is_empty());
     let other = others.map(|others| format!(" (or {})", listed(others))).unwrap_or_default();
     Status::bad_request(format!(
         "{first}{other}: no rule selects the cluster in which to create {}; or set the annotation \
-         {CLUSTER_ANNOTATION}, or use the path /clusters/<name>, or set a default: --create-in, or placement of a \
-         ResourceRegistry",
+         {CLUSTER_ANNOTATION}, or use the path {}, or set a default: --create-in, or placement of a ResourceRegistry",
         object(resource, name),
+        door.cluster_path(ANY_CLUSTER),
     ))
 }
 
@@ -480,6 +495,7 @@ fn released(release: &ReleaseName) -> String {
 
 /// A client without Helm may apply a release's objects without the right to read Secrets.
 fn release_forbidden(
+    door: Door,
     (resource, name): (&GroupVersionResource, &str),
     release: &ReleaseName,
     clusters: &[ClusterName],
@@ -489,29 +505,35 @@ fn release_forbidden(
         None => format!("one of namespace {}", go_quote(&release.namespace)),
     };
     let message = format!(
-        "kubectl --context <name> …, or set the annotation {CLUSTER_ANNOTATION}: {} belongs to a Helm release \
-         ({release}), and you may not list the records of the release in any cluster, so the cluster of the release \
-         is unknown: {}",
+        "{}, or set the annotation {CLUSTER_ANNOTATION}: {} belongs to a Helm release ({release}), and you may not \
+         list the records of the release in any cluster, so the cluster of the release is unknown: {}",
+        typed(door, ANY_CLUSTER),
         object(resource, name),
         listed(clusters),
     );
     Status::denied(message).with_details(StatusDetails::for_object(resource, name))
 }
 
-fn uid_in_several(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName]) -> Status {
+fn uid_in_several(door: Door, resource: &GroupVersionResource, name: &str, clusters: &[ClusterName]) -> Status {
     let or = format!(", or set the annotation {CLUSTER_ANNOTATION}");
     let what = format!("{} has the same uid", object(resource, name));
-    in_several((resource, name), clusters, typed, (&or, &what))
+    in_several((resource, name), clusters, |cluster| typed(door, cluster), (&or, &what))
 }
 
-fn release_in_several(of: (&GroupVersionResource, &str), release: &ReleaseName, clusters: &[ClusterName]) -> Status {
+fn release_in_several(
+    door: Door,
+    of: (&GroupVersionResource, &str),
+    release: &ReleaseName,
+    clusters: &[ClusterName],
+) -> Status {
     let verb = if release.name.is_some() { "is" } else { "are" };
-    in_several(of, clusters, typed_for_helm, ("", &format!("{} {verb}", released(release))))
+    let typed = |cluster: &ClusterName| typed_for_helm(door, cluster);
+    in_several(of, clusters, typed, ("", &format!("{} {verb}", released(release))))
 }
 
 fn no_namespace(
-    resource: &GroupVersionResource,
-    namespace: &str,
+    door: Door,
+    (resource, namespace): (&GroupVersionResource, &str),
     (cluster, ground): (&ClusterName, Ground),
     elsewhere: &[ClusterName],
 ) -> Status {
@@ -519,12 +541,12 @@ fn no_namespace(
     let status = Status::not_found(&namespaces, namespace);
     let (advice, others) = match elsewhere {
         [] => {
-            let command = format!("kubectl --context {cluster} create namespace {namespace}: ");
+            let command = format!("{} create namespace {namespace}: ", door.kubectl(cluster));
             let others =
                 format!("no other cluster that serves {} is known to have the namespace", resource.group_resource());
             (if can_be_typed(namespace) { command } else { String::new() }, others)
         }
-        [first, ..] => (format!("{}: ", typed(first)), format!("the namespace is in {}", listed(elsewhere))),
+        [first, ..] => (format!("{}: ", typed(door, first)), format!("the namespace is in {}", listed(elsewhere))),
     };
     let message = format!("{advice}{} in {cluster}, which was chosen because {ground}; {others}", status.message);
     Status { message, ..status }

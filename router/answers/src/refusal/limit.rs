@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tributary_apimachinery::{ClusterName, GroupVersionResource, Status, StatusReason};
+use tributary_apimachinery::{ClusterName, Door, GroupVersionResource, Status, StatusReason};
 use tributary_flow_control::Refused;
 use tributary_sharing::flow::fair_semaphore::Exceeded;
 use tributary_sharing::flow::long_answers::NoWritePermit;
@@ -92,13 +92,13 @@ pub enum LimitRefusal {
 }
 
 impl LimitRefusal {
-    pub(super) fn status(&self) -> Status {
+    pub(super) fn status(&self, door: Door) -> Status {
         match self {
             Self::Share(exceeded) => Status::too_many_requests(exceeded.to_string(), RETRY_AFTER),
             Self::FlowControl { cluster, refused } => flow_control(cluster.as_ref(), refused),
             Self::WritePermit(none) => Status::too_many_requests(none.to_string(), RETRY_AFTER),
             Self::ClusterPlaces { cluster, exceeded, is_long_running } => {
-                cluster_places(cluster, exceeded, *is_long_running)
+                cluster_places(door, cluster, exceeded, *is_long_running)
             }
             Self::MemberUnread { cluster, exceeded } => member_unread(cluster, exceeded),
             Self::ClusterAnswer { cluster, exceeded } => Status::too_many_requests(
@@ -135,11 +135,13 @@ fn flow_control(cluster: Option<&ClusterName>, refused: &Refused) -> Status {
     }
 }
 
-fn cluster_places(cluster: &ClusterName, exceeded: &Exceeded, is_long_running: bool) -> Status {
+fn cluster_places(door: Door, cluster: &ClusterName, exceeded: &Exceeded, is_long_running: bool) -> Status {
     let remedy = match is_long_running {
         true => format!(
-            "end some of these requests, or watch without /clusters/{cluster} (kubectl: without --context {cluster}): \
-             such a watch needs no request to the cluster"
+            "end some of these requests, or watch without {} (kubectl: without {}): such a watch needs no request to \
+             the cluster",
+            door.cluster_path(cluster),
+            door.kubectl_flag(cluster)
         ),
         false => "read the answers to the end, or send fewer requests at once".to_owned(),
     };

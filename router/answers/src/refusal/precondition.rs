@@ -1,6 +1,6 @@
 //! Refusals because the resourceVersion of a write cannot be used.
 
-use tributary_apimachinery::{ClusterName, CollectionVersion, GroupVersionResource, ResourceVersion, Status};
+use tributary_apimachinery::{ClusterName, CollectionVersion, Door, GroupVersionResource, ResourceVersion, Status};
 use tributary_merge::VersionDecodeError;
 
 use super::wording::can_be_typed;
@@ -68,7 +68,7 @@ pub enum PreconditionRefusal {
 }
 
 impl PreconditionRefusal {
-    pub(super) fn status(&self) -> Status {
+    pub(super) fn status(&self, door: Door) -> Status {
         match self {
             Self::NotHandedOut { resource, name, error } => {
                 of_write(resource, name, &format!("known to this server ({error})"))
@@ -76,7 +76,7 @@ impl PreconditionRefusal {
             Self::OfAnotherCluster { resource, name, owner } => {
                 of_write(resource, name, &format!("of cluster {owner}, to which the write goes"))
             }
-            Self::OfOtherContext { resource, name, cluster } => of_other_context(resource, name, cluster),
+            Self::OfOtherContext { resource, name, cluster } => of_other_context(door, (resource, name), cluster),
             Self::Invalid(error) => Status::bad_request(format!("resourceVersion: {error}")),
             Self::OfOtherObject { resource, text, owner } => {
                 Status::conflict(resource, "", &format!("resourceVersion {text} belongs to cluster {owner}"))
@@ -87,19 +87,20 @@ impl PreconditionRefusal {
             Self::NoIntegerForm { resource, cluster, newest, max, path } => Status::bad_request(format!(
                 "{resource} of cluster {cluster} cannot be written through the merged view: their resourceVersions, \
                  now {newest}, are above {max} and have no integer form (itemResourceVersions: Integer); set \
-                 Composite, or write to the cluster itself (kubectl --context {cluster}, or the path \
-                 /clusters/{cluster}{path})",
+                 Composite, or write to the cluster itself ({}, or the path {}{path})",
+                door.kubectl(cluster),
+                door.cluster_path(cluster),
             )),
         }
     }
 }
 
-fn of_other_context(resource: &GroupVersionResource, name: &str, cluster: &ClusterName) -> Status {
+fn of_other_context(door: Door, (resource, name): (&GroupVersionResource, &str), cluster: &ClusterName) -> Status {
     let status = Status::conflict(resource, name, "");
     let kind = resource.group_resource().to_string();
     let command = match name {
-        "" => format!("kubectl --context {cluster} get {kind}: "),
-        name => format!("kubectl --context {cluster} get {kind} {name}: "),
+        "" => format!("{} get {kind}: ", door.kubectl(cluster)),
+        name => format!("{} get {kind} {name}: ", door.kubectl(cluster)),
     };
     let is_plain = can_be_typed(&kind) && (name.is_empty() || can_be_typed(name));
     let advice = if is_plain { command } else { String::new() };

@@ -6,11 +6,11 @@ use tributary_apimachinery::duration::InvalidDuration;
 use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 use tributary_apimachinery::rewrite::Format;
 use tributary_apimachinery::status::go_quote;
-use tributary_apimachinery::{ClusterName, FieldError, GroupVersionResource, Status, StatusReason};
+use tributary_apimachinery::{ClusterName, Door, FieldError, GroupVersionResource, Status, StatusReason};
 use tributary_authentication::NotSent;
 use tributary_proxy::{InvalidClientImpersonation, InvalidImpersonation, RequestLoop};
 
-use super::wording::{ONE_CLUSTER, leaves_out, listed, typed};
+use super::wording::{leaves_out, listed, one_cluster, typed};
 use crate::negotiate::NotAcceptable;
 use crate::termination_reason::TerminationReason;
 
@@ -96,7 +96,7 @@ pub enum RequestRefusal {
         /// Resource of the watch.
         resource: GroupVersionResource,
         /// Remedy for the client.
-        remedy: String,
+        remedy: WatchRemedy,
     },
     /// A watch includes a cluster whose resourceVersions are not numbers, and so have no order: 405.
     NotNumbered {
@@ -105,6 +105,36 @@ pub enum RequestRefusal {
         /// Cluster with resourceVersions that are not numbers.
         cluster: ClusterName,
     },
+}
+
+/// Way to follow a resource that the merged view does not watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchRemedy {
+    /// A ResourceRegistry limits the cache to these namespaces. The client may watch one of them, or one cluster.
+    Namespaces(Vec<String>),
+    /// The configuration does not name the resource. An administrator may add it, or the client may watch one cluster.
+    Register,
+    /// No cluster supports watches of the resource. The client may list it.
+    List,
+}
+
+impl WatchRemedy {
+    fn text(&self, door: Door) -> String {
+        let one_cluster = one_cluster(door);
+        match self {
+            Self::Namespaces(cached) => format!(
+                "a ResourceRegistry caches the resource only in these namespaces (spec.namespaces): {}; watch one of \
+                 them, or one cluster ({one_cluster})",
+                cached.join(", ")
+            ),
+            Self::Register => {
+                format!(
+                    "add the resource to --resources or to a ResourceRegistry, or watch one cluster ({one_cluster})"
+                )
+            }
+            Self::List => "the clusters do not support watches of the resource; list it instead".to_owned(),
+        }
+    }
 }
 
 /// Right that a user lacks for impersonation.
@@ -157,7 +187,7 @@ impl RequestRefusal {
         matches!(self, Self::Acting(_) | Self::NotSent(_) | Self::NotExpressible(_) | Self::ImpersonatesTooMuch { .. })
     }
 
-    pub(super) fn status(&self) -> Status {
+    pub(super) fn status(&self, door: Door) -> Status {
         match self {
             Self::Malformed(status) => status.clone(),
             Self::Timeout(error) => {
@@ -186,7 +216,7 @@ impl RequestRefusal {
             Self::VersionInReview => Status::bad_request("an access review must not have a resourceVersion"),
             Self::VersionOfNew => version_of_new(),
             Self::NotAcceptable(none) => not_acceptable(none),
-            Self::ReadForAnother { resource } => read_for_another(resource),
+            Self::ReadForAnother { resource } => read_for_another(door, resource),
             Self::NotSent(why) => {
                 Status::forbidden(None, "", &format!("your request cannot be sent to any cluster: {why}"))
             }
@@ -201,9 +231,9 @@ impl RequestRefusal {
                 ForbiddenImpersonation::Resource(request) => forbidden(request),
                 ForbiddenImpersonation::Path(request) => forbidden_path(request),
             },
-            Self::OnlyWatched { request, clusters } => only_watched(request, clusters),
-            Self::NotWatched { resource, remedy } => not_watched(resource, remedy),
-            Self::NotNumbered { resource, cluster } => not_watched(resource, &not_numbered(cluster)),
+            Self::OnlyWatched { request, clusters } => only_watched(door, request, clusters),
+            Self::NotWatched { resource, remedy } => not_watched(resource, &remedy.text(door)),
+            Self::NotNumbered { resource, cluster } => not_watched(resource, &not_numbered(door, cluster)),
         }
     }
 }
@@ -218,9 +248,11 @@ fn version_of_new() -> Status {
     Status::new(500, StatusReason::Unknown, "resourceVersion should not be set on objects to be created")
 }
 
-fn read_for_another(resource: &GroupVersionResource) -> Status {
-    let cause =
-        format!("reads of the merged view cannot impersonate a user; send the request to one cluster ({ONE_CLUSTER})");
+fn read_for_another(door: Door, resource: &GroupVersionResource) -> Status {
+    let cause = format!(
+        "reads of the merged view cannot impersonate a user; send the request to one cluster ({})",
+        one_cluster(door)
+    );
     Status::forbidden(Some(resource), "", &cause)
 }
 
@@ -265,11 +297,12 @@ fn explained(cause: &str, reason: &str) -> String {
     }
 }
 
-fn only_watched(request: &ForbiddenRequest, clusters: &[ClusterName]) -> Status {
+fn only_watched(door: Door, request: &ForbiddenRequest, clusters: &[ClusterName]) -> Status {
     let mut status = forbidden(request);
     status.message.push_str(&format!(
-        ": a watch of all clusters needs the right to list; watch one cluster ({ONE_CLUSTER}) where you may watch but \
-         not list: {}",
+        ": a watch of all clusters needs the right to list; watch one cluster ({}) where you may watch but not list: \
+         {}",
+        one_cluster(door),
         listed(clusters)
     ));
     status
@@ -282,11 +315,11 @@ fn not_watched(resource: &GroupVersionResource, remedy: &str) -> Status {
     status
 }
 
-fn not_numbered(cluster: &ClusterName) -> String {
+fn not_numbered(door: Door, cluster: &ClusterName) -> String {
     format!(
         "{} watches the resource in the cluster; the resourceVersions of cluster {cluster} are not numbers, so its \
          changes cannot be merged with the changes of other clusters; {}",
-        typed(cluster),
+        typed(door, cluster),
         leaves_out(cluster.as_str()),
     )
 }

@@ -156,8 +156,44 @@ fn refusals_of_members_differ_from_refusals_of_tributary() {
 
 #[test]
 fn refusal_of_an_unwatchable_resource_names_the_remedy() {
-    let refusal = RequestRefusal::NotWatched { resource: pods(), remedy: "register it".to_owned() };
-    assert!(status(refusal).message.ends_with(": register it"));
+    let cached = vec!["m".to_owned(), "n".to_owned()];
+    for (remedy, text) in [
+        (WatchRemedy::Namespaces(cached), "(spec.namespaces): m, n; watch one of them, or one cluster (kubectl "),
+        (WatchRemedy::Register, ": add the resource to --resources or to a ResourceRegistry, or watch one cluster ("),
+        (WatchRemedy::List, ": the clusters do not support watches of the resource; list it instead"),
+    ] {
+        let message = status(RequestRefusal::NotWatched { resource: pods(), remedy }).message;
+        assert!(message.contains(text), "{message}");
+    }
+}
+
+#[test]
+fn refusals_at_the_aggregated_entry_name_paths_below_the_api_group() {
+    const PATH: &str = "/apis/aggregation.tributary.dev/v1alpha1/clusters/";
+    let clusters = names();
+    let (c0, name) = (|| clusters[0].clone(), || "p".to_owned());
+    let refusals: [Refusal; 6] = [
+        ClusterRefusal::NameInSeveral {
+            resource: pods(),
+            name: name(),
+            clusters: clusters.clone(),
+            path: "/api".into(),
+        }
+        .into(),
+        ClusterRefusal::NotNamed { resource: pods(), name: name(), clusters: clusters.clone().into() }.into(),
+        RequestRefusal::NotWatched { resource: pods(), remedy: WatchRemedy::Register }.into(),
+        RequestRefusal::NotNumbered { resource: pods(), cluster: c0() }.into(),
+        VersionRefusal::OfOtherCluster { cluster: c0() }.into(),
+        PreconditionRefusal::OfOtherContext { resource: pods(), name: name(), cluster: c0() }.into(),
+    ];
+    for refusal in refusals {
+        let (direct, aggregated) = (refusal.status(), refusal.status_at(Door::Aggregated));
+        assert!(direct.message.contains("/clusters/") || direct.message.contains("kubectl --context "), "{direct:?}");
+        let message = &aggregated.message;
+        assert!(message.contains(PATH) && !message.contains("--context"), "{message}");
+        assert!(!message.replace(PATH, "").contains("/clusters/"), "{message}");
+        assert_eq!((direct.code, direct.reason), (aggregated.code, aggregated.reason));
+    }
 }
 
 fn silent(cluster: &ClusterName) -> ClusterFailure {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tributary_apimachinery::status::go_quote;
-use tributary_apimachinery::{ClusterName, CollectionVersion, GroupVersionResource, ResourceVersion, Status};
+use tributary_apimachinery::{ClusterName, CollectionVersion, Door, GroupVersionResource, ResourceVersion, Status};
 use tributary_merge::{ContinueError, SnapshotError, TooOld, VersionDecodeError};
 
 use super::Refusal;
@@ -112,7 +112,7 @@ pub enum VersionRefusal {
 }
 
 impl VersionRefusal {
-    pub(super) fn status(&self) -> Status {
+    pub(super) fn status(&self, door: Door) -> Status {
         match self {
             Self::Invalid { text, error } => Status::invalid_resource_version(text, &error.to_string()),
             Self::ForeignToList(error) => {
@@ -122,7 +122,8 @@ impl VersionRefusal {
                 Status::expired(format!("a watch cannot resume from the resourceVersion: {error}"))
             }
             Self::OfOtherCluster { cluster } => Status::expired(format!(
-                "list /clusters/{cluster} again: the resourceVersion has no component of cluster {cluster}"
+                "list {} again: the resourceVersion has no component of cluster {cluster}",
+                door.cluster_path(cluster)
             )),
             Self::OfAnotherProcess => Status::expired(
                 "list again: the resourceVersion comes from another replica, from before a restart, or is too old",

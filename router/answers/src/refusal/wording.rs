@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use tributary_apimachinery::filter::CLUSTER_LABEL;
 use tributary_apimachinery::status::go_quote;
-use tributary_apimachinery::{ClusterName, GroupVersionResource};
+use tributary_apimachinery::{ClusterName, Door, GroupVersionResource};
 
 /// Maximum of names in a message; further names are only counted.
 pub(super) const NAMED_MAX: usize = 10;
@@ -39,13 +39,18 @@ pub fn cause_alone(cause: &str, cluster: &ClusterName) -> String {
     without_name(cause, cluster).replacen("it cannot be reached at ", "", 1)
 }
 
+/// Placeholder for the name of a cluster in a suggested command or path.
+pub(super) const ANY_CLUSTER: &str = "<name>";
+
 /// Returns the beginning of a kubectl command for one cluster.
-pub(super) fn typed(cluster: &ClusterName) -> String {
-    format!("kubectl --context {cluster} …")
+pub(super) fn typed(door: Door, cluster: impl Display) -> String {
+    format!("{} …", door.kubectl(cluster))
 }
 
-/// Hint at the API of a single cluster: a kubectl context, or the path for other clients.
-pub const ONE_CLUSTER: &str = "kubectl --context <name>, or the path /clusters/<name>";
+/// Returns the hint at the API of a single cluster: a kubectl command, or the path for other clients.
+pub fn one_cluster(door: Door) -> String {
+    format!("{}, or the path {}", door.kubectl(ANY_CLUSTER), door.cluster_path(ANY_CLUSTER))
+}
 
 /// Returns the hint at a label selector that excludes a cluster.
 pub(super) fn leaves_out(cluster: &str) -> String {

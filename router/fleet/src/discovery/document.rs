@@ -13,7 +13,7 @@ pub struct Document {
 }
 
 impl Document {
-    pub(super) fn new(value: &impl serde::Serialize) -> Self {
+    pub(crate) fn new(value: &impl serde::Serialize) -> Self {
         let json = serde_json::to_vec(value).unwrap_or_default();
         let digest = Sha256::digest(&json);
         let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02X}")).collect();

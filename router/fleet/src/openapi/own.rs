@@ -1,5 +1,6 @@
-//! OpenAPI document of Tributary's own API group, as the merged view serves it. Only the list of v3 documents has it, in
-//! JSON: the v2 document of the whole server has equal contents in JSON and protobuf, and Tributary writes no protobuf.
+//! OpenAPI documents of Tributary's own API group, as the merged view and the aggregated entry serve them. The merged view
+//! has it only in the list of v3 documents, in JSON: the v2 document of the whole server has equal contents in JSON and
+//! protobuf, and Tributary writes no protobuf.
 
 use std::sync::LazyLock;
 
@@ -7,7 +8,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::sources::digest;
-use crate::aggregated_group::{GROUP, VERSION, cluster_openapi_v3};
+use crate::aggregated_group::{GROUP, VERSION, cluster_openapi_v3, openapi_v2, openapi_v3};
 
 /// A document in JSON, with its entity tag.
 pub(super) struct OwnDocument {
@@ -16,6 +17,8 @@ pub(super) struct OwnDocument {
 }
 
 static V3: LazyLock<OwnDocument> = LazyLock::new(|| OwnDocument::new(&cluster_openapi_v3()));
+static ENTRY_V2: LazyLock<OwnDocument> = LazyLock::new(|| OwnDocument::new(&openapi_v2()));
+static ENTRY_V3: LazyLock<OwnDocument> = LazyLock::new(|| OwnDocument::new(&openapi_v3()));
 
 impl OwnDocument {
     fn new(document: &Value) -> Self {
@@ -26,6 +29,16 @@ impl OwnDocument {
     /// Returns the document at [`path`](Self::path).
     pub(super) fn v3() -> &'static Self {
         &V3
+    }
+
+    /// Returns the v2 document of the aggregated entry.
+    pub(super) fn entry_v2() -> &'static Self {
+        &ENTRY_V2
+    }
+
+    /// Returns the v3 document of the aggregated entry.
+    pub(super) fn entry_v3() -> &'static Self {
+        &ENTRY_V3
     }
 
     /// Returns the path of the v3 document, below `/openapi/v3/`.

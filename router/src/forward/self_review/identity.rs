@@ -61,8 +61,9 @@ fn untold(request: ClientRequest<'_>, rights: &CallerRights, user: &UserInfo) ->
         return None;
     }
     let text = format!(
-        "some clusters do not receive {}; kubectl --context NAME auth whoami shows what a cluster receives",
-        parts.join(", ")
+        "some clusters do not receive {}; {} auth whoami shows what a cluster receives",
+        parts.join(", "),
+        request.caller.door.kubectl("NAME")
     );
     tributary_answers::warnings::warning_header(&text)
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, header};
 use tokio::time::Instant;
-use tributary_answers::refusal::{ClusterFailure, ClusterRefusal, ONE_CLUSTER, without_name};
+use tributary_answers::refusal::{ClusterFailure, ClusterRefusal, one_cluster, without_name};
 use tributary_answers::warnings::warning_header;
-use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, Partial};
+use tributary_apimachinery::{ClusterName, ClusterSelector, Door, GroupVersionResource, Partial};
 use tributary_cacher::{CacherState, StaleReason};
 use tributary_fleet::discovery::ServedResource;
 use tributary_fleet::topology::Cluster;
@@ -476,31 +476,42 @@ pub(crate) fn shortened(texts: &[String]) -> String {
 
 /// Text of a `Warning: 299` with the names of clusters that serve a resource, but that the configuration leaves out of
 /// the view.
-pub(crate) fn left_out_warning(resource: &GroupVersionResource, left_out: &[ClusterName]) -> Option<String> {
+pub(crate) fn left_out_warning(
+    door: Door,
+    resource: &GroupVersionResource,
+    left_out: &[ClusterName],
+) -> Option<String> {
     let names: Vec<_> = left_out.iter().map(ToString::to_string).collect();
     (!names.is_empty()).then(|| {
         format!(
             "a ResourceRegistry omits {resource} of these clusters (spec.clusters); send requests to each cluster \
-             ({ONE_CLUSTER}): {}",
+             ({}): {}",
+            one_cluster(door),
             shortened(&names)
         )
     })
 }
 
 /// Adds a `Warning` with the clusters that the configuration leaves out of the view.
-pub fn warn_left_out(headers: &mut HeaderMap, resource: &GroupVersionResource, left_out: &[ClusterName]) {
-    let text = left_out_warning(resource, left_out);
+pub fn warn_left_out(headers: &mut HeaderMap, door: Door, resource: &GroupVersionResource, left_out: &[ClusterName]) {
+    let text = left_out_warning(door, resource, left_out);
     headers.extend(text.and_then(|text| warning_header(&text)).map(|value| (header::WARNING, value)));
 }
 
 /// Adds a `Warning` with the names of clusters that a watch omits, because its user may watch the resource in them but
 /// not list it.
-pub fn warn_only_watched(headers: &mut HeaderMap, resource: &GroupVersionResource, clusters: &[ClusterName]) {
+pub fn warn_only_watched(
+    headers: &mut HeaderMap,
+    door: Door,
+    resource: &GroupVersionResource,
+    clusters: &[ClusterName],
+) {
     let names: Vec<_> = clusters.iter().map(ToString::to_string).collect();
     let text = (!names.is_empty()).then(|| {
         format!(
             "you may watch but not list {resource} in these clusters, which are missing; watch each cluster \
-             ({ONE_CLUSTER}): {}",
+             ({}): {}",
+            one_cluster(door),
             shortened(&names)
         )
     });

@@ -1,0 +1,76 @@
+//! The way by which a client reaches the clusters, with the consequences for answers.
+
+use std::fmt::Display;
+
+/// The way by which a client reaches the merged view and the clusters. Messages name commands and paths that work for a
+/// client of the same door.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Door {
+    /// The client connects to Tributary, with a kubeconfig that has a context for each cluster.
+    #[default]
+    Direct,
+    /// The client sends its requests to the kube-apiserver of the hub, which forwards them.
+    Aggregated,
+}
+
+/// The address of the hub in a command, which Tributary does not know.
+const HUB_ADDRESS: &str = "https://HUB";
+
+impl Door {
+    /// Returns whether clients of the door may get redirects. The aggregator of a kube-apiserver answers 502 instead of
+    /// a redirect (kubernetes/kubernetes#112193).
+    pub fn allows_redirects(self) -> bool {
+        match self {
+            Self::Direct => true,
+            Self::Aggregated => false,
+        }
+    }
+
+    /// Returns the path of a cluster's own API, relative to the address to which clients of the door connect.
+    pub fn cluster_path(self, cluster: impl Display) -> String {
+        match self {
+            Self::Direct => format!("/clusters/{cluster}"),
+            Self::Aggregated => format!("/apis/aggregation.tributary.dev/v1alpha1/clusters/{cluster}/proxy"),
+        }
+    }
+
+    /// Returns the beginning of a `kubectl` command for a cluster's own API.
+    pub fn kubectl(self, cluster: impl Display) -> String {
+        match self {
+            Self::Direct => format!("kubectl --context {cluster}"),
+            Self::Aggregated => format!("kubectl --server {HUB_ADDRESS}{}", self.cluster_path(cluster)),
+        }
+    }
+
+    /// Returns the beginning of a `helm` command for a cluster's own API.
+    pub fn helm(self, cluster: impl Display) -> String {
+        match self {
+            Self::Direct => format!("helm --kube-context {cluster}"),
+            Self::Aggregated => format!("helm --kube-apiserver {HUB_ADDRESS}{}", self.cluster_path(cluster)),
+        }
+    }
+
+    /// Returns the `kubectl` flag that selects a cluster's own API.
+    pub fn kubectl_flag(self, cluster: impl Display) -> String {
+        match self {
+            Self::Direct => format!("--context {cluster}"),
+            Self::Aggregated => format!("--server …{}", self.cluster_path(cluster)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_of_a_door_name_paths_that_its_clients_can_reach() {
+        const PATH: &str = "/apis/aggregation.tributary.dev/v1alpha1/clusters/eu/proxy";
+        assert_eq!(Door::Direct.cluster_path("eu"), "/clusters/eu");
+        assert_eq!(Door::Direct.kubectl("eu"), "kubectl --context eu");
+        assert_eq!(Door::Direct.helm("eu"), "helm --kube-context eu");
+        assert_eq!(Door::Aggregated.cluster_path("eu"), PATH);
+        assert_eq!(Door::Aggregated.kubectl("eu"), format!("kubectl --server https://HUB{PATH}"));
+        assert_eq!(Door::Aggregated.helm("eu"), format!("helm --kube-apiserver https://HUB{PATH}"));
+    }
+}

@@ -1,0 +1,107 @@
+//! Path prefixes below which other APIs are mounted.
+
+use crate::{ClusterName, GroupVersionResource, Status};
+
+use super::Door;
+
+/// The API that a path addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MountTarget {
+    /// The merged view of all clusters.
+    Merged,
+    /// The own API of a cluster.
+    Cluster(ClusterName),
+    /// The listener itself, for example its discovery documents.
+    Own,
+}
+
+/// A path, divided into the mount's prefix and the path in the target's API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mounted<'a> {
+    /// The addressed API.
+    pub target: MountTarget,
+    /// The prefix of the mount, as received. Empty without a mount.
+    pub prefix: &'a str,
+    /// The path in the target's API, as received. If the received path ends with the prefix, this path is `/`.
+    pub inner: &'a str,
+    /// The way by which the client reaches the target.
+    pub door: Door,
+}
+
+/// The mounts of one listener or host.
+#[derive(Debug)]
+pub(super) struct MountTable {
+    pub(super) rows: &'static [MountRow],
+    pub(super) door: Door,
+}
+
+/// A mount with the path prefix `{before}{name}{after}`.
+#[derive(Debug)]
+pub(super) struct MountRow {
+    /// The beginning of the prefix. Begins and ends with a slash.
+    pub(super) before: &'static str,
+    /// The end of the prefix: empty, or a slash and further segments. Without a slash at its end.
+    pub(super) after: &'static str,
+    pub(super) names: MountNames,
+}
+
+/// The meaning of the name in a prefix.
+#[derive(Debug)]
+pub(super) enum MountNames {
+    /// The name of a cluster, whose own API is the target.
+    Clusters,
+    /// The name of a merged view. The only view is `all`.
+    Views,
+}
+
+/// The name of the only merged view.
+const VIEW: &str = "all";
+
+impl MountTable {
+    /// Returns the mount to which a path belongs; `None` for a path below no mount. Names need no escapes, so an
+    /// escaped text is no name. The rest of the path is returned byte for byte.
+    ///
+    /// # Errors
+    /// 404 for a name that is invalid, or that no view has.
+    pub(super) fn resolve<'a>(&self, path: &'a str) -> Result<Option<Mounted<'a>>, Status> {
+        for row in self.rows {
+            if let Some((prefix, name, inner)) = row.divide(path) {
+                return Ok(Some(Mounted { target: row.names.target(name)?, prefix, inner, door: self.door }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl MountRow {
+    /// Divides a path into prefix, name and inner path. Returns `None` for a path that does not match.
+    fn divide<'a>(&self, path: &'a str) -> Option<(&'a str, &'a str, &'a str)> {
+        let from_name = path.strip_prefix(self.before)?;
+        let (name, from_after) = from_name.split_at(from_name.find('/').unwrap_or(from_name.len()));
+        let rest = from_after.strip_prefix(self.after)?;
+        let inner = match rest {
+            // The prefix alone, without a name, belongs to no mount.
+            "" | "/" if name.is_empty() => return None,
+            "" => "/",
+            inner if inner.starts_with('/') => inner,
+            _ => return None,
+        };
+        Some((&path[..path.len() - rest.len()], name, inner))
+    }
+}
+
+impl MountNames {
+    fn target(&self, name: &str) -> Result<MountTarget, Status> {
+        match self {
+            Self::Clusters => {
+                let cluster = ClusterName::new(name).map_err(|_| Status::cluster_not_found(name))?;
+                Ok(MountTarget::Cluster(cluster))
+            }
+            Self::Views if name == VIEW => Ok(MountTarget::Merged),
+            Self::Views => {
+                let views = GroupVersionResource::new("aggregation.tributary.dev", "v1alpha1", "views");
+                Err(Status::not_found(&views, name))
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Answers of the aggregated entry itself. The answers do not depend on clusters: a hub with an unavailable APIService
+//! ends no deletion of a namespace.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/apis`, `/apis/<group>`, `/apis/<group>/<version>` | discovery of Tributary's own group |
+//! | `/openapi/v2`, `/openapi/v3`, `/openapi/v3/apis/<group>/<version>` | OpenAPI of this group |
+//! | `…/views`, `…/views/all` | the merged views |
+//! | `…/clusters`, `…/clusters/<name>`, health checks | the answer of the merged view |
+//! | any other path | 404 |
+
+use http::request::Parts;
+use http::{Method, Response, StatusCode, header};
+use serde_json::Value;
+use tributary_answers::answer;
+use tributary_answers::negotiate::{Clause, NotAcceptable, Preferences};
+use tributary_answers::refusal::{Refusal, RequestRefusal};
+use tributary_apimachinery::{Door, GroupVersionResource, RequestInfo, ResourceRequest, Status, Verb};
+use tributary_fleet::aggregated_group::{
+    CLUSTERS, GROUP, VERSION, VIEWS, aggregated_entry_document, entry_document, view, view_list,
+};
+use tributary_fleet::discovery::{DiscoveryPath, documents};
+use tributary_fleet::openapi::{self, OpenApiRequest};
+use tributary_sharing::body::{self, Body};
+
+use crate::{RequestArrival, health, response};
+
+/// Answers a request for a path of the aggregated entry itself. Returns `None` if the path has the answer of the merged
+/// view, from [`Router::handle`](crate::Router::handle).
+pub fn answer_at_entry(head: &Parts, arrival: &RequestArrival) -> Option<Response<Body>> {
+    let answered = match arrival.reading.info() {
+        Ok(info) if health::is_check(info) || is_about_clusters(info) => return None,
+        Ok(info) => answer_own_path(head, info),
+        Err(status) => Err(EntryRefusal::Status(status.clone())),
+    };
+    let mut answer = answered.unwrap_or_else(|refusal| {
+        let status = match refusal {
+            EntryRefusal::Status(status) => status,
+            EntryRefusal::Refusal(refusal) => refusal.status_at(Door::Aggregated),
+        };
+        response::status(&status, Preferences::from_headers(&head.headers, head.uri.query()).error_form())
+    });
+    if head.method == Method::HEAD {
+        *answer.body_mut() = body::empty();
+    }
+    Some(answer)
+}
+
+/// The reason why the entry does not answer with a document.
+enum EntryRefusal {
+    Refusal(Refusal),
+    /// The Status of an unreadable path, of an unknown view, or of a verb that a view does not support.
+    Status(Status),
+}
+
+impl<T: Into<Refusal>> From<T> for EntryRefusal {
+    fn from(refusal: T) -> Self {
+        Self::Refusal(refusal.into())
+    }
+}
+
+/// Returns whether a request is for the objects of clusters, which the merged view serves, too.
+fn is_about_clusters(info: &RequestInfo) -> bool {
+    own_resource(info).is_some_and(|request| &*request.resource.resource == CLUSTERS)
+}
+
+/// Returns the request for a resource of Tributary's own group; `None` for subresources and namespaced paths.
+fn own_resource(info: &RequestInfo) -> Option<&ResourceRequest> {
+    let request = info.resource()?;
+    let GroupVersionResource { group, version, .. } = &request.resource;
+    let is_own = &**group == GROUP && &**version == VERSION;
+    (is_own && request.namespace.is_none() && request.subresource.is_none()).then_some(request)
+}
+
+fn answer_own_path(head: &Parts, info: &RequestInfo) -> Result<Response<Body>, EntryRefusal> {
+    if let Some(request) = own_resource(info).filter(|request| &*request.resource.resource == VIEWS) {
+        return answer_about_views(head, info.verb, request);
+    }
+    let is_read = matches!(head.method, Method::GET | Method::HEAD);
+    if info.path.starts_with("/openapi/") {
+        let (query, headers, door) = (head.uri.query(), &head.headers, Door::Aggregated);
+        let answer = openapi::answer_at_entry(OpenApiRequest { path: &info.path, query, headers, door })?;
+        return if is_read { Ok(answer) } else { Err(Refusal::method().into()) };
+    }
+    let path = DiscoveryPath::parse(&info.path).ok_or(Refusal::NoRoute)?;
+    let legacy = entry_document(&path).ok_or(Refusal::NoRoute)?;
+    if !is_read {
+        return Err(Refusal::method().into());
+    }
+    let wish = documents::negotiate(accept(head), &path)?;
+    let document = if wish.aggregated { aggregated_entry_document() } else { legacy };
+    Ok(response::discovery::answer_document(&head.headers, document.clone(), wish))
+}
+
+fn answer_about_views(head: &Parts, verb: Verb, request: &ResourceRequest) -> Result<Response<Body>, EntryRefusal> {
+    let found = match (verb, &request.name) {
+        (Verb::Get, Some(name)) => {
+            view(name).ok_or_else(|| EntryRefusal::Status(Status::not_found(&request.resource, name)))?
+        }
+        (Verb::List, None) => view_list(),
+        (verb, _) => return Err(EntryRefusal::Status(Status::method_not_supported(&request.resource, verb.as_str()))),
+    };
+    answer_with_json(head, &found)
+}
+
+/// Answers with an object in JSON, the only form of views.
+fn answer_with_json(head: &Parts, object: &Value) -> Result<Response<Body>, EntryRefusal> {
+    const JSON: &str = "application/json";
+    let accept = accept(head);
+    let is_plain = |clause: &Clause<'_>| clause.names(JSON) && clause.parameters().all(|(key, _)| key != "as");
+    if !accept.trim().is_empty() && !Clause::parse_all(accept).iter().any(is_plain) {
+        return Err(RequestRefusal::NotAcceptable(NotAcceptable::Unavailable { available: vec![JSON] }).into());
+    }
+    Ok(answer::json(StatusCode::OK, object.to_string()))
+}
+
+fn accept(head: &Parts) -> &str {
+    head.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+    use http_body_util::BodyExt;
+    use tributary_apimachinery::{Mount, MountTarget};
+
+    use super::*;
+
+    const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    const BASE: &str = "/apis/aggregation.tributary.dev/v1alpha1";
+
+    fn ask(method: &str, path: &str, headers: &[(&str, &str)]) -> Option<Response<Body>> {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        answer_at_entry(&head, &RequestArrival::new(Mount::Aggregated, &head.method, &head.uri))
+    }
+
+    async fn get(path: &str, headers: &[(&str, &str)]) -> (u16, Value) {
+        let answer = ask("GET", path, headers).unwrap();
+        let (head, body) = answer.into_parts();
+        let text = body.collect().await.unwrap().to_bytes();
+        (head.status.as_u16(), serde_json::from_slice(&text).unwrap_or_default())
+    }
+
+    #[test]
+    fn mounts_are_below_the_api_group_of_the_entry() {
+        for (resource, target) in
+            [("views/all", MountTarget::Merged), ("clusters/eu", MountTarget::Cluster("eu".parse().unwrap()))]
+        {
+            let path = format!("/apis/{GROUP}/{VERSION}/{resource}/proxy/api");
+            assert_eq!(Mount::Aggregated.resolve(&path).unwrap().target, target);
+        }
+    }
+
+    #[tokio::test]
+    async fn entry_serves_discovery_in_both_forms() {
+        for (path, accept, kind) in [
+            ("/apis", V2, "APIGroupDiscoveryList"),
+            ("/apis", "application/json", "APIGroupList"),
+            ("/apis", "", "APIGroupList"),
+            ("/apis/aggregation.tributary.dev", "", "APIGroup"),
+            (BASE, "", "APIResourceList"),
+            (BASE, "application/json", "APIResourceList"),
+        ] {
+            let (code, document) = get(path, &[("accept", accept)]).await;
+            assert_eq!((code, &document["kind"]), (200, &kind.into()), "{path} {accept}");
+        }
+    }
+
+    #[tokio::test]
+    async fn entry_answers_304_to_a_known_tag() {
+        for (path, accept) in [
+            ("/apis", V2),
+            ("/openapi/v2", "application/json"),
+            ("/openapi/v3", "application/json"),
+            ("/openapi/v3/apis/aggregation.tributary.dev/v1alpha1", "application/json"),
+        ] {
+            let first = ask("GET", path, &[("accept", accept)]).unwrap();
+            assert_eq!(first.status(), 200, "{path}");
+            let tag = first.headers()[header::ETAG].to_str().unwrap().to_owned();
+            let second = ask("GET", path, &[("accept", accept), ("if-none-match", &tag)]).unwrap();
+            assert_eq!((second.status().as_u16(), second.headers()[header::ETAG].to_str().unwrap()), (304, &*tag));
+            let other = ask("GET", path, &[("accept", accept), ("if-none-match", "\"0\"")]).unwrap();
+            assert_eq!(other.status(), 200, "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn stale_openapi_hash_gets_the_current_document() {
+        const DOCUMENT: &str = "/openapi/v3/apis/aggregation.tributary.dev/v1alpha1";
+        let (_, index) = get("/openapi/v3", &[]).await;
+        let url = index["paths"]["apis/aggregation.tributary.dev/v1alpha1"]["serverRelativeURL"].as_str().unwrap();
+        assert!(url.starts_with(&format!("{DOCUMENT}?hash=")), "{url}");
+        let (current, stale) =
+            (ask("GET", url, &[]).unwrap(), ask("GET", &format!("{DOCUMENT}?hash=00"), &[]).unwrap());
+        assert_eq!((current.status().as_u16(), stale.status().as_u16()), (200, 200));
+        assert!(current.headers()[header::CACHE_CONTROL].to_str().unwrap().contains("immutable"));
+        let kept = stale.headers().get(header::CACHE_CONTROL).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        assert!(!kept.contains("immutable"), "the document may change tomorrow: {kept}");
+        let bodies = [current, stale].map(|answer| answer.into_body().collect());
+        let [current, stale] = futures::future::join_all(bodies).await.try_into().unwrap();
+        assert_eq!(current.unwrap().to_bytes(), stale.unwrap().to_bytes());
+    }
+
+    #[tokio::test]
+    async fn entry_serves_the_view_of_all_clusters() {
+        let (code, list) = get(&format!("{BASE}/views"), &[]).await;
+        assert_eq!((code, &list["items"][0]["metadata"]["name"]), (200, &"all".into()));
+        const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+        assert_eq!(get(&format!("{BASE}/views/all"), &[("accept", TABLE)]).await.1["kind"], "View");
+        assert_eq!(get(&format!("{BASE}/views/eu"), &[]).await.0, 404);
+        assert_eq!(get(&format!("{BASE}/views/eu/proxy"), &[]).await.0, 404);
+        assert_eq!(get(&format!("{BASE}/views?watch=1"), &[]).await.0, 405);
+        assert_eq!(get(&format!("{BASE}/views"), &[("accept", "text/html")]).await.0, 406);
+        for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
+            for path in [&*format!("{BASE}/views"), &format!("{BASE}/views/all"), "/apis", BASE, "/openapi/v2"] {
+                assert_eq!(ask(method, path, &[]).unwrap().status(), 405, "{method} {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn entry_passes_health_checks_and_clusters_to_the_merged_view() {
+        for path in ["/healthz", "/livez", "/readyz", "/readyz?verbose"] {
+            assert!(ask("GET", path, &[]).is_none(), "{path}");
+        }
+        for path in ["/clusters", "/clusters/eu", "/clusters?watch=1"] {
+            assert!(ask("GET", &format!("{BASE}{path}"), &[]).is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn entry_refuses_other_paths() {
+        for path in [
+            "/",
+            "/api",
+            "/api/v1/pods",
+            "/apis/apps/v1/deployments",
+            "/apis/apps",
+            "/version",
+            "/metrics",
+            "/tributary/status",
+            "/clusters/eu/api",
+            "/openapi/v3/api/v1",
+            "/openapi/v3/apis/apps/v1",
+            "/apis/aggregation.tributary.dev/v1",
+            "/apis/aggregation%2Etributary.dev",
+            "/apis/aggregation.tributary.dev/v1alpha1/namespaces/n/clusters",
+            "/apis/aggregation.tributary.dev/v1alpha1/clusters/eu/status",
+            "/apis/aggregation.tributary.dev/v1alpha1/clusters/eu%2Fproxy/api",
+            "/apis/aggregation%2Etributary.dev/v1alpha1/clusters/eu/proxy/api",
+            "/apis/aggregation.tributary.dev/v1alpha1/nodes",
+            "/apis/aggregation.tributary.dev/v1alpha1//views",
+            "/apis/aggregation.tributary.dev/v1alpha1/../views",
+        ] {
+            assert_eq!(ask("GET", path, &[]).unwrap().status(), 404, "{path}");
+        }
+        assert_eq!(ask("GET", "/apis/%zz", &[]).unwrap().status(), 400);
+    }
+}
