@@ -33,7 +33,7 @@ use tributary_router::{AuthenticatedSender, User};
 use crate::credentials::TokenDigest;
 pub(crate) use bearer::is_websocket;
 pub use client_chain::ClientChain;
-pub use files::{AuthenticationFiles, AuthenticationFilesError, read_issuers};
+pub use files::{AuthenticationFiles, AuthenticationFilesError, read_issuers, read_serving_certificate};
 pub use shared::SharedAuthenticator;
 pub(crate) use unauthenticated::AuthenticationFailureLog;
 pub use unauthenticated::Unauthenticated;

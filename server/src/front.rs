@@ -2,10 +2,10 @@
 //! the stages in order, with the reason for each position.
 
 mod drain;
+mod entry;
 mod observed;
 mod own_paths;
 pub mod policy_test;
-mod service;
 mod websocket;
 
 use std::net::SocketAddr;
@@ -18,18 +18,19 @@ use http::{Request, Response};
 use hyper::upgrade::OnUpgrade;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tributary_apimachinery::{AuditLevel, HostName, Mount};
-use tributary_hosts::{HostRefusal, Hosts};
+use tributary_apimachinery::{AuditLevel, HostName};
+use tributary_hosts::HostRefusal;
 use tributary_listener::{AnswerCapacity, AuthenticationOutcome, ConnectionUser, LimitCheck, ListenerRefusal};
 use tributary_records::audit::{AuditedRequest, Auditor};
 use tributary_router::{
     Answer, AuthenticatedSender, ClientUpgrade, Peer, RememberedActor, RequestArrival, RequestContext, User,
 };
 
-use crate::authentication::{AuthenticationFailureLog, Authenticator, ClientChain, Unauthenticated};
+use crate::authentication::{AuthenticationFailureLog, ClientChain, Unauthenticated};
 use crate::handler::{Body, Handler};
 use crate::metrics::ServerMetrics;
 use crate::status;
+pub use entry::{Entry, EntryService};
 pub use observed::Observers;
 use observed::RequestRecords;
 use own_paths::OwnPath;
@@ -37,6 +38,8 @@ use own_paths::OwnPath;
 /// The facts about the client of one connection.
 #[derive(Debug)]
 pub struct Client {
+    /// The entry to which the client is connected.
+    pub entry: Arc<Entry>,
     /// The IP address and port of the client.
     pub address: SocketAddr,
     /// The client certificates of the TLS handshake.
@@ -47,31 +50,27 @@ pub struct Client {
     pub actor: RememberedActor,
 }
 
-/// The front of the server, through which every request passes. A process has one front for all connections.
+/// The front of the server, through which every request passes. A process has one front for all entries.
 pub struct Front<H> {
     handler: Arc<H>,
-    authenticator: Authenticator,
     metrics: ServerMetrics,
     stop: CancellationToken,
     audit: Option<Arc<Auditor>>,
     observers: Observers,
-    hosts: Arc<Hosts>,
     authentication_failures: AuthenticationFailureLog,
 }
 
 impl<H: Handler> Front<H> {
-    /// Creates the front with an authenticator and a handler. Cancelling `stop` ends forwarded watches.
-    pub fn new(handler: Arc<H>, authenticator: Authenticator, stop: CancellationToken) -> Self {
+    /// Creates the front of a handler. Cancelling `stop` ends forwarded watches.
+    pub fn new(handler: Arc<H>, stop: CancellationToken) -> Self {
         let metrics = ServerMetrics::default();
         handler.register_metrics(&mut |registry| metrics.register(registry));
         Self {
             handler,
-            authenticator,
             metrics,
             stop,
             audit: None,
             observers: Observers::default(),
-            hosts: Arc::default(),
             authentication_failures: AuthenticationFailureLog::default(),
         }
     }
@@ -95,12 +94,6 @@ impl<H: Handler> Front<H> {
             self.handler.register_metrics(&mut |registry| tracer.register(registry));
         }
         Self { observers, ..self }
-    }
-
-    /// Sets the host table, which selects the API of a request.
-    #[must_use]
-    pub fn at(self, hosts: Arc<Hosts>) -> Self {
-        Self { hosts, ..self }
     }
 
     /// Returns the server's own metrics.
@@ -188,7 +181,7 @@ impl<H: Handler> Front<H> {
         }
         observed.record_target(&arrival);
         // Stage: authentication of the sender.
-        let sender = match self.authenticate(&mut head, &arrival.mount, client).await {
+        let sender = match self.authenticate(&mut head, &arrival, client).await {
             Ok(known) => known,
             Err(why) => {
                 let _it_is_refused_either_way = record_outcome(AuthenticationOutcome::Unauthorized);
@@ -220,10 +213,11 @@ impl<H: Handler> Front<H> {
             Ok(response) => Answer { response, class, is_forwarded_watch, has_panicked },
             Err(refusal) => self.refused(refusal).into(),
         };
-        let Some(received) = received else { return given(self.respond(head, body, context, limit_check).await) };
-        let level = self.audit_level(&head, &context);
-        match received.begin(&head, body, &context, level).await {
-            Ok((trail, body)) => trail.finish(given(self.respond(head, body, context, limit_check).await)).await,
+        let admitted = AdmittedRequest { context, limit_check, serves_clusters: client.entry.serves_clusters() };
+        let Some(received) = received else { return given(self.respond(head, body, admitted).await) };
+        let level = self.audit_level(&head, &admitted.context);
+        match received.begin(&head, body, &admitted.context, level).await {
+            Ok((trail, body)) => trail.finish(given(self.respond(head, body, admitted).await)).await,
             Err(refusal) => (*refusal).into(),
         }
     }
@@ -233,7 +227,7 @@ impl<H: Handler> Front<H> {
     /// # Errors
     /// [`HostRefusal`].
     fn arrive(&self, head: &mut Parts, client: &Client) -> Result<RequestArrival, HostRefusal> {
-        let mount = self.hosts.mount(head, client.server_name.as_ref())?;
+        let mount = client.entry.mount(head, client.server_name.as_ref())?;
         let mut arrival = RequestArrival::new(mount, &head.method, &head.uri);
         arrival.peer = Some(Peer(client.address));
         arrival.remembered = Some(client.actor.clone());
@@ -257,10 +251,11 @@ impl<H: Handler> Front<H> {
     async fn authenticate(
         &self,
         head: &mut Parts,
-        mount: &Mount,
+        arrival: &RequestArrival,
         client: &Client,
     ) -> Result<AuthenticatedSender, Unauthenticated> {
-        let known = self.authenticator.authenticate(head, mount, &client.chain, client.address.ip()).await;
+        let authenticator = &client.entry.authenticator;
+        let known = authenticator.authenticate(head, &arrival.mount, &client.chain, client.address.ip()).await;
         match &known {
             // An unauthenticated health check does not count as an attempt.
             Ok(sender) if sender.user.authority.verifier.is_anonymous() => {}
@@ -274,13 +269,8 @@ impl<H: Handler> Front<H> {
     }
 
     /// Runs the stages of a request after authentication.
-    async fn respond(
-        &self,
-        mut head: Parts,
-        body: Body,
-        mut context: RequestContext,
-        limit_check: LimitCheck,
-    ) -> Answer {
+    async fn respond(&self, mut head: Parts, body: Body, admitted: AdmittedRequest) -> Answer {
+        let AdmittedRequest { mut context, limit_check, serves_clusters } = admitted;
         // Stage: limits of the user's connections, and pages of other origins. These checks precede the stages that
         // depend on the path.
         if limit_check == LimitCheck::TooManyConnections {
@@ -303,12 +293,27 @@ impl<H: Handler> Front<H> {
         if let Some(path) = own_path {
             return path.answer_request(&self.handler, &self.metrics, &head).await.into();
         }
+        // Stage: the paths of the aggregated entry itself. They have constant answers, so that the APIService of the hub
+        // is available without any cluster.
+        if context.arrival.is_own_path
+            && let Some(answer) = tributary_router::answer_at_entry(&head, &context.arrival)
+        {
+            return answer.into();
+        }
+        if !serves_clusters && !is_health_check(&context) {
+            return status::not_configured().into();
+        }
         // Stage: WebSocket handshakes of watches. The front handles the handshake, and the router answers a plain
         // watch.
         let handshake = websocket::remove_handshake(&mut head, &mut context.arrival);
         // Stage: the router. A panic in the router ends only the request's answer, not the connection.
         let handled = AssertUnwindSafe(self.handler.handle(Request::from_parts(head, body), &context)).catch_unwind();
-        match handled.await {
+        let handled = handled.await;
+        let handled = match context.arrival.door.allows_redirects() {
+            true => handled,
+            false => handled.map(|answer| answer.map(status::replace_redirect)),
+        };
+        match handled {
             Ok(answer) if context.sender.user.authority.verifier.is_anonymous() => {
                 answer.map(|response| status::one_word(&response))
             }
@@ -326,6 +331,20 @@ impl<H: Handler> Front<H> {
             }
         }
     }
+}
+
+/// A request after authentication.
+struct AdmittedRequest {
+    context: RequestContext,
+    limit_check: LimitCheck,
+    /// False if the entry does not answer requests for clusters yet.
+    serves_clusters: bool,
+}
+
+/// Returns whether a request is a health check of this process, which needs no configuration.
+fn is_health_check(context: &RequestContext) -> bool {
+    let info = context.arrival.reading.info();
+    info.is_ok_and(|info| info.cluster.is_none() && tributary_policy::is_health_check(&info.path))
 }
 
 fn connection_user(user: &User) -> ConnectionUser<'_> {

@@ -50,6 +50,29 @@ pub fn refused_host(refusal: HostRefusal) -> Response<Body> {
     })
 }
 
+/// The answer 503 at the aggregated entry before the first configuration is in force.
+pub fn not_configured() -> Response<Body> {
+    let message = "this process has just started and knows no clusters yet; try again";
+    response(&Status::service_unavailable(message).with_retry_after(1))
+}
+
+/// Replaces a redirect by a 502, for clients that reach this server through the aggregator of a kube-apiserver. 304 is
+/// no redirect.
+///
+/// The aggregator answers such a response with a 502 that names no cause (`rejectForwardingRedirects` in apimachinery
+/// `pkg/util/proxy/upgradeaware.go`).
+pub fn replace_redirect(answer: Response<Body>) -> Response<Body> {
+    if !answer.status().is_redirection() || answer.status() == StatusCode::NOT_MODIFIED {
+        return answer;
+    }
+    let message = format!(
+        "the answer is a redirect ({}), and the aggregated API passes on no redirects; send the request to Tributary \
+         directly",
+        answer.status().as_u16()
+    );
+    response(&Status::new(502, StatusReason::Unknown, message))
+}
+
 /// The `Retry-After` for an unknown host, in seconds. The configuration must change first. KubeGateway uses the same
 /// delay.
 const UNKNOWN_HOST_RETRY_AFTER: u32 = 60;

@@ -30,7 +30,6 @@ use crate::proxy_protocol::ProxyHeaders;
 use crate::refusal::ListenerRefusal;
 use crate::request::ConnectionRequests;
 use crate::service::{Handshake, RequestService};
-use crate::settings::GoawayChance;
 use crate::streams::{StreamExecutor, Streams};
 use crate::tls::TlsSettings;
 use crate::tracked_stream::TrackedStream;
@@ -49,7 +48,7 @@ pub(super) struct ClientConnection<S> {
     pub(super) tls: Arc<TlsSettings>,
     pub(super) service: Arc<S>,
     pub(super) stop: CancellationToken,
-    pub(super) goaway_chance: GoawayChance,
+    pub(super) goaway: RandomGoaway,
     pub(super) metrics: Arc<ListenerMetrics>,
     /// The remote address of the socket: the address of the client, or of a proxy that sends the client's address in a
     /// PROXY header.
@@ -149,11 +148,11 @@ impl<S: RequestService> ClientConnection<S> {
         address: SocketAddr,
         socket: Permit,
     ) -> impl Future<Output = ()> {
-        let Self { service, stop, goaway_chance, metrics, unread, unauthenticated, users, .. } = self;
+        let Self { service, stop, goaway, metrics, unread, unauthenticated, users, .. } = self;
         let client = Arc::new(service.client(handshake(&stream, address)));
         let authentication = Arc::new(ConnectionAuthentication::new(unauthenticated, users));
         let outgoing = Arc::new(Outgoing::new(unread));
-        let random_goaway = Arc::new(RandomGoaway::by(goaway_chance));
+        let random_goaway = Arc::new(goaway);
         let requests = Arc::new(ConnectionRequests {
             service: Arc::clone(&service),
             client: Arc::clone(&client),

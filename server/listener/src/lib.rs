@@ -11,6 +11,7 @@
 
 mod authentication;
 mod byte_counter;
+mod capacity;
 mod coalesce;
 mod connection;
 mod connection_driver;
@@ -40,27 +41,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tributary_apimachinery::Permit;
 
+pub use capacity::ConnectionCapacity;
 pub use metrics::{ListenerMetrics, RefusalLabels};
 pub use refusal::ListenerRefusal;
 pub use service::{
     AnswerCapacity, AuthenticationOutcome, ConnectionUser, Handshake, LimitCheck, RequestService, ServiceAnswer,
 };
 pub use settings::{
-    Bounds, CONNECTIONS_MAX, GoawayChance, InvalidPeerNetwork, ListenAddress, ListenAddressError, PeerNetwork,
-    ProxyProtocolPeers, TLS_1_2, TLS_1_3, TlsVersions, UNREAD_BYTES_MAX,
+    Bounds, CONNECTIONS_MAX, ConnectionAge, GoawayChance, InvalidPeerNetwork, ListenAddress, ListenAddressError,
+    PeerNetwork, ProxyProtocolPeers, TLS_1_2, TLS_1_3, TlsVersions, UNREAD_BYTES_MAX,
 };
 
 use connection::ClientConnection;
+use goaway::RandomGoaway;
 use proxy_protocol::ProxyHeaders;
 use tls::TlsSettings;
-use unauthenticated_connections::UnauthenticatedConnections;
-use unread::Unread;
-use user_connections::UserConnections;
 
 /// The time limit of a drain. A kubelet kills the process 30 s after SIGTERM.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -124,14 +124,14 @@ pub struct Drained {
 pub struct ListenerOptions {
     /// The serving certificates and the versions of TLS.
     pub tls: Arc<TlsSettings>,
-    /// The limits of connections and of unread bytes.
-    pub bounds: Bounds,
+    /// The limits of connections and of unread bytes, and the metrics. Other listeners may share the capacity.
+    pub capacity: Arc<ConnectionCapacity>,
     /// The load balancers that send a PROXY header.
     pub proxies: ProxyProtocolPeers,
     /// The probability that a request is the last on its connection.
     pub goaway_chance: GoawayChance,
-    /// The metrics of this listener.
-    pub metrics: Arc<ListenerMetrics>,
+    /// The age at which a connection stops accepting requests; `None` without a maximal age.
+    pub connection_age: Option<ConnectionAge>,
     /// The token whose cancellation starts the drain.
     pub stop: CancellationToken,
 }
@@ -141,21 +141,16 @@ pub struct ListenerOptions {
 /// Cancel: dropping the future closes the listener; connections live on in their tasks, so cancel
 /// [`ListenerOptions::stop`] instead.
 pub async fn serve<S: RequestService>(listener: TcpListener, service: Arc<S>, options: ListenerOptions) -> Drained {
-    let ListenerOptions { tls, bounds, proxies, goaway_chance, metrics, stop } = options;
-    metrics.set_bounds(&bounds);
-    let unread = Unread::new(metrics.unread_bytes.clone(), bounds.unread_bytes);
+    let ListenerOptions { tls, capacity, proxies, goaway_chance, connection_age, stop } = options;
+    capacity.add_listener();
     let server = Server {
         tls,
         proxies: Arc::new(ProxyHeaders::from_peers(proxies)),
-        slots: Arc::new(Semaphore::new(bounds.connections)),
-        connections_max: bounds.connections,
-        unread,
-        unauthenticated_connections: UnauthenticatedConnections::with_connections(bounds.connections),
-        users: UserConnections::with_connections(bounds.connections),
+        capacity,
         sockets: TaskTracker::new(),
         stop: stop.clone(),
         goaway_chance,
-        metrics,
+        connection_age,
         service,
     };
     stop.run_until_cancelled(server.accept(&listener)).await;
@@ -168,17 +163,13 @@ pub async fn serve<S: RequestService>(listener: TcpListener, service: Arc<S>, op
 struct Server<S> {
     tls: Arc<TlsSettings>,
     proxies: Arc<ProxyHeaders>,
-    slots: Arc<Semaphore>,
-    connections_max: usize,
+    capacity: Arc<ConnectionCapacity>,
     /// The tracker of open sockets, including upgraded connections.
     sockets: TaskTracker,
     stop: CancellationToken,
     goaway_chance: GoawayChance,
-    metrics: Arc<ListenerMetrics>,
+    connection_age: Option<ConnectionAge>,
     service: Arc<S>,
-    unread: Unread,
-    unauthenticated_connections: Arc<UnauthenticatedConnections>,
-    users: Arc<UserConnections>,
 }
 
 impl<S: RequestService> Server<S> {
@@ -210,14 +201,15 @@ impl<S: RequestService> Server<S> {
 
     /// Waits for a free connection slot. Logs once each time that all slots are taken.
     async fn slot(&self, saturated: &mut bool) -> OwnedSemaphorePermit {
-        let free = self.slots.available_permits();
+        let ConnectionCapacity { slots, connections_max, .. } = &*self.capacity;
+        let free = slots.available_permits();
         if free == 0 && !*saturated {
-            tracing::warn!(connections = self.connections_max, "the limit of connections is reached; new ones wait");
+            tracing::warn!(connections = connections_max, "the limit of connections is reached; new ones wait");
         }
-        *saturated = free == 0 || (*saturated && free < self.connections_max / 10);
+        *saturated = free == 0 || (*saturated && free < connections_max / 10);
         loop {
             // `acquire_owned` fails only for a closed semaphore, and this semaphore is never closed.
-            if let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await {
+            if let Ok(slot) = Arc::clone(slots).acquire_owned().await {
                 return slot;
             }
         }
@@ -229,12 +221,12 @@ impl<S: RequestService> Server<S> {
             proxies: Arc::clone(&self.proxies),
             service: Arc::clone(&self.service),
             stop: self.stop.clone(),
-            goaway_chance: self.goaway_chance,
-            metrics: Arc::clone(&self.metrics),
+            goaway: RandomGoaway::new(self.goaway_chance, self.connection_age),
+            metrics: Arc::clone(&self.capacity.metrics),
             peer: client,
-            unread: self.unread.clone(),
-            unauthenticated: self.unauthenticated_connections.admit(),
-            users: Arc::clone(&self.users),
+            unread: self.capacity.unread.clone(),
+            unauthenticated: self.capacity.unauthenticated_connections.admit(),
+            users: Arc::clone(&self.capacity.users),
         };
         connection.spawn(stream, self.socket(slot));
     }
@@ -242,7 +234,7 @@ impl<S: RequestService> Server<S> {
     /// Creates the permit of an open socket. The permit contains the connection slot, the tracker's token, and the
     /// socket's count in the metrics.
     fn socket(&self, slot: OwnedSemaphorePermit) -> Permit {
-        let (tracked, open) = (self.sockets.token(), self.metrics.connections.clone());
+        let (tracked, open) = (self.sockets.token(), self.capacity.metrics.connections.clone());
         open.inc();
         Permit::new(move || {
             open.dec();

@@ -10,7 +10,7 @@ use rustls::SupportedProtocolVersion;
 pub use address::{ListenAddress, ListenAddressError};
 pub use bounds::{Bounds, CONNECTIONS_MAX, UNREAD_BYTES_MAX};
 pub(crate) use bounds::{CONNECTION_UNREAD_BYTES_MAX, HEADERS_MAX, UNAUTHENTICATED_DIVISOR};
-pub use goaway::GoawayChance;
+pub use goaway::{ConnectionAge, GoawayChance};
 pub use peers::{InvalidPeerNetwork, PeerNetwork, ProxyProtocolPeers};
 
 /// A list of accepted TLS versions, the newest first.

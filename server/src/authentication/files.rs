@@ -193,7 +193,7 @@ impl AuthenticationFiles {
     pub fn serving_certificate(&self) -> Result<Option<CertifiedKey>, AuthenticationFilesError> {
         const FLAGS: [&str; 2] = ["--tls-cert-file", "--tls-private-key-file"];
         let Some((certificate, key)) = &self.serving else { return Ok(None) };
-        serving(FLAGS, certificate, key).map(Some)
+        read_serving_certificate(FLAGS, certificate, key).map(Some)
     }
 
     /// Reads the serving certificates of `--tls-sni-cert-key`.
@@ -202,7 +202,7 @@ impl AuthenticationFiles {
     /// [`AuthenticationFilesError::Read`], [`AuthenticationFilesError::Serving`].
     pub fn named_certificates(&self) -> Result<NamedCertificates, AuthenticationFilesError> {
         let read = |named: &SniCertKey| {
-            let certificate = serving([SNI_CERT_KEY, SNI_CERT_KEY], &named.certificate, &named.key)?;
+            let certificate = read_serving_certificate([SNI_CERT_KEY, SNI_CERT_KEY], &named.certificate, &named.key)?;
             Ok((Arc::new(certificate), named.names.clone()))
         };
         let given: Vec<_> = self.named.iter().map(read).collect::<Result<_, AuthenticationFilesError>>()?;
@@ -210,8 +210,12 @@ impl AuthenticationFiles {
     }
 }
 
-/// Reads a serving certificate and its key. Logs a warning if clients may refuse the certificate.
-fn serving(
+/// Reads a serving certificate and its key. `flags` are the flags with the paths of the certificate and of the key. Logs
+/// a warning if clients may refuse the certificate.
+///
+/// # Errors
+/// [`AuthenticationFilesError::Read`], [`AuthenticationFilesError::Serving`].
+pub fn read_serving_certificate(
     flags: [&'static str; 2],
     certificate_path: &Path,
     key_path: &Path,

@@ -5,6 +5,7 @@
 //!                                                                          ─▶ follow changes ─▶ shut down
 //! ```
 
+mod aggregated;
 mod clients;
 mod endpoint;
 mod hub;
@@ -54,11 +55,11 @@ async fn serve_until(
     on_ready: impl FnOnce(&Ready<'_>),
 ) -> Result<(), Failure> {
     let Some((prepared, configuration)) = prepare(leaving, arguments).await? else { return Ok(()) };
-    let mut endpoint = BoundEndpoint::open(prepared).await?;
+    let stop = CancellationToken::new();
+    let mut endpoint = BoundEndpoint::open(prepared, &stop).await?;
     let starting = endpoint.running.start(configuration);
     let Some(started) = leaving.run_until_cancelled(starting).await else { return Ok(()) };
     started?;
-    let stop = CancellationToken::new();
     let mut answering = endpoint.begin_answering(leaving, &stop)?;
     answering.running.write_kubeconfigs().await?;
     answering.running.announce(on_ready);

@@ -28,10 +28,10 @@ pub(crate) enum OwnPath {
 
 impl OwnPath {
     /// Returns which of the server's own paths a request is for. At a cluster's own host, every path belongs to the
-    /// cluster.
+    /// cluster. The aggregated entry does not serve these paths.
     pub(crate) fn from_head(head: &Parts, mount: &Mount) -> Option<Self> {
         match head.uri.path() {
-            _ if tributary_hosts::is_cluster_host(mount) => None,
+            _ if *mount != Mount::Merged => None,
             METRICS_PATH => Some(Self::Metrics),
             report::PATH => Some(Self::Report),
             policy_test::PATH => Some(Self::PolicyTest),

@@ -312,6 +312,16 @@ mod tests {
     }
 
     #[test]
+    fn websocket_handshakes_are_handled_below_the_mount_of_the_merged_view() {
+        for (path, taken) in [("views/all", true), ("clusters/a", false)] {
+            let uri = format!("/apis/aggregation.tributary.dev/v1alpha1/{path}/proxy/api/v1/pods?watch=1");
+            let mut asked = head("GET", &uri, &UPGRADES);
+            let mut arrival = RequestArrival::new(Mount::Aggregated, &asked.method, &asked.uri);
+            assert_eq!(remove_handshake(&mut asked, &mut arrival).is_some(), taken, "{uri}");
+        }
+    }
+
+    #[test]
     fn websocket_handshake_follows_the_checks_of_go() {
         let judged = |name: &'static str, value: &'static str| {
             let changed = UPGRADES.iter().filter(|(known, _)| *known != name).copied().chain([(name, value)]);

@@ -1,4 +1,4 @@
-//! Ends HTTP/2 connections after a random number of requests (`--goaway-chance`).
+//! Ends connections after a random number of requests (`--goaway-chance`), or at a random age.
 //!
 //! An HTTP/2 client keeps its connection as long as possible, and so stays with one replica even when replicas are
 //! added. `--goaway-chance` ends connections at random, as kube-apiserver does (`pkg/server/filters/goaway.go` in
@@ -7,6 +7,7 @@
 //! would never reconnect. GOAWAY ends no open watch.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use http::Version;
 
@@ -42,6 +43,32 @@ impl GoawayChance {
     }
 }
 
+/// The age at which a connection stops accepting requests. Each connection has a random age within the range, so that
+/// connections of the same start do not end together.
+///
+/// The aggregator of a kube-apiserver has one HTTP/2 connection for all requests, and keeps it as long as possible
+/// (kubernetes/kubernetes#61296).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionAge {
+    min: Duration,
+    max: Duration,
+}
+
+impl ConnectionAge {
+    /// The age of a connection to the aggregated entry: 10 to 20 minutes.
+    pub const AGGREGATED: Self = Self { min: Duration::from_secs(10 * 60), max: Duration::from_secs(20 * 60) };
+
+    /// Returns a random age for one connection.
+    pub(crate) fn draw(self) -> Duration {
+        self.at(rand::random())
+    }
+
+    /// Returns the age for a random number between 0 and 1.
+    fn at(self, drawn: f64) -> Duration {
+        self.min + self.max.saturating_sub(self.min).mul_f64(drawn)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,6 +81,14 @@ mod tests {
         for text in ["-0.001", "0.021", "1", "NaN", "inf", "", "1%"] {
             assert!(text.parse::<GoawayChance>().unwrap_err().starts_with("must be a number from 0 to 0.02"), "{text}");
         }
+    }
+
+    #[test]
+    fn connection_age_is_within_its_range() {
+        let minutes = |drawn| ConnectionAge::AGGREGATED.at(drawn).as_secs() / 60;
+        assert_eq!([0.0, 0.5, 1.0].map(minutes), [10, 15, 20]);
+        let ages: Vec<_> = (0..100).map(|_| ConnectionAge::AGGREGATED.draw()).collect();
+        assert!(ages.iter().all(|age| (600..=1200).contains(&age.as_secs())) && ages[0] != ages[1], "{ages:?}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The endpoint of `serve`. The endpoint opens its port before it connects to clusters, and answers requests after the
-//! wait for the clusters' first answers.
+//! The endpoint of `serve`. The endpoint opens its ports before it connects to clusters, and answers requests after the
+//! wait for the clusters' first answers. The aggregated entry answers requests for its own documents at once.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,12 +14,13 @@ use tokio_util::task::AbortOnDropHandle;
 use tributary_hosts::Hosts;
 use tributary_hub::ReadReports;
 use tributary_listener::tls::TlsSettings;
-use tributary_listener::{Bounds, Drained, ListenerOptions, ProxyProtocolPeers};
+use tributary_listener::{Bounds, ConnectionCapacity, Drained, ListenerOptions, ProxyProtocolPeers};
 use tributary_proxy::ClientTuning;
 use tributary_router::{Limits, Policies, Router, RouterConfig};
 use tributary_sources::clusters::Clusters;
 use tributary_sources::data_directory::{DataDirectory, EPOCHS, last_heard};
 
+use super::aggregated::{AggregatedEntry, SharedParts};
 use super::clients::SharedClients;
 use super::hub::DeniedUsers;
 use super::prepare::{Logs, Prepared};
@@ -30,17 +31,20 @@ use crate::authentication::denied_users::{DeniedUsersFile, DeniedUsersFileError}
 use crate::cli::bytes::format_size;
 use crate::cli::{LimitArguments, ServeArguments};
 use crate::exit::Failure;
-use crate::front::Front;
+use crate::front::{Entry, EntryService, Front};
 use crate::process::descriptors;
 use crate::process::memory::Memory;
 use crate::process::threads::{Threads, cores};
 use crate::replicas;
 
-/// An endpoint whose port is open, and which does not answer yet.
+/// An endpoint whose ports are open. Only the aggregated entry answers.
 pub(super) struct BoundEndpoint {
     /// The parts of the endpoint that a new configuration changes.
     pub(super) running: RunningEndpoint,
     socket: TcpListener,
+    front: Arc<Front<Arc<Router>>>,
+    capacity: Arc<ConnectionCapacity>,
+    aggregated: Option<AggregatedEntry>,
     parts: Parts,
 }
 
@@ -48,6 +52,7 @@ pub(super) struct AnsweringEndpoint {
     pub(super) running: RunningEndpoint,
     /// The task of the listener, which ends after the drain.
     serving: JoinHandle<Drained>,
+    aggregated: Option<AggregatedEntry>,
     parts: Parts,
 }
 
@@ -62,11 +67,11 @@ struct Parts {
 }
 
 impl BoundEndpoint {
-    /// Opens the port. Connects to no cluster and answers no request.
+    /// Opens the ports. Connects to no cluster. Cancelling `stop` drains the aggregated entry.
     ///
     /// # Errors
-    /// [`Failure`] for a port or a file that cannot be opened.
-    pub(super) async fn open(prepared: Prepared) -> Result<Self, Failure> {
+    /// [`Failure`] for a port or a file that cannot be opened, and if no authentication of clients is configured.
+    pub(super) async fn open(prepared: Prepared, stop: &CancellationToken) -> Result<Self, Failure> {
         let Prepared { arguments, sources, merged_kubeconfig, identity, logs } = prepared;
         let router = Router::new(router_config(&identity.directory, &arguments));
         router.set_replicas(arguments.sharing.count());
@@ -105,7 +110,22 @@ impl BoundEndpoint {
             denied_users,
             hub: None,
         };
-        Ok(Self { running, socket, parts: Parts { logs, shutdown, _denied: denied, clients } })
+        let Logs { audit, observers } = logs.clone();
+        let front = Front::new(Arc::new(Arc::clone(&running.router)), stop.clone());
+        let front = Arc::new(front.audited(audit).observed(observers));
+        let capacity = capacity(&running.arguments.limits, &front);
+        let shared =
+            SharedParts { arguments: &running.arguments, front: &front, capacity: &capacity, clients: &clients, stop };
+        let open = |listen| AggregatedEntry::open(listen, build_authenticator(&running)?, &shared);
+        let aggregated = running.arguments.hub.aggregated_listen.map(open).transpose()?;
+        Ok(Self {
+            running,
+            socket,
+            front,
+            capacity,
+            aggregated,
+            parts: Parts { logs, shutdown, _denied: denied, clients },
+        })
     }
 
     /// Answers clients on separate threads until `stop` is cancelled. The cancellation of `stop` follows the
@@ -118,7 +138,7 @@ impl BoundEndpoint {
         leaving: &CancellationToken,
         stop: &CancellationToken,
     ) -> Result<AnsweringEndpoint, Failure> {
-        let Self { running, socket, parts } = self;
+        let Self { running, socket, front, capacity, aggregated, parts } = self;
         let RunningEndpoint { router, arguments, identity, clients, .. } = &running;
         let delay = arguments.shutdown_delay_duration;
         tokio::spawn(stop_after(leaving.clone(), delay, Arc::clone(router), stop.clone()));
@@ -139,22 +159,21 @@ impl BoundEndpoint {
             let followed = replicas::follow_number(host, arguments.sharing.count(), Arc::clone(router));
             tokio::spawn(stop.clone().run_until_cancelled_owned(followed));
         }
-        let front = Front::new(Arc::new(Arc::clone(router)), build_authenticator(&running)?, stop.clone());
-        let Logs { audit, observers } = parts.logs.clone();
-        let front = front.audited(audit).observed(observers).at(Arc::clone(&running.hosts));
-        let limits = &arguments.limits;
-        let connections = descriptors::limit_connections(limits.max_connections);
-        let bounds = Bounds { connections, unread_bytes: limits.max_unread_bytes };
+        let entry = Arc::new(Entry::for_hosts(build_authenticator(&running)?, Arc::clone(&running.hosts)));
         let options = ListenerOptions {
             tls: Arc::clone(&running.tls),
-            bounds,
+            capacity,
             proxies: ProxyProtocolPeers(arguments.shared.proxy_protocol_from.clone()),
             goaway_chance: arguments.goaway_chance,
-            metrics: Arc::clone(&front.own_metrics().listener),
+            connection_age: None,
             stop: stop.clone(),
         };
-        let serving = parts.clients.spawn(tributary_listener::serve(socket, Arc::new(front), options));
-        Ok(AnsweringEndpoint { running, serving, parts })
+        let service = Arc::new(EntryService::new(front, entry));
+        let serving = parts.clients.spawn(tributary_listener::serve(socket, service, options));
+        if let Some(aggregated) = &aggregated {
+            aggregated.serve_clusters();
+        }
+        Ok(AnsweringEndpoint { running, serving, aggregated, parts })
     }
 }
 
@@ -162,18 +181,29 @@ impl AnsweringEndpoint {
     /// Waits for the drain, closes the remaining streams, and flushes the logs.
     ///
     /// # Errors
-    /// [`Failure`] if the listener ended by itself.
+    /// [`Failure`] if a listener ended by itself.
     pub(super) async fn shut_down(self) -> Result<(), Failure> {
         let Parts { logs, shutdown, clients, _denied } = self.parts;
-        let drained = self.serving.await.context("the listener ended").map_err(Failure::runtime)?;
+        let mut cut = self.serving.await.context("the listener ended").map_err(Failure::runtime)?.cut;
+        if let Some(aggregated) = self.aggregated {
+            let drained = aggregated.serving.await.context("the listener of the aggregated API ended");
+            cut += drained.map_err(Failure::runtime)?.cut;
+        }
         // The clients' streams end before the logs close, so that the logs contain the streams' last lines.
         clients.end().await;
         self.running.router.last_heard_is_kept().await;
         shutdown.cancel();
         logs.shut_down().await;
-        tracing::info!(cut = drained.cut, "stopped");
+        tracing::info!(cut, "stopped");
         Ok(())
     }
+}
+
+/// Creates the capacity that the listeners of all entries share.
+fn capacity(limits: &LimitArguments, front: &Front<Arc<Router>>) -> Arc<ConnectionCapacity> {
+    let connections = descriptors::limit_connections(limits.max_connections);
+    let bounds = Bounds { connections, unread_bytes: limits.max_unread_bytes };
+    ConnectionCapacity::new(bounds, Arc::clone(&front.own_metrics().listener))
 }
 
 /// Waits until `leaving` is cancelled, makes `/readyz` fail, and cancels `stop` after the delay. During the delay, load

@@ -1,0 +1,64 @@
+//! The capacity for client connections, which all listeners of a process share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Semaphore;
+
+use crate::metrics::ListenerMetrics;
+use crate::settings::Bounds;
+use crate::unauthenticated_connections::UnauthenticatedConnections;
+use crate::unread::Unread;
+use crate::user_connections::UserConnections;
+
+/// The connection slots, the unread bytes and the shares of users. Listeners with the same value share its limits and
+/// its metrics.
+#[derive(Debug)]
+pub struct ConnectionCapacity {
+    pub(crate) slots: Arc<Semaphore>,
+    pub(crate) connections_max: usize,
+    pub(crate) unread: Unread,
+    pub(crate) unauthenticated_connections: Arc<UnauthenticatedConnections>,
+    pub(crate) users: Arc<UserConnections>,
+    pub(crate) metrics: Arc<ListenerMetrics>,
+    has_listener: AtomicBool,
+}
+
+impl ConnectionCapacity {
+    /// Creates the capacity with these limits, and sets the limits in the metrics.
+    pub fn new(bounds: Bounds, metrics: Arc<ListenerMetrics>) -> Arc<Self> {
+        metrics.set_bounds(&bounds);
+        Arc::new(Self {
+            slots: Arc::new(Semaphore::new(bounds.connections)),
+            connections_max: bounds.connections,
+            unread: Unread::new(metrics.unread_bytes.clone(), bounds.unread_bytes),
+            unauthenticated_connections: UnauthenticatedConnections::with_connections(bounds.connections),
+            users: UserConnections::with_connections(bounds.connections),
+            metrics,
+            has_listener: AtomicBool::new(false),
+        })
+    }
+
+    /// Adds a listener. A listener waits for its next connection with a slot in hand. So each further listener adds a
+    /// slot, and an idle listener takes no slot from a busy one.
+    pub(crate) fn add_listener(&self) {
+        if self.has_listener.swap(true, Ordering::Relaxed) {
+            self.slots.add_permits(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_listener_takes_no_slot_from_a_busy_one() {
+        let capacity = ConnectionCapacity::new(Bounds { connections: 1, ..Bounds::default() }, Arc::default());
+        capacity.add_listener();
+        let idle = Arc::clone(&capacity.slots).try_acquire_owned();
+        assert!(idle.is_ok() && capacity.slots.try_acquire().is_err());
+        capacity.add_listener();
+        assert!(capacity.slots.try_acquire().is_ok());
+    }
+}
