@@ -9,8 +9,8 @@ use tributary_apimachinery::request_info::RequestTarget;
 use tributary_apimachinery::selector::LabelOperator;
 use tributary_apimachinery::selector::field::{self, FieldRequirement};
 use tributary_apimachinery::{
-    FieldSelector, GetOptions, GroupVersionResource, LabelSelector, ListOptions, Mount, RequestInfo,
-    ResourceVersionMatch, SelectorBounds, Status, WatchOptions,
+    FieldSelector, GetOptions, GroupVersionResource, LabelSelector, ListOptions, Mount, MountTarget, Mounted,
+    RequestInfo, ResourceVersionMatch, SelectorBounds, Status, WatchOptions,
 };
 use tributary_router::testing::{AnswerForm, Preferences, ResponseKind};
 
@@ -20,13 +20,14 @@ const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 
 /// The input is a request: `<method><path>[?<query>]`. The path is parsed as in kube-apiserver.
 ///
-/// Names have no slash and are never `.` or `..`. The prefix of a cluster changes only the cluster. Escaping each byte
-/// of a segment changes nothing.
+/// Names have no slash and are never `.` or `..`. A path consists of the prefix of its mount and the inner path. The
+/// prefix changes only the cluster. Escaping each byte of a segment changes nothing.
 pub fn path(data: &[u8]) {
     let (method, rest) = choice(data);
     let method = METHODS[usize::from(method) % METHODS.len()];
     let Ok(text) = std::str::from_utf8(rest) else { return };
     let (path, query) = text.split_once('?').map_or((text, None), |(path, query)| (path, Some(query)));
+    mounted(path);
     let parsed = RequestInfo::parse(method, path, query);
     if let Ok(info) = &parsed
         && let Some(request) = info.resource()
@@ -49,9 +50,28 @@ pub fn path(data: &[u8]) {
     }
 }
 
-/// Checks that the path prefix of a cluster, and a host of the cluster, change only the cluster of the parsed request.
+/// Checks that a resolved path is divided, and not changed.
+fn mounted(path: &str) {
+    for mount in [Mount::Merged, Mount::Aggregated] {
+        let Ok(Mounted { target, prefix, inner, .. }) = mount.resolve(path) else { continue };
+        let is_prefix_alone = inner == "/" && prefix == path;
+        assert!(is_prefix_alone || path.strip_prefix(prefix) == Some(inner), "{path:?}: {prefix:?} and {inner:?}");
+        assert_eq!(
+            prefix.is_empty(),
+            matches!((&mount, target), (Mount::Merged, MountTarget::Merged) | (_, MountTarget::Own))
+        );
+    }
+}
+
+/// Checks that the path prefixes and a host of a cluster change only the cluster of the parsed request, and that the
+/// prefix of the merged view changes nothing.
 fn below_a_cluster(method: &str, path: &str, query: Option<&str>, parsed: &Result<RequestInfo, Status>) {
+    const AGGREGATED: &str = "/apis/aggregation.tributary.dev/v1alpha1";
     let below = RequestInfo::parse(method, &format!("/clusters/c{path}"), query);
+    let aggregated = |place: &str| {
+        RequestInfo::parse_at(&Mount::Aggregated, method, &format!("{AGGREGATED}/{place}/proxy{path}"), query)
+    };
+    assert_eq!((&aggregated("clusters/c"), &aggregated("views/all")), (&below, parsed), "{path:?}");
     if let Ok(below) = &below {
         let mount =
             Mount::Cluster(below.cluster.clone().unwrap_or_else(|| panic!("{path:?} should be below a cluster")));

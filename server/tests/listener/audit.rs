@@ -174,7 +174,7 @@ pub(crate) fn events(log: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn ended(builder: http::request::Builder, id: &str) -> Request<Empty<Bytes>> {
+pub(crate) fn ended(builder: http::request::Builder, id: &str) -> Request<Empty<Bytes>> {
     builder.header("audit-id", id).body(Empty::new()).unwrap()
 }
 

@@ -22,18 +22,18 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
+use tributary_hosts::Hosts;
 use tributary_listener::tls::{ServingCertificate, TlsSettings};
 use tributary_listener::{
-    Bounds, Drained, GoawayChance, ListenAddress, ListenerOptions, ListenerRefusal, ProxyProtocolPeers, RefusalLabels,
-    TLS_1_2,
+    Bounds, ConnectionCapacity, Drained, GoawayChance, ListenAddress, ListenerOptions, ListenerRefusal,
+    ProxyProtocolPeers, RefusalLabels, TLS_1_2,
 };
 use tributary_proxy::{ClientTuning, ClusterClient};
 use tributary_records::audit::Auditor;
 use tributary_router::{ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Router, RouterConfig};
 use tributary_server::authentication::Authenticator;
 use tributary_server::credentials::{BearerToken, Certificates, certificates};
-use tributary_server::front::Front;
-use tributary_server::front::Observers;
+use tributary_server::front::{Entry, EntryService, Front, Observers};
 use tributary_server::handler::Handler;
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 use tributary_sources::data_directory::DataDirectory;
@@ -44,6 +44,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// A running listener with the configuration of `tributary serve`.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
+    pub(crate) entry: Arc<Entry>,
     pub(crate) token: String,
     authority: String,
     pub(crate) stop: CancellationToken,
@@ -89,16 +90,21 @@ pub(crate) async fn start_with_goaway(chance: GoawayChance, handler: impl Handle
 
 /// Starts a listener like [`start`], with an access log or traces.
 pub(crate) async fn start_observed(handler: impl Handler, observers: Observers) -> Server {
-    let observed = |front: Front<_>| front.observed(observers);
-    start_with(Settings::default(), handler, observed).await
+    start_with(Settings::default(), handler, |front| front.observed(observers)).await
 }
 
-/// Starts a listener like [`start`], and changes its [`Front`] by `configure_front`.
+/// Starts a listener like [`start`] with these hosts, and changes its [`Front`] by `configure_front`.
 pub(crate) async fn start_with_front<H: Handler>(
+    hosts: Arc<Hosts>,
     handler: H,
     configure_front: impl FnOnce(Front<H>) -> Front<H>,
 ) -> Server {
-    start_with(Settings::default(), handler, configure_front).await
+    start_with(Settings { hosts, ..Settings::default() }, handler, configure_front).await
+}
+
+/// Starts the aggregated entry like [`start`], with an audit log.
+pub(crate) async fn start_aggregated(handler: impl Handler, audit: Option<Arc<Auditor>>) -> Server {
+    start_with(Settings { is_aggregated: true, ..Settings::default() }, handler, |front| front.audited(audit)).await
 }
 
 /// The settings of a listener that tests can choose.
@@ -107,6 +113,8 @@ struct Settings {
     proxies: ProxyProtocolPeers,
     bounds: Bounds,
     goaway_chance: GoawayChance,
+    hosts: Arc<Hosts>,
+    is_aggregated: bool,
 }
 
 async fn start_with<H: Handler>(
@@ -124,16 +132,23 @@ async fn start_with<H: Handler>(
     let tls = TlsSettings::new(ServingCertificate::new(made.certified_key().unwrap()), TLS_1_2).unwrap();
     let stop = CancellationToken::new();
     let authenticator = Authenticator::Personal(token.digest());
-    let front = Arc::new(configure_front(Front::new(Arc::new(handler), authenticator, stop.clone())));
+    let front = Arc::new(configure_front(Front::new(Arc::new(handler), stop.clone())));
     let metrics = Arc::clone(&front.own_metrics().listener);
     let connections = metrics.connections.clone();
     let unread = metrics.unread_bytes.clone();
     let refused = metrics.refused.clone();
-    let Settings { proxies, bounds, goaway_chance } = settings;
-    let options = ListenerOptions { tls: Arc::new(tls), bounds, proxies, goaway_chance, metrics, stop: stop.clone() };
-    let serving = tokio::spawn(tributary_listener::serve(socket, front, options));
+    let Settings { proxies, bounds, goaway_chance, hosts, is_aggregated } = settings;
+    let entry = Arc::new(match is_aggregated {
+        true => Entry::aggregated(authenticator),
+        false => Entry::for_hosts(authenticator, hosts),
+    });
+    let capacity = ConnectionCapacity::new(bounds, metrics);
+    let (tls, connection_age, stopping) = (Arc::new(tls), None, stop.clone());
+    let options = ListenerOptions { tls, capacity, proxies, goaway_chance, connection_age, stop: stopping };
+    let service = Arc::new(EntryService::new(front, Arc::clone(&entry)));
+    let serving = tokio::spawn(tributary_listener::serve(socket, service, options));
     let (token, authority) = (token.expose().to_owned(), made.authority_pem().to_owned());
-    Server { address, token, authority, stop, serving, connections, unread, refused, _directory: parent }
+    Server { address, entry, token, authority, stop, serving, connections, unread, refused, _directory: parent }
 }
 
 impl Server {

@@ -60,7 +60,7 @@ async fn deny_all_cluster_refuses_requests_at_its_own_host() {
     let table = HostTable::new(&merged, Vec::new(), [(&eu, &of_eu), (&us, &of_us)], &HostTable::default());
     let hosts = Arc::<Hosts>::default();
     hosts.replace(table.unwrap());
-    let server = start_with_front(Arc::clone(&router), |front| front.at(hosts)).await;
+    let server = start_with_front(hosts, Arc::clone(&router), |front| front).await;
     let authorization = format!("Bearer {}", server.token);
     let ask = async |server_name: &str, url: &str, authorization: &str| {
         let request = Request::get(url).header("authorization", authorization).body(Empty::<Bytes>::new()).unwrap();

@@ -22,9 +22,9 @@ use tributary_hosts::NamedCertificates;
 use tributary_hosts::certified_key;
 use tributary_hosts::{ClusterHosts, HostTable, HostTls, Hosts};
 use tributary_listener::tls::{RequestedAuthorities, ServingCertificate, TlsSettings};
-use tributary_listener::{Bounds, GoawayChance, ListenerOptions, ProxyProtocolPeers, TLS_1_2};
+use tributary_listener::{Bounds, ConnectionCapacity, GoawayChance, ListenerOptions, ProxyProtocolPeers, TLS_1_2};
 use tributary_server::authentication::{Authenticator, SharedAuthenticator};
-use tributary_server::front::Front;
+use tributary_server::front::{Entry, EntryService, Front};
 use tributary_server::handler::Handler;
 
 use crate::StandIn;
@@ -91,17 +91,17 @@ impl Endpoint {
         tls.request_client_certificates(authenticator.subjects()).unwrap();
         let socket = tributary_listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = socket.local_addr().unwrap();
-        let front = Front::new(Arc::new(handler), Authenticator::Shared(authenticator), CancellationToken::new());
-        let front = Arc::new(front.at(Arc::clone(&hosts)));
+        let front = Arc::new(Front::new(Arc::new(handler), CancellationToken::new()));
+        let entry = Arc::new(Entry::for_hosts(Authenticator::Shared(authenticator), Arc::clone(&hosts)));
         let options = ListenerOptions {
             tls: Arc::clone(&tls),
-            bounds: Bounds::default(),
+            capacity: ConnectionCapacity::new(Bounds::default(), Arc::clone(&front.own_metrics().listener)),
             proxies: ProxyProtocolPeers::default(),
             goaway_chance: GoawayChance::default(),
-            metrics: Arc::clone(&front.own_metrics().listener),
+            connection_age: None,
             stop: CancellationToken::new(),
         };
-        tokio::spawn(tributary_listener::serve(socket, front, options));
+        tokio::spawn(tributary_listener::serve(socket, Arc::new(EntryService::new(front, entry)), options));
         let of_eu = servers.sign("eu", &["eu.test"]);
         let endpoint = Self { address, hosts, tls, servers, people, people_of_eu, of_eu };
         endpoint.vouch_at_eu(&endpoint.people_of_eu);

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod access_log;
+mod aggregated;
 mod audit;
 mod cancelled_requests;
 mod early_answers;

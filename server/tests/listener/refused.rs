@@ -18,7 +18,7 @@ use tributary_records::audit::AuditMode;
 use tributary_router::{DispatchSettings, EntryPointPolicies, RememberedActor};
 use tributary_server::authentication::Authenticator;
 use tributary_server::credentials::BearerToken;
-use tributary_server::front::{Client, Front};
+use tributary_server::front::{Client, Entry, Front};
 use tributary_sources::data_directory::DataDirectory;
 
 use crate::StandIn;
@@ -72,10 +72,10 @@ async fn unauthenticated_request_above_the_limit_is_logged_as_limited() {
     let (file, folder) = (LogFile::open(), tempfile::tempdir().unwrap());
     let token = BearerToken::open(&DataDirectory::open(folder.path().to_owned()).unwrap()).unwrap();
     let handler = Arc::new(StandIn::default());
-    let front = Front::new(handler, Authenticator::Personal(token.digest()), CancellationToken::new());
-    let front = front.observed(file.observers());
+    let front = Front::new(handler, CancellationToken::new()).observed(file.observers());
+    let entry = Arc::new(Entry::for_hosts(Authenticator::Personal(token.digest()), Arc::default()));
     let address: SocketAddr = ([192, 0, 2, 1], 1).into();
-    let client = Client { address, chain: Arc::default(), server_name: None, actor: RememberedActor::default() };
+    let client = Client { entry, address, chain: Arc::default(), server_name: None, actor: RememberedActor::default() };
     let request = Request::get("/api/v1/pods").body(()).unwrap();
     let answer = front.refuse(request, &client, ListenerRefusal::TooManyUnknown);
     assert!(answer.status() == StatusCode::TOO_MANY_REQUESTS && answer.body().size_hint().exact() > Some(0));
@@ -119,7 +119,7 @@ async fn request_refused_before_authentication_has_no_audit_event() {
     let merged = ["all.test".parse().unwrap()];
     hosts.replace(HostTable::new(&merged, Vec::new(), [], &HostTable::default()).unwrap());
     let observers = file.observers();
-    let server = start_with_front(router, |front| front.audited(audit).observed(observers).at(hosts)).await;
+    let server = start_with_front(hosts, router, |front| front.audited(audit).observed(observers)).await;
     let get = |path: &str| Request::get(format!("https://all.test{path}"));
     let empty = |builder: http::request::Builder| builder.body(Empty::<Bytes>::new()).unwrap();
     for (request, expected) in [

@@ -1,6 +1,7 @@
 //! Tests of responses that the listener withholds because the unread responses of clients reach their memory limit. The
 //! audit log and the access log contain the 429 that the client gets.
 
+use std::sync::Arc;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -27,7 +28,7 @@ async fn withheld_response_is_logged_and_audited_as_429() {
     let log = folder.path().join("audit.log");
     let auditor = auditor(folder.path(), log.clone(), AuditMode::Blocking).await;
     let furnished = |front: tributary_server::front::Front<_>| front.observed(file.observers()).audited(auditor);
-    let server = start_with_front(talker.clone(), furnished).await;
+    let server = start_with_front(Arc::default(), talker.clone(), furnished).await;
     let mut stuck = reluctant(&server).await;
     let asked: Vec<_> = (0..WAITING).map(|_| stuck.send_request(get(&server, "/late"))).collect();
     let asked = tokio::spawn(join_all(asked));
