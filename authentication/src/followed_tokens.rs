@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 
-use crate::token_cache::TokenKey;
+use crate::check_cache::CheckKey;
 use crate::user::UserInfo;
 
 /// The minimum time between two reviews of a token.
@@ -115,13 +115,13 @@ fn is_same(one: &UserInfo, other: &UserInfo) -> bool {
 }
 
 #[derive(Default)]
-pub(crate) struct FollowedTokens(Mutex<HashMap<TokenKey, Weak<FollowedToken>>>);
+pub(crate) struct FollowedTokens(Mutex<HashMap<CheckKey, Weak<FollowedToken>>>);
 
 impl FollowedTokens {
     /// Adds a token that a cluster has just reviewed. `key` identifies the pair of token and user.
     pub(crate) fn follow(
         &self,
-        key: TokenKey,
+        key: CheckKey,
         cluster: &ClusterName,
         user: &UserInfo,
         review_body: impl FnOnce() -> Vec<u8>,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tributary_apimachinery::{
     ANONYMOUS_USER, AUTHENTICATED_GROUP, ClusterName, MASTERS_GROUP, NODE_USER_PREFIX, NODES_GROUP, SYSTEM_PREFIX,
-    UNAUTHENTICATED_GROUP,
+    ServiceAccount, UNAUTHENTICATED_GROUP,
 };
 
 use crate::user::{Authority, Reach, UserInfo};
@@ -18,6 +18,11 @@ const NEVER_SENT: [&str; 2] = [MASTERS_GROUP, NODES_GROUP];
 /// The user and the group of anonymous requests. No verifier may report these names, because the group would displace
 /// `system:authenticated`.
 const ANONYMOUS: [&str; 2] = [ANONYMOUS_USER, UNAUTHENTICATED_GROUP];
+
+/// The prefix of the name under which members see a ServiceAccount of the hub, as in Open Cluster Management
+/// (cluster-proxy `pkg/serviceproxy`): `cluster:hub:system:serviceaccount:NAMESPACE:NAME`. No other user and no group
+/// of a different verifier is sent with this prefix.
+const HUB_PREFIX: &str = "cluster:hub:";
 
 /// The parts of a user that are sent to a member, if the member itself has not authenticated the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,6 +44,9 @@ pub enum NotSent {
     /// The user's name begins with `system:`. Each cluster has its own meaning for these names.
     #[error("user {0:?} has a system name, which is sent only to the user's own cluster")]
     SystemName(String),
+    /// The user's name looks like the name of a ServiceAccount of the hub, but the user is no ServiceAccount of the hub.
+    #[error("user {0:?} begins with \"{HUB_PREFIX}\", which is reserved for ServiceAccounts of the hub")]
+    HubName(String),
     /// The user or the group is never sent to any cluster.
     #[error("{what} {name:?} is never sent to a cluster, because no client may have this identity through Tributary")]
     Never {
@@ -52,11 +60,30 @@ pub enum NotSent {
     NoName,
 }
 
+/// The relation between the verifier of a user and the member that gets the user's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NameSource {
+    /// The member itself authenticated the user.
+    Member,
+    /// The hub authenticated the user.
+    Hub,
+    /// A different cluster or Tributary's configuration authenticated the user.
+    Elsewhere,
+}
+
+impl NameSource {
+    /// Returns the relation to a member that has not authenticated the user.
+    fn beyond_home(authority: &Authority) -> Self {
+        if authority.verifier.is_hub() { Self::Hub } else { Self::Elsewhere }
+    }
+}
+
 /// Returns the identity of a user in `member`, from which the impersonation headers are made.
 ///
 /// Names of nodes and of anonymous users are never sent. Groups that must not be sent are left out, because a missing
 /// group can only remove rights. A member that has not authenticated the user gets no name that begins with `system:`,
-/// and only the extra fields of the allow-list. A member that has authenticated the user gets every attribute from its
+/// and only the extra fields of the allow-list. A ServiceAccount of the hub gets the prefix `cluster:hub:`, and the
+/// groups of its namespace are left out. A member that has authenticated the user gets every attribute from its
 /// own TokenReview, even if the user is valid in other members too.
 ///
 /// # Errors
@@ -67,41 +94,49 @@ pub fn identity_for(
     member: &ClusterName,
     rules: &MemberRules,
 ) -> Result<UserInfo, NotSent> {
-    let own = match &authority.reach {
+    let source = match &authority.reach {
         Reach::Member(cluster) if cluster != member => return Err(NotSent::OfAnotherCluster(cluster.clone())),
-        reach => reach.is_vouched_by(member),
+        reach if reach.is_vouched_by(member) => NameSource::Member,
+        _ => NameSource::beyond_home(authority),
     };
-    identity_for_member(user, own, rules)
+    identity_for_member(user, source, rules)
 }
 
 /// Returns the identity of a user in members that have not authenticated the user.
 ///
 /// # Errors
 /// [`NotSent`], except [`NotSent::OfAnotherCluster`].
-pub fn identity_for_other_members(user: &UserInfo, rules: &MemberRules) -> Result<UserInfo, NotSent> {
-    identity_for_member(user, false, rules)
+pub fn identity_for_other_members(
+    user: &UserInfo,
+    authority: &Authority,
+    rules: &MemberRules,
+) -> Result<UserInfo, NotSent> {
+    identity_for_member(user, NameSource::beyond_home(authority), rules)
 }
 
-/// Returns the identity of a user for one member. `own` is true if this member has authenticated the user.
-fn identity_for_member(user: &UserInfo, own: bool, rules: &MemberRules) -> Result<UserInfo, NotSent> {
-    let name = sent_name(&user.username, own)?;
-    let groups = user.groups.iter().filter(|group| may_send_group(group, own)).cloned().collect();
+fn identity_for_member(user: &UserInfo, source: NameSource, rules: &MemberRules) -> Result<UserInfo, NotSent> {
+    let username = sent_name(&user.username, source)?.into_owned();
+    let groups = user.groups.iter().filter(|group| may_send_group(group, source)).cloned().collect();
+    let own = source == NameSource::Member;
     let uid = if own || rules.uid { user.uid.clone() } else { String::new() };
-    Ok(UserInfo { username: name.to_owned(), uid, groups, extra: extra(&user.extra, own, rules) })
+    Ok(UserInfo { username, uid, groups, extra: extra(&user.extra, own, rules) })
 }
 
 /// Returns the user's name and groups that may be sent to at least one member. Only these names give privileges in
-/// Tributary itself, because an issuer may let its users choose any group name. A name that is never sent is returned
-/// as the empty string. The names of an anonymous user give privileges, because Tributary itself sets them.
-pub fn counted_names<'a>(user: &'a UserInfo, authority: &Authority) -> (&'a str, Cow<'a, [String]>) {
+/// Tributary itself, because an issuer may let its users choose any group name. The name of a ServiceAccount of the hub
+/// has the prefix with which members get it. A name that is never sent is returned as the empty string. The names of an anonymous user give privileges, because Tributary itself sets them.
+pub fn counted_names<'a>(user: &'a UserInfo, authority: &Authority) -> (Cow<'a, str>, Cow<'a, [String]>) {
     if authority.verifier == VerifierName::anonymous() {
-        return (&user.username, Cow::Borrowed(&user.groups));
+        return (Cow::Borrowed(&user.username), Cow::Borrowed(&user.groups));
     }
-    let own = authority.reach.home().is_some();
-    let name = sent_name(&user.username, own).unwrap_or_default();
-    let groups = match user.groups.iter().all(|group| may_send_group(group, own)) {
+    let source = match authority.reach.home() {
+        Some(_) => NameSource::Member,
+        None => NameSource::beyond_home(authority),
+    };
+    let name = sent_name(&user.username, source).unwrap_or_default();
+    let groups = match user.groups.iter().all(|group| may_send_group(group, source)) {
         true => Cow::Borrowed(user.groups.as_slice()),
-        false => user.groups.iter().filter(|group| may_send_group(group, own)).cloned().collect(),
+        false => user.groups.iter().filter(|group| may_send_group(group, source)).cloned().collect(),
     };
     (name, groups)
 }
@@ -113,12 +148,12 @@ pub fn counted_names<'a>(user: &'a UserInfo, authority: &Authority) -> (&'a str,
 /// authorities assign the names of persons, and the member could give such a name to anyone. A `system:` name has a
 /// meaning in each cluster, and no central authority assigns it. The returned name is empty if the user's name gives no
 /// privileges.
-pub fn names_beyond_member<'a>(user: &'a UserInfo, authority: &Authority) -> (&'a str, Cow<'a, [String]>) {
+pub fn names_beyond_member<'a>(user: &'a UserInfo, authority: &Authority) -> (Cow<'a, str>, Cow<'a, [String]>) {
     let (name, groups) = counted_names(user, authority);
     if !matches!(authority.reach, Reach::Member(_)) {
         return (name, groups);
     }
-    let name = if name.starts_with(SYSTEM_PREFIX) { name } else { "" };
+    let name = if name.starts_with(SYSTEM_PREFIX) { name } else { Cow::Borrowed("") };
     if groups.iter().all(|group| group.starts_with(SYSTEM_PREFIX)) {
         return (name, groups);
     }
@@ -131,28 +166,35 @@ pub fn names_beyond_member<'a>(user: &'a UserInfo, authority: &Authority) -> (&'
 /// # Errors
 /// [`NotSent`] if a part of the identity is never sent.
 pub fn impersonated_identity(asked: &UserInfo) -> Result<UserInfo, NotSent> {
-    let name = sent_name(&asked.username, true)?;
+    let name = sent_name(&asked.username, NameSource::Member)?;
     // An empty group name counts as a requested group, which makes a kube-apiserver add no groups of its own. Some HTTP
     // stacks cannot transmit an empty header.
     if let Some(group) = asked.groups.iter().find(|group| is_never_sent(group) || group.is_empty()) {
         return Err(NotSent::Never { what: "group", name: group.clone() });
     }
-    Ok(UserInfo { username: name.to_owned(), ..asked.clone() })
+    Ok(UserInfo { username: name.into_owned(), ..asked.clone() })
 }
 
-/// Returns the user's name if it may be sent to the member. `own` is true if this member has authenticated the user.
-fn sent_name(name: &str, own: bool) -> Result<&str, NotSent> {
-    match name {
-        "" => Err(NotSent::NoName),
-        name if is_never_sent(name) => Err(NotSent::Never { what: "user", name: name.to_owned() }),
-        name if !own && name.starts_with(SYSTEM_PREFIX) => Err(NotSent::SystemName(name.to_owned())),
-        name => Ok(name),
+/// Returns the name that the member gets, if the user may be sent to the member.
+fn sent_name(name: &str, source: NameSource) -> Result<Cow<'_, str>, NotSent> {
+    match (name, source) {
+        ("", _) => Err(NotSent::NoName),
+        (name, _) if is_never_sent(name) => Err(NotSent::Never { what: "user", name: name.to_owned() }),
+        (name, NameSource::Member) => Ok(Cow::Borrowed(name)),
+        (name, NameSource::Hub) if ServiceAccount::of_user(name).is_some() => {
+            Ok(Cow::Owned(format!("{HUB_PREFIX}{name}")))
+        }
+        (name, _) if name.starts_with(SYSTEM_PREFIX) => Err(NotSent::SystemName(name.to_owned())),
+        // Another issuer, or the hub's own issuer, could give a person the name of a ServiceAccount of the hub.
+        (name, _) if name.starts_with(HUB_PREFIX) => Err(NotSent::HubName(name.to_owned())),
+        (name, _) => Ok(Cow::Borrowed(name)),
     }
 }
 
-/// Returns whether a group may be sent to the member. `own` is true if this member has authenticated the user.
-fn may_send_group(group: &str, own: bool) -> bool {
-    let is_known = own || group == AUTHENTICATED_GROUP || !group.starts_with(SYSTEM_PREFIX);
+/// Returns whether a group may be sent to the member.
+fn may_send_group(group: &str, source: NameSource) -> bool {
+    let is_reserved = group.starts_with(SYSTEM_PREFIX) || group.starts_with(HUB_PREFIX);
+    let is_known = source == NameSource::Member || group == AUTHENTICATED_GROUP || !is_reserved;
     !group.is_empty() && !is_never_sent(group) && is_known
 }
 
@@ -248,7 +290,7 @@ mod tests {
             let authority = Authority { verifier: "test".into(), reach: reach.clone() };
             let who = user(name, groups);
             let (name, groups) = counted_names(&who, &authority);
-            assert_eq!((name, groups.iter().map(String::as_str).collect()), (expected.0, expected.1.to_vec()));
+            assert_eq!((&*name, groups.iter().map(String::as_str).collect()), (expected.0, expected.1.to_vec()));
         }
         // The names of anonymous users give privileges if Tributary itself assigned them, and not if a verifier reports
         // them.
@@ -259,7 +301,7 @@ mod tests {
         ] {
             let authority = Authority { verifier, reach: Reach::Everywhere };
             let (name, groups) = counted_names(&nobody, &authority);
-            assert_eq!((name, groups.into_owned()), expected);
+            assert_eq!((&*name, groups.into_owned()), expected);
         }
     }
 
@@ -286,11 +328,66 @@ mod tests {
             let who = user(name, groups);
             let (name, groups) = names_beyond_member(&who, &authority);
             assert_eq!(
-                (name, groups.iter().map(String::as_str).collect()),
+                (&*name, groups.iter().map(String::as_str).collect()),
                 (expected.0, expected.1.to_vec()),
                 "{who:?}"
             );
         }
+    }
+
+    /// The group `system:masters` of an administrator of the hub gives no rights in members.
+    #[test]
+    fn users_of_the_hub_are_sent_under_names_that_no_other_user_can_have() {
+        let account = "system:serviceaccount:shop:robot";
+        let sent_account = "cluster:hub:system:serviceaccount:shop:robot";
+        let of_account = ["system:serviceaccounts", "system:serviceaccounts:shop", "system:authenticated"];
+        let system = |name: &str| Err(NotSent::SystemName(name.to_owned()));
+        let reserved = |name: &str| Err(NotSent::HubName(name.to_owned()));
+        let never = |name: &str| Err(NotSent::Never { what: "user", name: name.to_owned() });
+        let (hub, proxied) = (VerifierName::hub(), VerifierName::hub_front_proxy());
+        let issuer = VerifierName::issuer("https://issuer");
+        type Sent<'a> = Result<(&'a str, &'a [&'a str]), NotSent>;
+        let table: &[(&VerifierName, &str, &[&str], Sent<'_>)] = &[
+            (&hub, account, &of_account, Ok((sent_account, &["system:authenticated"]))),
+            (&proxied, account, &of_account, Ok((sent_account, &["system:authenticated"]))),
+            (&hub, "ann", &["dev", "system:masters", "system:ops"], Ok(("ann", &["dev"]))),
+            (&hub, "ann", &["system:nodes", "cluster:hub:x", "cluster:x"], Ok(("ann", &["cluster:x"]))),
+            (&proxied, "kubernetes-admin", &["system:masters"], Ok(("kubernetes-admin", &[]))),
+            (&hub, "cluster:ann", &[], Ok(("cluster:ann", &[]))),
+            (&hub, sent_account, &[], reserved(sent_account)),
+            (&proxied, sent_account, &[], reserved(sent_account)),
+            (&issuer, sent_account, &[], reserved(sent_account)),
+            (&issuer, account, &[], system(account)),
+            (&hub, "cluster:hub:ann", &[], reserved("cluster:hub:ann")),
+            (&hub, "system:serviceaccount:shop", &[], system("system:serviceaccount:shop")),
+            (&hub, "system:serviceaccount:a:b:c", &[], system("system:serviceaccount:a:b:c")),
+            (&proxied, "system:kube-aggregator", &["system:masters"], system("system:kube-aggregator")),
+            (&hub, "system:node:n1", &["system:nodes"], never("system:node:n1")),
+            (&proxied, "system:anonymous", &["system:unauthenticated"], never("system:anonymous")),
+            (&hub, "system:masters", &[], never("system:masters")),
+            (&hub, "", &[], Err(NotSent::NoName)),
+        ];
+        let listed = ["other", "authentication.kubernetes.io/node-name"];
+        let rules = MemberRules { uid: false, extra: listed.iter().map(|&key| key.to_owned()).collect() };
+        for (verifier, name, groups, expected) in table {
+            let authority = Authority { verifier: (*verifier).clone(), reach: Reach::Everywhere };
+            let who = user(name, groups);
+            let sent = identity_for(&who, &authority, &cluster("a"), &rules);
+            assert_eq!(sent, identity_for_other_members(&who, &authority, &rules), "{name}");
+            if let Ok(sent) = &sent {
+                assert_eq!(sent.extra.keys().collect::<Vec<_>>(), ["other"], "{name}");
+                assert_eq!(counted_names(&who, &authority).0, sent.username, "{name}");
+            }
+            let sent = sent.map(|sent| (sent.username, sent.groups));
+            let expected = expected.clone().map(|(name, groups)| {
+                (name.to_owned(), groups.iter().map(|&group| group.to_owned()).collect::<Vec<_>>())
+            });
+            assert_eq!(sent, expected, "{verifier} {name} {groups:?}");
+        }
+        // A member may have such users itself, for example by its own issuer.
+        let of_member = Authority { verifier: "a".into(), reach: Reach::Member(cluster("a")) };
+        let sent = identity_for(&user(sent_account, &[]), &of_member, &cluster("a"), &rules);
+        assert_eq!(sent.map(|sent| sent.username), Ok(sent_account.to_owned()));
     }
 
     #[test]
@@ -349,18 +446,21 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn system_masters_and_nodes_are_never_sent_to_members(
-            name in "(system:(node:|nodes|masters|x)?)?[a-z]{0,2}",
-            groups in proptest::collection::vec("(system:(node:|nodes|masters|x)?)?[a-z]{0,2}", 0..6),
+            name in "(cluster:hub:)?(system:(node:|nodes|masters|serviceaccount:a:|x)?)?[a-z]{0,2}",
+            groups in proptest::collection::vec("(cluster:hub:)?(system:(node:|nodes|masters|x)?)?[a-z]{0,2}", 0..6),
             own: bool,
+            is_hub: bool,
         ) {
             let reach = if own { Reach::Member(cluster("a")) } else { Reach::Everywhere };
             let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
-            let authority = Authority { verifier: "test".into(), reach };
+            let verifier = if is_hub && !own { VerifierName::hub() } else { "test".into() };
+            let authority = Authority { verifier, reach };
             if let Ok(sent) = identity_for(&user(&name, &groups), &authority, &cluster("a"), &MemberRules::default()) {
                 for word in sent.groups.iter().chain([&sent.username]) {
                     assert!(!NEVER_SENT.contains(&word.as_str()) && !word.starts_with(NODE_USER_PREFIX), "{word}");
                     assert!(own || !word.starts_with(SYSTEM_PREFIX), "{word}");
                 }
+                assert_eq!(!own && sent.username.starts_with(HUB_PREFIX), sent.username != name, "{name}");
             }
         }
     }

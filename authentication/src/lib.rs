@@ -8,6 +8,7 @@
 //! Authentication is never more permissive than in kube-apiserver; each known difference is stricter. The test cases of
 //! `e2e/tests/e2e/authentication.rs` send the same certificates and tokens to both servers.
 
+mod check_cache;
 mod configuration;
 mod followed_tokens;
 mod identity;
@@ -21,7 +22,6 @@ mod review_bounds;
 #[cfg(test)]
 mod testing;
 mod token_authenticator;
-mod token_cache;
 mod token_review;
 mod user;
 mod verifier_name;
@@ -29,6 +29,7 @@ mod verifiers;
 mod version_one;
 mod x509;
 
+pub use check_cache::{CachedCheck, CheckCache, CheckKey};
 pub use configuration::{AuthenticationConfiguration, ClaimMapping, InvalidConfiguration, JwtAuthenticator};
 pub use followed_tokens::FollowedToken;
 pub use identity::{
@@ -39,7 +40,7 @@ pub use issuer_keys::{FetchDocument, IssuerError};
 pub use jwk::{JsonWebKeySet, SigningAlgorithm};
 pub use jwt::{Token, TokenError, Verified};
 pub use member_keys::MemberKeys;
-pub use request_header::{FrontProxyError, RequestHeaders};
+pub use request_header::{FrontProxyError, RequestHeaders, UserHeaders};
 pub use requested_certificate::RequestedCertificate;
 pub use review_bounds::TooManyReviews;
 pub use token_authenticator::{Authenticated, TokenAuthenticationError, TokenAuthenticator, TokenReviews};

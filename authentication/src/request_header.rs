@@ -10,7 +10,12 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use crate::user::UserInfo;
 use crate::x509::{CertificateError, ClientCertificates, common_name};
 
-/// The settings of the `--requestheader-*` flags. Header names are in lower case, as in [`HeaderName`].
+/// The header names that kube-apiserver uses without configuration.
+const STANDARD_NAMES: [&str; 3] = ["x-remote-user", "x-remote-uid", "x-remote-group"];
+/// The prefix of the headers with extra fields that kube-apiserver uses without configuration.
+const STANDARD_EXTRA_PREFIX: &str = "x-remote-extra-";
+
+/// The settings of the `--requestheader-*` flags of Tributary, or of the hub's kube-apiserver.
 #[derive(Debug)]
 pub struct RequestHeaders {
     /// The authorities of `--requestheader-client-ca-file`, which sign the certificates of front proxies.
@@ -18,6 +23,13 @@ pub struct RequestHeaders {
     /// The certificate names of `--requestheader-allowed-names`. If the list is empty, every certificate of the
     /// authorities is allowed.
     pub allowed_names: Vec<String>,
+    /// The headers that name the user.
+    pub headers: UserHeaders,
+}
+
+/// The names of the headers in which a front proxy names a user. Header names are in lower case, as in [`HeaderName`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserHeaders {
     /// The headers of `--requestheader-username-headers`.
     pub username: Vec<HeaderName>,
     /// The headers of `--requestheader-uid-headers`.
@@ -47,11 +59,6 @@ pub enum FrontProxyError {
 }
 
 impl RequestHeaders {
-    /// Returns whether the headers name a user. The client's certificate is not checked.
-    pub fn has_user_header(&self, headers: &HeaderMap) -> bool {
-        self.username.iter().any(|name| headers.contains_key(name))
-    }
-
     /// Verifies that the client is the front proxy. Returns the time until which the result is valid while the bundle
     /// is unchanged. Takes about 0.1 ms.
     ///
@@ -66,6 +73,13 @@ impl RequestHeaders {
             }
         }
         Ok(until)
+    }
+}
+
+impl UserHeaders {
+    /// Returns whether the headers name a user. The client's certificate is not checked.
+    pub fn has_user_header(&self, headers: &HeaderMap) -> bool {
+        self.username.iter().any(|name| headers.contains_key(name))
     }
 
     /// Returns the user in the headers, or `None`. The caller must have verified the front proxy.
@@ -100,10 +114,14 @@ impl RequestHeaders {
         Ok(extra)
     }
 
-    /// Removes the headers that name a user from a request, so that later stages cannot use them as trusted headers.
+    /// Removes the headers that name a user from a request, so that later stages cannot use them as trusted headers. The
+    /// standard names are removed as well, if different names are configured: a later stage could expect them
+    /// (kubernetes issue 119631).
     pub fn remove_from(&self, headers: &mut HeaderMap) {
         let ours = |name: &HeaderName| {
-            [&self.username, &self.uid, &self.group].iter().any(|names| names.contains(name))
+            STANDARD_NAMES.contains(&name.as_str())
+                || name.as_str().starts_with(STANDARD_EXTRA_PREFIX)
+                || [&self.username, &self.uid, &self.group].iter().any(|names| names.contains(name))
                 || self.extra_prefixes.iter().any(|prefix| name.as_str().starts_with(prefix.as_str()))
         };
         let names: Vec<HeaderName> = headers.keys().filter(|name| ours(name)).cloned().collect();
@@ -148,6 +166,8 @@ fn unescaped(key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::x509::tests::TestAuthority;
 
@@ -155,10 +175,12 @@ mod tests {
         RequestHeaders {
             authorities: ClientCertificates::new(authority.pem().as_bytes()).unwrap(),
             allowed_names: allowed.iter().map(|&name| name.to_owned()).collect(),
-            username: vec![HeaderName::from_static("x-remote-user"), HeaderName::from_static("x-other-user")],
-            uid: vec![HeaderName::from_static("x-remote-uid")],
-            group: vec![HeaderName::from_static("x-remote-group")],
-            extra_prefixes: vec!["x-remote-extra-".to_owned()],
+            headers: UserHeaders {
+                username: vec![HeaderName::from_static("x-remote-user"), HeaderName::from_static("x-other-user")],
+                uid: vec![HeaderName::from_static("x-remote-uid")],
+                group: vec![HeaderName::from_static("x-remote-group")],
+                extra_prefixes: vec!["x-remote-extra-".to_owned()],
+            },
         }
     }
 
@@ -183,13 +205,13 @@ mod tests {
         assert_eq!(verified(&[]), Err(FrontProxyError::Certificate(CertificateError::Missing)));
         let any = request_headers(&authority, &[]);
         assert!(any.verify_proxy(&authority.client("back", &[]), now).is_ok());
-        assert!(ours.has_user_header(&map(&[("X-Remote-User", b"ann")])));
-        assert!(!ours.has_user_header(&map(&[("X-Remote-Group", b"a")])));
+        assert!(ours.headers.has_user_header(&map(&[("X-Remote-User", b"ann")])));
+        assert!(!ours.headers.has_user_header(&map(&[("X-Remote-Group", b"a")])));
     }
 
     #[test]
     fn user_headers_are_read_as_by_kube_apiserver() {
-        let ours = request_headers(&TestAuthority::new(), &[]);
+        let ours = request_headers(&TestAuthority::new(), &[]).headers;
         let headers = map(&[
             ("X-Remote-User", b""),
             ("X-Other-User", "j\u{fc}rgen".as_bytes()),
@@ -212,8 +234,31 @@ mod tests {
     }
 
     #[test]
+    fn standard_and_configured_user_headers_are_removed() {
+        let name = |text: &'static str| vec![HeaderName::from_static(text)];
+        let custom = UserHeaders {
+            username: name("x-hub-user"),
+            uid: name("x-hub-uid"),
+            group: name("x-hub-group"),
+            extra_prefixes: vec!["x-hub-extra-".to_owned(), "x-more-".to_owned()],
+        };
+        let standard = ["x-remote-user", "X-Remote-Uid", "x-remote-group", "X-Remote-Extra-a%2fb"];
+        let configured = ["X-Hub-User", "x-hub-uid", "x-hub-group", "x-hub-extra-a", "x-more-b"];
+        for (ours, expected) in
+            [(UserHeaders::default(), [&configured[..], &["accept"]].concat()), (custom, vec!["accept"])]
+        {
+            let names = standard.iter().chain(&configured).chain(&["accept"]);
+            let lines: Vec<(&str, &[u8])> = names.flat_map(|name| [(*name, &b"a"[..]), (*name, b"b")]).collect();
+            let mut headers = map(&lines);
+            ours.remove_from(&mut headers);
+            let left: BTreeSet<_> = headers.keys().map(|name| name.as_str().to_owned()).collect();
+            assert_eq!(left, expected.iter().map(|name| name.to_ascii_lowercase()).collect());
+        }
+    }
+
+    #[test]
     fn user_headers_with_two_users_or_invalid_utf8_are_rejected() {
-        let ours = request_headers(&TestAuthority::new(), &[]);
+        let ours = request_headers(&TestAuthority::new(), &[]).headers;
         let name = HeaderName::from_static("x-remote-user");
         let twice = map(&[("X-Remote-User", b"ann"), ("X-Remote-User", b"eve")]);
         assert_eq!(ours.read(&twice), Err(FrontProxyError::Twice(name.clone())));

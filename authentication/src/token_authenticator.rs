@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! token ─▶ cached? ─▶ format and expiry ─▶ VerifierRules::order ─┬─▶ issuer: IssuerKeys verifies the token here
-//!          (TokenCache)                    (pure)                └─▶ clusters: ReviewBounds ─▶ TokenReviewer
+//!          (CheckCache)                    (pure)                └─▶ clusters: ReviewBounds ─▶ TokenReviewer
 //! ```
 //!
 //! A malformed or expired token causes no request. The token of an open stream is [reviewed repeatedly](FollowedToken).
@@ -21,13 +21,13 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tributary_apimachinery::ClusterName;
 
+use crate::check_cache::{CachedCheck, CheckCache, CheckKey};
 use crate::configuration::{AuthenticationConfiguration, JwtAuthenticator};
 use crate::followed_tokens::{FollowedToken, FollowedTokens};
 use crate::issuer_keys::{FetchDocument, IssuerError, IssuerKeys};
 use crate::jwt::{MAX_TOKEN, Token, TokenError};
 use crate::member_keys::MemberKeys;
 use crate::review_bounds::{AdmittedReview, ReviewBounds, TooManyReviews};
-use crate::token_cache::{CachedToken, TokenCache, TokenKey};
 use crate::token_review::{TokenReviewer, bytes, parse_review, review_request};
 use crate::user::{Authority, UserInfo};
 use crate::verifiers::{AddressedCluster, BearerToken, TokenRefused, Verifier, VerifierRules};
@@ -122,7 +122,7 @@ pub struct TokenAuthenticator {
     documents: Arc<dyn FetchDocument>,
     reviewer: Arc<dyn TokenReviewer>,
     rules: ArcSwap<Rules>,
-    cache: Arc<TokenCache<ReviewOutcome>>,
+    cache: Arc<CheckCache<ReviewOutcome>>,
     bounds: Arc<ReviewBounds>,
     followed: FollowedTokens,
     unknown_key: Notify,
@@ -152,7 +152,7 @@ impl TokenAuthenticator {
     /// Creates an authenticator without issuers and members.
     pub fn new(reviews: TokenReviews, documents: Arc<dyn FetchDocument>, reviewer: Arc<dyn TokenReviewer>) -> Self {
         let bytes_of = |outcome: &ReviewOutcome| outcome.as_ref().map_or(0, |known| bytes(&known.user));
-        let (cache, bounds, followed) = (TokenCache::new(bytes_of), ReviewBounds::new(), FollowedTokens::default());
+        let (cache, bounds, followed) = (CheckCache::new(bytes_of), ReviewBounds::new(), FollowedTokens::default());
         let (rules, unknown_key) = (ArcSwap::default(), Notify::new());
         Self { reviews, documents, reviewer, rules, cache, bounds, followed, unknown_key }
     }
@@ -354,7 +354,7 @@ impl TokenAuthenticator {
         rules: &Rules,
         verifier: &Verifier<'_>,
         issuer: &JwtAuthenticator,
-        key: TokenKey,
+        key: CheckKey,
     ) -> ReviewOutcome {
         let keys = rules.keys.iter().find(|keys| keys.issuer.issuer_url == issuer.issuer_url);
         let keys = keys.ok_or(TokenAuthenticationError::BrokenOff)?;
@@ -373,7 +373,7 @@ impl TokenAuthenticator {
         (order, rules): (&[Verifier<'_>], &Rules),
         expires: Option<SystemTime>,
         client: IpAddr,
-        key: TokenKey,
+        key: CheckKey,
     ) -> ReviewOutcome {
         let begin = || {
             let is_signed = matches!(order, [.., Verifier::Signer(_)]);
@@ -431,7 +431,7 @@ struct Review {
 impl Review {
     /// Sends the token to the clusters in order, until one of them accepts the token. If a cluster fails, the review
     /// ends, because the next cluster might return a different user for the token.
-    async fn run(self, admitted: AdmittedReview) -> CachedToken<ReviewOutcome> {
+    async fn run(self, admitted: AdmittedReview) -> CachedCheck<ReviewOutcome> {
         for (cluster, is_hub) in &self.clusters {
             match self.review_token(cluster, &admitted).await {
                 Ok(None) => {}

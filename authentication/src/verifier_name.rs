@@ -6,6 +6,9 @@ use std::fmt;
 
 use tributary_apimachinery::ClusterName;
 
+/// The text of the hub's verifiers.
+const HUB: &str = "hub";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     Personal,
@@ -14,6 +17,8 @@ enum Kind {
     FrontProxy,
     Issuer,
     Cluster,
+    Hub,
+    HubFrontProxy,
 }
 
 /// The name of a verifier. Equal names mean the same verifier.
@@ -68,6 +73,23 @@ impl VerifierName {
         Self::new(Kind::Cluster, format!("cluster:{cluster}"))
     }
 
+    /// The name of the hub, for a user who authenticated directly: by a certificate of the hub's client authorities, or
+    /// by a TokenReview at the hub.
+    pub fn hub() -> Self {
+        Self::new(Kind::Hub, HUB)
+    }
+
+    /// The name of the hub, for a user whom the front proxy of the hub's kube-apiserver names. The text equals the text
+    /// of [`hub`](Self::hub), because both have the same users: a user has one share of each limit on both ways.
+    pub fn hub_front_proxy() -> Self {
+        Self::new(Kind::HubFrontProxy, HUB)
+    }
+
+    /// Returns whether the hub authenticated the user, directly or by its front proxy.
+    pub fn is_hub(&self) -> bool {
+        matches!(self.kind, Kind::Hub | Kind::HubFrontProxy)
+    }
+
     /// The name of the verifier as text. For an issuer the text is the configured URL: no other verifier's name begins
     /// with `https`.
     pub fn as_str(&self) -> &str {
@@ -82,7 +104,7 @@ impl VerifierName {
     /// Returns whether all requests of one connection come from a single user. A front proxy sends the requests of many
     /// users on one connection. In personal mode, all connections belong to one person, so the function returns false.
     pub fn has_own_connection(&self) -> bool {
-        !matches!(self.kind, Kind::Personal | Kind::FrontProxy)
+        !matches!(self.kind, Kind::Personal | Kind::FrontProxy | Kind::HubFrontProxy)
     }
 }
 
@@ -110,6 +132,8 @@ mod tests {
             VerifierName::client_certificates(),
             VerifierName::front_proxy(),
             VerifierName::issuer("https://issuer"),
+            VerifierName::hub(),
+            VerifierName::hub_front_proxy(),
         ];
         for other in others {
             let Ok(called) = ClusterName::new(other.as_str()) else { continue };
@@ -120,5 +144,9 @@ mod tests {
             assert_ne!(VerifierName::client_certificates_of(&called), other);
         }
         assert!(!VerifierName::front_proxy().has_own_connection());
+        let (direct, proxied) = (VerifierName::hub(), VerifierName::hub_front_proxy());
+        assert!(direct != proxied && direct.as_str() == proxied.as_str() && direct.is_hub() && proxied.is_hub());
+        assert!(direct.has_own_connection() && !proxied.has_own_connection());
+        assert!(!VerifierName::cluster(&ClusterName::new("hub").unwrap()).is_hub());
     }
 }

@@ -84,6 +84,8 @@ fn next_generation() -> u64 {
 struct TrustedAuthority {
     /// The subject of the authority's certificate, as DER.
     subject: Vec<u8>,
+    /// The issuer of the authority's certificate, as DER.
+    issuer: Vec<u8>,
     /// The subject of the authority's certificate as text, for example `CN=people`.
     name: String,
     not_before: i64,
@@ -247,6 +249,13 @@ impl ClientCertificates {
         self.authorities.load().iter().map(|authority| authority.subject.clone()).collect()
     }
 
+    /// Returns whether this bundle accepts clients of `others`: the bundles have an authority with the same key, or an
+    /// authority of this bundle is the issuer of an authority of `others`. Longer paths are not detected.
+    pub fn accepts_clients_of(&self, others: &Self) -> bool {
+        let (own, others) = (self.authorities.load(), others.authorities.load());
+        own.iter().any(|own| others.iter().any(|other| own.key == other.key || own.subject == other.issuer))
+    }
+
     /// Returns the certificates of the bundle that cannot sign client certificates: the subject (`CN=people`) and the
     /// reason.
     pub fn unfit(&self) -> Vec<(String, &'static str)> {
@@ -328,13 +337,13 @@ fn authorities(bundle: &[u8]) -> Result<Vec<TrustedAuthority>, CertificateError>
     for certificate in CertificateDer::pem_slice_iter(bundle) {
         let certificate = certificate.map_err(|error| invalid(&error))?;
         let (_, parsed) = X509Certificate::from_der(&certificate).map_err(|error| invalid(&error))?;
-        let validity = parsed.validity();
+        let (validity, issuer) = (parsed.validity(), parsed.issuer().as_raw().to_vec());
         let (subject, name) = (parsed.subject().as_raw().to_vec(), parsed.subject().to_string());
         let (not_before, not_after) = (validity.not_before.timestamp(), validity.not_after.timestamp());
         let anchor = [webpki::anchor_from_trusted_cert(&certificate).map_err(|error| invalid(&error))?.to_owned()];
         let (unfit, path_length) = fitness(&parsed);
         let key = parsed.public_key().raw.to_vec().into();
-        found.push(TrustedAuthority { subject, name, not_before, not_after, unfit, path_length, key, anchor });
+        found.push(TrustedAuthority { subject, issuer, name, not_before, not_after, unfit, path_length, key, anchor });
     }
     if found.is_empty() {
         return Err(invalid(&"the bundle has no certificate"));

@@ -28,6 +28,8 @@ pub struct Actor {
     /// Precomputed hash of the other fields. Each request looks up its actor in several hash maps.
     hash: u64,
     user: UserInfo,
+    /// Name under which clusters see the sender, if the name differs from the sender's own name.
+    sent_name: Option<String>,
     authority: Authority,
     /// User that the client impersonates by its own `Impersonate-*` headers.
     given: Option<UserInfo>,
@@ -75,15 +77,18 @@ impl Actor {
         let rules = MemberRules::default();
         let judged = |told| RbacGroups::from_identity(told, given.as_ref());
         let own = authority.reach.home().map(|home| (home, judged(identity_for(&user, &authority, home, &rules))));
+        let elsewhere = identity_for_other_members(&user, &authority, &rules);
+        let sent_name =
+            elsewhere.as_ref().map(|told| &told.username).ok().filter(|sent| **sent != user.username).cloned();
         let told = match (&authority.reach, &own) {
             (Reach::Member(_), Some((_, own))) => own.clone(),
-            _ => judged(identity_for_other_members(&user, &rules)),
+            _ => judged(elsewhere),
         };
         let at_home = own.filter(|(_, own)| *own != told).and_then(|(home, own)| Some((home.clone(), own.ok()?)));
         let (groups, not_sent) = told.map_or_else(|why| (RbacGroups::default(), Some(why)), |groups| (groups, None));
         let counted = counted(&user.username, &groups.user, &authority);
         let hash = HASHES.hash_one((&user, &authority, &given, &groups, &at_home, &not_sent));
-        Self { hash, user, authority, given, groups, at_home, counted, not_sent }
+        Self { hash, user, sent_name, authority, given, groups, at_home, counted, not_sent }
     }
 
     pub(super) fn is_of(&self, user: &UserInfo, authority: &Authority) -> bool {
@@ -117,10 +122,16 @@ impl Actor {
         ShareKey::of_user(&self.authority, &self.user.username)
     }
 
+    /// Returns the name of the sender as the sender's verifier reports it.
+    pub(super) fn sender_name(&self) -> &str {
+        &self.user.username
+    }
+
+    /// Returns the user name by which clusters decide.
     pub(super) fn name(&self, user_selector: UserSelector) -> &str {
         match (user_selector, &self.given) {
             (UserSelector::Acting, Some(given)) => &given.username,
-            _ => &self.user.username,
+            _ => self.sent_name.as_deref().unwrap_or(&self.user.username),
         }
     }
 
@@ -202,7 +213,7 @@ impl Actor {
         let judged = std::iter::once(&self.groups).chain(self.at_home.iter().map(|(_, groups)| groups));
         let judged = judged.flat_map(|groups| groups.user.iter().chain(&groups.acting));
         let counted = self.counted.iter().flat_map(|(name, groups)| std::iter::once(name).chain(groups));
-        users.flat_map(texts).chain(judged).chain(counted).map(String::len).sum()
+        users.flat_map(texts).chain(judged).chain(counted).chain(&self.sent_name).map(String::len).sum()
     }
 }
 
@@ -217,7 +228,8 @@ impl Hash for Actor {
 fn counted(name: &str, groups: &[String], authority: &Authority) -> Option<(String, Vec<String>)> {
     let known = UserInfo { username: name.to_owned(), groups: groups.to_vec(), ..UserInfo::default() };
     let (counted, of_groups) = names_beyond_member(&known, authority);
-    (counted != known.username || *of_groups != *known.groups).then(|| (counted.to_owned(), of_groups.to_vec()))
+    (counted != known.username || *of_groups != *known.groups)
+        .then(|| (counted.clone().into_owned(), of_groups.to_vec()))
 }
 
 /// Groups by which a cluster authorizes a user. They include the groups that kube-apiserver's impersonation filter
@@ -271,6 +283,7 @@ pub fn given_user(given: &ClientImpersonation) -> Result<UserInfo, InvalidClient
 #[cfg(test)]
 mod tests {
     use http::{HeaderMap, HeaderName, HeaderValue};
+    use tributary_authentication::VerifierName;
 
     use super::*;
 
@@ -347,6 +360,38 @@ mod tests {
             assert_eq!(actor.reaches(&cluster("b")).is_ok(), expected.is_some() && *reach == everywhere, "{actor:?}");
             let told = actor.identity(&cluster("a"), &MemberRules::default());
             assert_eq!(told.is_ok(), expected.is_some(), "{actor:?}");
+        }
+    }
+
+    /// The rights that Tributary decides from memory and the rights behind impersonation headers belong to one name.
+    #[test]
+    fn user_of_the_hub_is_judged_by_the_name_that_impersonation_sends() {
+        let account = "system:serviceaccount:shop:robot";
+        let sent_account = "cluster:hub:system:serviceaccount:shop:robot";
+        for (name, groups, expected) in [
+            (account, &["system:serviceaccounts", "system:serviceaccounts:shop"][..], Some((sent_account, &[][..]))),
+            ("ann", &["dev", "system:masters", "system:nodes"], Some(("ann", &["dev"][..]))),
+            (sent_account, &["dev"], None),
+            ("system:admin", &["dev"], None),
+            ("system:node:n", &["system:nodes"], None),
+        ] {
+            for verifier in [VerifierName::hub(), VerifierName::hub_front_proxy()] {
+                let authority = Authority { verifier, reach: Reach::Everywhere };
+                let actor = Actor::new(user(name, groups), authority, None);
+                let told = actor.identity(&cluster("a"), &MemberRules::default());
+                assert_eq!(actor.reaches(&cluster("a")).is_ok(), told.is_ok(), "{actor:?}");
+                let sent = told.ok().map(|told| (told.username, told.groups));
+                assert_eq!(sent, expected.map(|(name, groups)| (name.to_owned(), strings(groups))), "{actor:?}");
+                let Some((name, groups)) = sent else { continue };
+                let judged_groups: Vec<_> = groups.into_iter().chain(["system:authenticated".to_owned()]).collect();
+                for user_selector in [UserSelector::User, UserSelector::Acting] {
+                    let judged = actor.rbac_user_in(&cluster("a"), user_selector);
+                    assert_eq!((judged.name, judged.groups), (&*name, &*judged_groups), "{actor:?}");
+                    let subject = actor.subject(user_selector, &cluster("a"), &MemberRules::default()).unwrap();
+                    assert_eq!((&subject.spec()["user"], judged.name), (&name.clone().into(), &*name));
+                }
+                assert_eq!(actor.shown().username, actor.sender_name());
+            }
         }
     }
 

@@ -11,6 +11,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::text::printable;
 use tributary_authentication::{
     AuthenticationConfiguration, CertificateError, ClientCertificates, InvalidConfiguration, RequestHeaders,
+    UserHeaders,
 };
 use tributary_hosts::NamedCertificates;
 
@@ -126,10 +127,12 @@ impl AuthenticationFiles {
         let front_proxy = front_proxy.map(|authorities| RequestHeaders {
             authorities,
             allowed_names: arguments.requestheader_allowed_names.clone(),
-            username: arguments.requestheader_username_headers.clone(),
-            uid: arguments.requestheader_uid_headers.clone(),
-            group: arguments.requestheader_group_headers.clone(),
-            extra_prefixes: arguments.requestheader_extra_headers_prefix.clone(),
+            headers: UserHeaders {
+                username: arguments.requestheader_username_headers.clone(),
+                uid: arguments.requestheader_uid_headers.clone(),
+                group: arguments.requestheader_group_headers.clone(),
+                extra_prefixes: arguments.requestheader_extra_headers_prefix.clone(),
+            },
         });
         let (certificates, front_proxy) = (certificates.map(Arc::new), front_proxy.map(Arc::new));
         let authenticator = SharedAuthenticator { certificates, front_proxy, ..SharedAuthenticator::default() };

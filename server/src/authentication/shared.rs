@@ -87,7 +87,7 @@ impl SharedAuthenticator {
         if let Some(proxy) = &self.front_proxy {
             // The headers of front proxies are removed from every request, so that later stages cannot trust forged
             // headers.
-            proxy.remove_from(&mut head.headers);
+            proxy.headers.remove_from(&mut head.headers);
         }
         let ((user, until), accepted_certificate) = match named {
             Some(named) => (named, AcceptedCertificate::FrontProxy),
@@ -166,11 +166,12 @@ impl SharedAuthenticator {
         let proxy = self.front_proxy.as_ref()?;
         // Without a client certificate or without a front proxy's user headers, the client authenticates with its own
         // credentials.
-        if chain.is_empty() || !proxy.has_user_header(&head.headers) {
+        if chain.is_empty() || !proxy.headers.has_user_header(&head.headers) {
             return None;
         }
-        let named =
-            chain.verify_front_proxy(proxy, now).and_then(|until| Ok(proxy.read(&head.headers)?.zip(Some(until))));
+        let named = chain
+            .verify_front_proxy(proxy, now)
+            .and_then(|until| Ok(proxy.headers.read(&head.headers)?.zip(Some(until))));
         let named = named.inspect_err(|error| {
             tracing::debug!(%error, "the user headers of an authenticating proxy are rejected");
             refused.front_proxy = Some(format!("the user headers of an authenticating proxy are rejected: {error}"));
@@ -288,7 +289,7 @@ mod tests {
     use rustls_pki_types::CertificateDer;
     use serde_json::json;
     use tokio::time::Instant;
-    use tributary_authentication::{TokenReviewer, TokenReviews};
+    use tributary_authentication::{TokenReviewer, TokenReviews, UserHeaders};
     use tributary_hosts::{ClusterHosts, HostTable, HostTls};
 
     use super::*;
@@ -409,10 +410,7 @@ mod tests {
             Some(Arc::new(RequestHeaders {
                 authorities: ClientCertificates::new(pem.as_bytes()).unwrap(),
                 allowed_names: allowed_names.iter().map(|&name| name.to_owned()).collect(),
-                username: Vec::new(),
-                uid: Vec::new(),
-                group: Vec::new(),
-                extra_prefixes: Vec::new(),
+                headers: UserHeaders::default(),
             }))
         };
         for (certificates, front_proxy, expected) in [

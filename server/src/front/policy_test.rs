@@ -256,7 +256,7 @@ fn user_in_merged_view(user: &UserInfo) -> UserInfo {
     let nobody = ClusterName::new("a").map(|cluster| (VerifierName::cluster(&cluster), Reach::Member(cluster)));
     let Ok((verifier, reach)) = nobody else { return user.clone() };
     let (username, groups) = names_beyond_member(user, &Authority { verifier, reach });
-    UserInfo { username: username.to_owned(), groups: groups.into_owned(), ..UserInfo::default() }
+    UserInfo { username: username.into_owned(), groups: groups.into_owned(), ..UserInfo::default() }
 }
 
 /// Parses a path into a request with the verb's method.

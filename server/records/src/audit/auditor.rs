@@ -99,7 +99,7 @@ impl Auditor {
         // Rules that exclude users may match only a trusted identity. Otherwise a user could choose an excluded group,
         // or a member could give its own users the name of an excluded user.
         let counts = user.map(|user| names_beyond_member(&user.info, &user.authority));
-        let who = counts.as_ref().map(|(name, groups)| (*name, &**groups));
+        let who = counts.as_ref().map(|(name, groups)| (&**name, &**groups));
         let said = user.map(|user| (user.info.username.as_str(), &user.info.groups[..]));
         let attributes = match info {
             Some(info) => AuditAttributes::from_request(info, who),

@@ -1,7 +1,8 @@
-//! A cache for the results of token checks, for some seconds (apiserver `pkg/authentication/token/cache`).
+//! A cache for the results of checks, for some seconds: of tokens (apiserver `pkg/authentication/token/cache`), and of
+//! access by a user.
 //!
 //! The cache stores only keyed hashes of tokens, with a new key for each process. A memory dump or the duration of a
-//! lookup therefore discloses no tokens. Concurrent requests with the same token share one check. The check continues
+//! lookup therefore discloses no tokens. Concurrent requests with the same key share one check. The check continues
 //! if all of these requests are cancelled, and its result is cached.
 
 use std::collections::{HashMap, VecDeque};
@@ -15,53 +16,55 @@ use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The maximum number of cached tokens, of some 300 bytes each. kube-apiserver caches 4,096 in each of 32 stripes.
+/// The maximum number of cached results, of some 300 bytes each. kube-apiserver caches 4,096 in each of 32 stripes.
 /// Tributary needs fewer: the limits for reviews allow fewer than this number of reviews within a lifetime.
-const MAX_TOKENS: usize = 16 * 1024;
+const RESULTS_MAX: usize = 16 * 1024;
 
 /// The maximum size of all cached results, in bytes. A cluster decides the size of a user's data. 64 MiB are
-/// [`MAX_TOKENS`] users of 4 KB each, with some hundred groups.
+/// [`RESULTS_MAX`] users of 4 KB each, with some hundred groups.
 const MAX_BYTES: usize = 64 << 20;
 
-/// The keyed hash of a token and its context, such as the cluster in the request's path.
+/// The keyed hash of a checked value (a token or an access review) and its context, such as the cluster in the request's
+/// path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct TokenKey([u8; 32]);
+pub struct CheckKey([u8; 32]);
 
 /// The result of a check, and the time for which the result is cached. `None` means that the result is not cached.
-pub(crate) type CachedToken<T> = (T, Option<Duration>);
+pub type CachedCheck<T> = (T, Option<Duration>);
 
-type TokenCheck<T> = Shared<BoxFuture<'static, Option<T>>>;
+type RunningCheck<T> = Shared<BoxFuture<'static, Option<T>>>;
 
-pub(crate) struct TokenCache<T> {
+/// A cache for at most 16,384 results of checks, of at most 64 MiB together.
+pub struct CheckCache<T> {
     key: hmac::Key,
     bytes_of: fn(&T) -> usize,
-    entries: Mutex<TokenEntries<T>>,
+    entries: Mutex<CheckEntries<T>>,
 }
 
-struct TokenEntries<T> {
-    known: HashMap<TokenKey, (T, Instant)>,
+struct CheckEntries<T> {
+    known: HashMap<CheckKey, (T, Instant)>,
     /// The keys of `known` in the order of insertion. Each key has the expiry that its result had at the insertion.
-    order: VecDeque<(TokenKey, Instant)>,
+    order: VecDeque<(CheckKey, Instant)>,
     /// The total size of the results in `known`, in bytes.
     bytes: usize,
-    running_checks: HashMap<TokenKey, TokenCheck<T>>,
+    running_checks: HashMap<CheckKey, RunningCheck<T>>,
 }
 
-impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
+impl<T: Clone + Send + Sync + 'static> CheckCache<T> {
     /// Creates an empty cache. `bytes_of` returns the size of a result in bytes.
-    pub(crate) fn new(bytes_of: fn(&T) -> usize) -> Arc<Self> {
+    pub fn new(bytes_of: fn(&T) -> usize) -> Arc<Self> {
         // The generation of a key fails only if the operating system provides no random numbers. TLS would not work in
         // that case either.
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.unwrap_or_else(|_| unreachable!("the system has random numbers"));
         let entries =
-            TokenEntries { known: HashMap::new(), order: VecDeque::new(), bytes: 0, running_checks: HashMap::new() };
+            CheckEntries { known: HashMap::new(), order: VecDeque::new(), bytes: 0, running_checks: HashMap::new() };
         Arc::new(Self { key, bytes_of, entries: Mutex::new(entries) })
     }
 
     /// Returns the cache key of a token. `context` contains all other values that the result depends on. Costs about 1
     /// µs for a token of 1 KB.
-    pub(crate) fn key(&self, context: &[&[u8]], token: &[u8]) -> TokenKey {
+    pub fn key(&self, context: &[&[u8]], token: &[u8]) -> CheckKey {
         let mut hash = hmac::Context::with_key(&self.key);
         for part in context {
             // The length of each part precedes the part, so that different contexts have different hashes.
@@ -71,16 +74,17 @@ impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
         hash.update(token);
         let mut key = [0; 32];
         key.copy_from_slice(hash.sign().as_ref());
-        TokenKey(key)
+        CheckKey(key)
     }
 
-    pub(crate) fn get(&self, key: &TokenKey) -> Option<T> {
+    /// Returns the cached result of a check, if it has not expired.
+    pub fn get(&self, key: &CheckKey) -> Option<T> {
         let entries = self.entries.lock();
         let (found, until) = entries.known.get(key)?;
         (Instant::now() < *until).then(|| found.clone())
     }
 
-    pub(crate) fn put(&self, key: TokenKey, (found, ttl): CachedToken<T>) {
+    pub(crate) fn put(&self, key: CheckKey, (found, ttl): CachedCheck<T>) {
         if let Some(ttl) = ttl.filter(|ttl| !ttl.is_zero()) {
             self.entries.lock().put(key, found, Instant::now() + ttl, self.bytes_of);
         }
@@ -92,10 +96,10 @@ impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
     ///
     /// # Errors
     /// The error of `begin`.
-    pub(crate) async fn find<E>(
+    pub async fn find<E>(
         self: &Arc<Self>,
-        key: TokenKey,
-        begin: impl FnOnce() -> Result<BoxFuture<'static, CachedToken<T>>, E>,
+        key: CheckKey,
+        begin: impl FnOnce() -> Result<BoxFuture<'static, CachedCheck<T>>, E>,
     ) -> Result<Option<T>, E> {
         let running_check = {
             let mut entries = self.entries.lock();
@@ -111,7 +115,7 @@ impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
         Ok(running_check.await)
     }
 
-    fn start(self: &Arc<Self>, key: TokenKey, find: BoxFuture<'static, CachedToken<T>>) -> TokenCheck<T> {
+    fn start(self: &Arc<Self>, key: CheckKey, find: BoxFuture<'static, CachedCheck<T>>) -> RunningCheck<T> {
         let check_guard = CheckGuard { cache: Arc::clone(self), key };
         let task = tokio::spawn(async move {
             let (found, ttl) = find.await;
@@ -125,8 +129,8 @@ impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
 
 /// Removes a running check from the cache when the check has finished or panicked.
 struct CheckGuard<T> {
-    cache: Arc<TokenCache<T>>,
-    key: TokenKey,
+    cache: Arc<CheckCache<T>>,
+    key: CheckKey,
 }
 
 impl<T> Drop for CheckGuard<T> {
@@ -135,15 +139,15 @@ impl<T> Drop for CheckGuard<T> {
     }
 }
 
-impl<T> TokenEntries<T> {
-    fn put(&mut self, key: TokenKey, found: T, until: Instant, bytes_of: fn(&T) -> usize) {
+impl<T> CheckEntries<T> {
+    fn put(&mut self, key: CheckKey, found: T, until: Instant, bytes_of: fn(&T) -> usize) {
         self.bytes += bytes_of(&found);
         if let Some((before, _)) = self.known.insert(key, (found, until)) {
             self.bytes -= bytes_of(&before);
         }
         self.order.push_back((key, until));
         let now = Instant::now();
-        while self.order.len() > MAX_TOKENS
+        while self.order.len() > RESULTS_MAX
             || self.bytes > MAX_BYTES
             || self.order.front().is_some_and(|(_, until)| *until <= now)
         {
@@ -171,7 +175,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn token_check_result_is_cached_for_its_lifetime() {
-        let cache = TokenCache::new(|_| 0);
+        let cache = CheckCache::new(|_| 0);
         let [a, b, c] = ["a", "b", "c"].map(|token| cache.key(&[], token.as_bytes()));
         cache.put(a, (1, Some(SECOND * 10)));
         cache.put(b, (2, None));
@@ -185,21 +189,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn token_cache_limits_the_number_of_entries() {
-        let cache = TokenCache::new(|_| 0);
+        let cache = CheckCache::new(|_| 0);
         let key = |number: usize| cache.key(&[], &number.to_le_bytes());
-        for number in 0..MAX_TOKENS {
+        for number in 0..RESULTS_MAX {
             cache.put(key(number), (number, Some(SECOND)));
         }
         // A token that is cached again moves to the end of the order of insertion.
         cache.put(key(1), (1, Some(SECOND * 5)));
         assert_eq!((cache.get(&key(0)), cache.get(&key(1))), (None, Some(1)));
-        cache.put(key(MAX_TOKENS), (0, Some(SECOND)));
+        cache.put(key(RESULTS_MAX), (0, Some(SECOND)));
         assert_eq!((cache.get(&key(1)), cache.get(&key(2))), (Some(1), Some(2)));
-        let lengths = |cache: &TokenCache<usize>| {
+        let lengths = |cache: &CheckCache<usize>| {
             let entries = cache.entries.lock();
             [entries.known.len(), entries.order.len()]
         };
-        assert!(lengths(&cache).iter().all(|length| *length <= MAX_TOKENS));
+        assert!(lengths(&cache).iter().all(|length| *length <= RESULTS_MAX));
         advance(SECOND).await;
         cache.put(key(0), (0, Some(SECOND)));
         assert_eq!(cache.get(&key(1)), Some(1));
@@ -208,7 +212,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn token_cache_limits_the_bytes_of_its_results() {
-        let cache = TokenCache::new(|bytes| *bytes);
+        let cache = CheckCache::new(|bytes| *bytes);
         let key = |number: usize| cache.key(&[], &number.to_le_bytes());
         for number in 0..100 {
             cache.put(key(number), (MAX_BYTES / 10, Some(SECOND)));
@@ -226,7 +230,7 @@ mod tests {
 
     #[tokio::test]
     async fn token_cache_key_depends_on_token_and_context() {
-        let cache = TokenCache::<()>::new(|()| 0);
+        let cache = CheckCache::<()>::new(|()| 0);
         let key = |context: &[&[u8]], token: &str| cache.key(context, token.as_bytes()).0;
         let keys = [
             key(&[], "ab"),
@@ -234,7 +238,7 @@ mod tests {
             key(&[b"a"], "b"),
             key(&[b"ab"], ""),
             key(&[b"a", b"b"], ""),
-            TokenCache::<()>::new(|()| 0).key(&[], b"ab").0,
+            CheckCache::<()>::new(|()| 0).key(&[], b"ab").0,
         ];
         let different: std::collections::BTreeSet<_> = keys.iter().collect();
         assert_eq!(different.len(), keys.len());
@@ -243,7 +247,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn token_check_is_shared_by_callers_and_survives_cancellation() {
-        let (cache, asked) = (TokenCache::new(|_| 0), Arc::new(AtomicUsize::new(0)));
+        let (cache, asked) = (CheckCache::new(|_| 0), Arc::new(AtomicUsize::new(0)));
         let key = cache.key(&[], b"a");
         let find = || {
             cache.find(key, || {
@@ -282,7 +286,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn failed_token_check_is_repeated_for_the_next_caller() {
-        let cache = TokenCache::<u8>::new(|_| 0);
+        let cache = CheckCache::<u8>::new(|_| 0);
         let key = cache.key(&[], b"a");
         assert_eq!(cache.find(key, || Err("busy")).await, Err("busy"));
         let panics = cache.find(key, || Ok::<_, Infallible>(async { panic!("on purpose") }.boxed()));
