@@ -1,5 +1,6 @@
 //! Requests to the hub with Tributary's own credentials.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -70,6 +71,12 @@ impl HubError {
 /// A client of the hub. Renewed credentials (token files, credential plugins) take effect without a new client.
 pub struct HubClient {
     client: ClusterClient,
+}
+
+impl fmt::Debug for HubClient {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("HubClient").finish_non_exhaustive()
+    }
 }
 
 impl HubClient {

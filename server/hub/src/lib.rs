@@ -18,6 +18,10 @@ mod source;
 mod status;
 mod status_writer;
 mod verdict;
+mod door_review;
+mod front_proxy_trust;
+mod hub_trust;
+mod token_reviewer;
 
 pub use accept::{Acceptance, WholeCheck};
 pub use client::{HubAddress, HubClient, HubError};
@@ -28,3 +32,7 @@ pub use members::HubRules;
 pub use source::HubSource;
 pub use status_writer::{ReadReports, StatusWriter};
 pub use verdict::{ConditionState, ConditionStatus, HubKind, ObjectReference, Verdict};
+pub use door_review::{DoorAttributes, DoorResource, DoorReviews};
+pub use front_proxy_trust::{FrontProxy, FrontProxyTrust, InvalidTrust};
+pub use hub_trust::HubTrust;
+pub use token_reviewer::HubTokenReviewer;

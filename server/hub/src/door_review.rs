@@ -1,0 +1,278 @@
+//! Asks the hub whether a user may use a resource of Tributary's own API group. The kube-apiserver of the hub has asked
+//! already for the requests that it forwards, so only direct callers are reviewed.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use http::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tributary_apimachinery::json::null_is_default;
+use tributary_apimachinery::status::go_quote;
+use tributary_apimachinery::{GroupVersionResource, Status};
+use tributary_authentication::{CachedCheck, CheckCache, UserInfo};
+use tributary_limiters::{FairPermit, FairSemaphore, GroupedShareKey, ShareMetrics};
+
+use crate::client::HubClient;
+
+const GROUP: &str = "aggregation.tributary.dev";
+const VERSION: &str = "v1alpha1";
+const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+
+/// The time for which the hub's answer is cached, allowed or denied: the default of API servers that delegate
+/// authorization (apiserver `options.NewDelegatingAuthorizationOptions`).
+const ANSWER_TTL: Duration = Duration::from_secs(10);
+/// The maximum number of concurrent reviews. A kube-apiserver answers a review in some milliseconds. One user gets at
+/// most half of the free reviews.
+const IN_FLIGHT_MAX: usize = 64;
+
+/// A resource of Tributary's own API group in the hub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DoorResource {
+    /// The merged views.
+    Views,
+    /// The members.
+    Clusters,
+}
+
+impl DoorResource {
+    /// Returns the plural name of the resource in paths and rules.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Views => "views",
+            Self::Clusters => "clusters",
+        }
+    }
+}
+
+/// A request for which a user needs a right in the hub.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DoorAttributes {
+    verb: &'static str,
+    resource: DoorResource,
+    subresource: &'static str,
+    name: String,
+}
+
+impl DoorAttributes {
+    /// A request below `…/NAME/proxy`. As in the hub's kube-apiserver, the method decides the verb: a list or a watch
+    /// inside is `get`, and `OPTIONS` has an empty verb, which only the rule for all verbs allows.
+    pub fn of_proxy(resource: DoorResource, name: &str, method: &Method) -> Self {
+        let verb = match *method {
+            Method::GET | Method::HEAD => "get",
+            Method::POST => "create",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            Method::DELETE => "delete",
+            _ => "",
+        };
+        Self { verb, resource, subresource: "proxy", name: name.to_owned() }
+    }
+
+    /// A read of the resource itself. `verb` is `get`, `list` or `watch`; `name` is empty for all objects.
+    pub fn of_resource(resource: DoorResource, verb: &'static str, name: &str) -> Self {
+        Self { verb, resource, subresource: "", name: name.to_owned() }
+    }
+
+    fn review(&self, user: &UserInfo) -> Value {
+        let Self { verb, resource, subresource, name } = self;
+        let UserInfo { username, uid, groups, extra } = user;
+        json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": username,
+                "uid": uid,
+                "groups": groups,
+                "extra": extra,
+                "resourceAttributes": {
+                    "verb": verb,
+                    "group": GROUP,
+                    "version": VERSION,
+                    "resource": resource.as_str(),
+                    "subresource": subresource,
+                    "name": name,
+                },
+            },
+        })
+    }
+
+    /// Returns the 403 with kube-apiserver's text (`forbiddenMessage` in apiserver's
+    /// `endpoints/handlers/responsewriters/errors.go`).
+    fn forbidden(&self, user: &UserInfo, reason: &str) -> Status {
+        let resource = GroupVersionResource::new(GROUP, VERSION, self.resource.as_str());
+        let of = match self.subresource {
+            "" => self.resource.as_str().to_owned(),
+            below => format!("{}/{below}", self.resource.as_str()),
+        };
+        let (name, of, group) = (go_quote(&user.username), go_quote(&of), go_quote(GROUP));
+        let verb = self.verb;
+        let cause = format!("User {name} cannot {verb} resource {of} in API group {group} at the cluster scope");
+        let cause = if reason.is_empty() { cause } else { format!("{cause}: {reason}") };
+        Status::forbidden(Some(&resource), &self.name, &cause)
+    }
+}
+
+/// The hub's answer to a review.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum DoorAnswer {
+    Allowed,
+    Denied(Arc<str>),
+    /// The hub did not decide. This answer is not cached.
+    Unanswered(Arc<str>),
+}
+
+impl DoorAnswer {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Allowed => 0,
+            Self::Denied(reason) | Self::Unanswered(reason) => reason.len(),
+        }
+    }
+}
+
+/// A user with a share of the concurrent reviews, as a keyed hash.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct DoorCaller(u64);
+
+impl GroupedShareKey for DoorCaller {
+    fn group(self) -> Option<u64> {
+        None
+    }
+}
+
+/// Reviews the access of direct callers at the hub, and caches the answers for 10 s.
+pub struct DoorReviews {
+    hub: Arc<HubClient>,
+    answers: Arc<CheckCache<DoorAnswer>>,
+    in_flight: Arc<FairSemaphore<DoorCaller>>,
+    callers: RandomState,
+}
+
+impl std::fmt::Debug for DoorReviews {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("DoorReviews").field("in_flight", &self.in_flight.used()).finish_non_exhaustive()
+    }
+}
+
+impl DoorReviews {
+    /// Creates the reviews with an empty cache. Sends nothing.
+    pub fn new(hub: Arc<HubClient>) -> Self {
+        let in_flight = FairSemaphore::new("access reviews at the hub", IN_FLIGHT_MAX, ShareMetrics::default());
+        Self { hub, answers: CheckCache::new(DoorAnswer::bytes), in_flight, callers: RandomState::new() }
+    }
+
+    /// Checks that the hub allows a request to the user, whose attributes must come from the hub. Must be called within
+    /// a tokio runtime. Cancel: safe; the answer to a sent review is still cached.
+    ///
+    /// # Errors
+    /// 403 if the hub denies the request; 429 if too many reviews are in flight; 503 if the hub does not decide.
+    pub async fn review(&self, user: &UserInfo, attributes: &DoorAttributes) -> Result<(), Status> {
+        let review = attributes.review(user);
+        let key = self.answers.key(&[b"door"], review.to_string().as_bytes());
+        let answer = match self.answers.get(&key) {
+            Some(answer) => answer,
+            None => {
+                let caller = DoorCaller(self.callers.hash_one((&user.username, &user.uid)));
+                let begin = || {
+                    let permit = self.in_flight.acquire(caller, 1)?;
+                    Ok(send(Arc::clone(&self.hub), review, permit).boxed())
+                };
+                let found = self.answers.find(key, begin).await;
+                let found = found
+                    .map_err(|full: tributary_limiters::Exceeded| Status::too_many_requests(full.to_string(), 1))?;
+                found.unwrap_or_else(|| DoorAnswer::Unanswered("the review was interrupted".into()))
+            }
+        };
+        match answer {
+            DoorAnswer::Allowed => Ok(()),
+            DoorAnswer::Denied(reason) => Err(attributes.forbidden(user, &reason)),
+            DoorAnswer::Unanswered(problem) => {
+                let message = format!("the hub has not decided whether the user may send the request: {problem}");
+                Err(Status::service_unavailable(message).with_retry_after(1))
+            }
+        }
+    }
+}
+
+async fn send(hub: Arc<HubClient>, review: Value, _permit: FairPermit<DoorCaller>) -> CachedCheck<DoorAnswer> {
+    let answer = hub.send(Method::POST, PATH, "application/json", Some(&review)).await;
+    let answer = answer.map_err(|error| error.to_string()).and_then(|answer| parse(&answer));
+    match answer {
+        Ok(answer) => (answer, Some(ANSWER_TTL)),
+        Err(problem) => {
+            tracing::debug!(problem, "the hub has not answered an access review");
+            (DoorAnswer::Unanswered(problem.into()), None)
+        }
+    }
+}
+
+fn parse(answer: &Value) -> Result<DoorAnswer, String> {
+    #[derive(Deserialize)]
+    struct Review {
+        kind: String,
+        status: ReviewStatus,
+    }
+    #[derive(Deserialize)]
+    struct ReviewStatus {
+        allowed: bool,
+        #[serde(default, deserialize_with = "null_is_default")]
+        denied: bool,
+        #[serde(default, deserialize_with = "null_is_default")]
+        reason: String,
+    }
+    match Review::deserialize(answer) {
+        Ok(Review { kind, status: ReviewStatus { allowed, denied, reason } }) if kind == "SubjectAccessReview" => {
+            Ok(if allowed && !denied { DoorAnswer::Allowed } else { DoorAnswer::Denied(reason.into()) })
+        }
+        _ => Err("the answer is not a SubjectAccessReview with a status".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn method_decides_the_verb_of_a_proxy_request() {
+        for (method, verb) in [
+            (Method::GET, "get"),
+            (Method::HEAD, "get"),
+            (Method::POST, "create"),
+            (Method::PUT, "update"),
+            (Method::PATCH, "patch"),
+            (Method::DELETE, "delete"),
+            (Method::OPTIONS, ""),
+            (Method::CONNECT, ""),
+        ] {
+            let attributes = DoorAttributes::of_proxy(DoorResource::Clusters, "eu", &method);
+            let spec = &attributes.review(&UserInfo::default())["spec"]["resourceAttributes"];
+            assert_eq!(
+                spec,
+                &json!({"verb": verb, "group": GROUP, "version": VERSION, "resource": "clusters",
+                    "subresource": "proxy", "name": "eu"})
+            );
+        }
+    }
+
+    #[test]
+    fn door_answer_is_allowed_only_by_a_complete_review() {
+        let review = |status: Value| json!({"kind": "SubjectAccessReview", "status": status});
+        let denied = |reason: &str| Ok(DoorAnswer::Denied(reason.into()));
+        for (answer, expected) in [
+            (review(json!({"allowed": true})), Ok(DoorAnswer::Allowed)),
+            (review(json!({"allowed": true, "denied": null, "reason": "RBAC"})), Ok(DoorAnswer::Allowed)),
+            (review(json!({"allowed": true, "denied": true})), denied("")),
+            (review(json!({"allowed": false, "reason": "no role"})), denied("no role")),
+            (review(json!({"allowed": "true"})), Err(())),
+            (review(json!({})), Err(())),
+            (json!({"kind": "SubjectAccessReview"}), Err(())),
+            (json!({"kind": "Status", "status": {"allowed": true}}), Err(())),
+            (Value::Null, Err(())),
+        ] {
+            assert_eq!(parse(&answer).map_err(drop), expected, "{answer}");
+        }
+    }
+}
