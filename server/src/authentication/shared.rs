@@ -257,7 +257,7 @@ impl SharedAuthenticator {
 /// Creates the check whether a token is still accepted: its issuer's configuration may change, and its cluster may
 /// revoke the token. Only long-running requests call this check. The token's reviews are repeated only from the first
 /// call on.
-fn still_known_by_token(
+pub(super) fn still_known_by_token(
     tokens: &Arc<TokenAuthenticator>,
     known: &Arc<Authenticated>,
     token: &[u8],

@@ -1,0 +1,291 @@
+//! Authenticates the users of the hub at the aggregated entry: by the headers of the hub's front proxy, by a client
+//! certificate of the hub, or by a TokenReview at the hub. No member takes part.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http::request::Parts;
+use rustls_pki_types::UnixTime;
+use tributary_apimachinery::{ANONYMOUS_USER, ClusterName, Mount, Status, UNAUTHENTICATED_GROUP};
+use tributary_authentication::{
+    Authority, FrontProxyError, Reach, TokenAuthenticationError, TokenAuthenticator, TokenReviews, UserInfo,
+    VerifierName,
+};
+use tributary_hub::{DoorAttributes, DoorReviews, FrontProxy, FrontProxyTrust, HubClient, HubTokenReviewer, HubTrust};
+use tributary_listener::tls::RequestedAuthorities;
+use tributary_router::{AUDIT_ID, AuthenticatedSender, AuthenticatedUntil, CredentialValidity, User};
+
+use super::client_chain::ClientChain;
+use super::cross_origin::is_cross_origin;
+use super::issuer_documents::IssuerDocuments;
+use super::shared::still_known_by_token;
+use super::token_review::ReviewErrorLog;
+use super::unauthenticated::{RefusedCertificate, Unauthenticated};
+use super::{anonymous_user, bearer, is_plain_health_check};
+
+/// The name of the hub in the limits and the log of token reviews. This authenticator asks no member, so a member may
+/// have the same name.
+const HUB: &str = "hub";
+
+/// The authenticator of the aggregated entry. All its users belong to the hub and are valid in all members.
+#[derive(Debug)]
+pub struct HubAuthenticator {
+    trust: Arc<HubTrust>,
+    tokens: Arc<TokenAuthenticator>,
+    doors: DoorReviews,
+    review_errors: ReviewErrorLog,
+}
+
+/// The user that a client names in headers, and the right of the client to do so.
+enum NamedUser {
+    /// The client names no user, or may not name a user. The client's own credentials count.
+    Ignored,
+    /// The front proxy names this user. Its certificate is valid until this time.
+    Valid(UserInfo, UnixTime),
+    /// The front proxy names a user in malformed or repeated headers. No credential counts, because the front proxy's
+    /// own certificate is no credential of the user.
+    Malformed,
+}
+
+impl HubAuthenticator {
+    /// Creates the authenticator. `audiences` are the accepted audiences of tokens; without any, a token must be for
+    /// the hub itself. Sends nothing.
+    ///
+    /// # Errors
+    /// Only if `hub` were no valid cluster name.
+    pub fn new(hub: &Arc<HubClient>, trust: Arc<HubTrust>, audiences: Vec<String>) -> anyhow::Result<Self> {
+        let reviews = TokenReviews { cluster: Some(ClusterName::new(HUB)?), audiences, ..TokenReviews::default() };
+        let reviewer = Arc::new(HubTokenReviewer(Arc::clone(hub)));
+        let tokens = Arc::new(TokenAuthenticator::new(reviews, Arc::new(IssuerDocuments), reviewer));
+        let (doors, review_errors) = (DoorReviews::new(Arc::clone(hub)), ReviewErrorLog::default());
+        Ok(Self { trust, tokens, doors, review_errors })
+    }
+
+    /// Returns the authenticator of tokens, whose tokens of open streams must be reviewed again
+    /// ([`review_followed_tokens`](super::token_review::review_followed_tokens)).
+    pub fn tokens(&self) -> &Arc<TokenAuthenticator> {
+        &self.tokens
+    }
+
+    /// Returns the names of the hub's current authorities for the TLS handshake. The handshake must request
+    /// certificates of new authorities after each change of [`HubTrust`], because clients choose their certificate by
+    /// these names.
+    pub fn subjects(&self) -> RequestedAuthorities {
+        let trust = self.trust.current();
+        let clients = trust.clients.as_ref().map(|own| own.subjects()).unwrap_or_default();
+        let proxies = trust.front_proxy.rules().map(|rules| rules.authorities.subjects()).unwrap_or_default();
+        RequestedAuthorities { clients, proxies }
+    }
+
+    /// Removes the audit ID of a request that does not come from the front proxy of the hub. Must be called before the
+    /// audit ID is used.
+    pub fn remove_untrusted_audit_id(&self, head: &mut Parts, chain: &ClientChain) {
+        if head.headers.contains_key(AUDIT_ID) && !is_front_proxy(&self.trust.current(), chain) {
+            head.headers.remove(AUDIT_ID);
+        }
+    }
+
+    /// Authenticates a request by the first valid credential, in the order of a delegating API server: the front
+    /// proxy's headers, a client certificate of the hub, a TokenReview at the hub. Removes the credentials and all
+    /// headers that name a user, whoever sent them. `client` is the address of the sender. Must be called within a
+    /// tokio runtime. Cancel: safe.
+    ///
+    /// As at every entry, plain health checks need no credentials.
+    ///
+    /// # Errors
+    /// [`Unauthenticated`] without a valid credential.
+    pub async fn authenticate(
+        &self,
+        head: &mut Parts,
+        chain: &Arc<ClientChain>,
+        client: IpAddr,
+    ) -> Result<AuthenticatedSender, Unauthenticated> {
+        let tokens = bearer::remove_tokens(&mut head.headers);
+        match self.authenticate_user(head, chain, &tokens, client).await {
+            Err(_) if is_plain_health_check(head, &Mount::Merged) => Ok(anonymous_user().into()),
+            known => known,
+        }
+    }
+
+    async fn authenticate_user(
+        &self,
+        head: &mut Parts,
+        chain: &Arc<ClientChain>,
+        tokens: &[Vec<u8>],
+        client: IpAddr,
+    ) -> Result<AuthenticatedSender, Unauthenticated> {
+        // The authorities and the names of headers are of one version for the whole request.
+        let (trust, now, mut refused) = (self.trust.current(), UnixTime::now(), Unauthenticated::default());
+        let named = self.named_user(&trust, head, (chain, now), &mut refused);
+        trust.front_proxy.user_headers().remove_from(&mut head.headers);
+        match named {
+            NamedUser::Malformed => return Err(refused),
+            NamedUser::Valid(user, until) => {
+                let sender = hub_sender(VerifierName::hub_front_proxy(), user, left(until, now));
+                return Ok(AuthenticatedSender { credential_validity: Some(self.proxy_validity(chain)), ..sender });
+            }
+            NamedUser::Ignored => {}
+        }
+        if let Some((user, until)) = certificate_user(&trust, chain, now, &mut refused) {
+            let sender = hub_sender(VerifierName::hub(), user, left(until, now));
+            let credential_validity = Some(self.certificate_validity(chain));
+            return Ok(AuthenticatedSender { credential_validity, is_cross_origin: is_cross_origin(head), ..sender });
+        }
+        self.authenticate_token(tokens, client, refused).await
+    }
+
+    fn named_user(
+        &self,
+        trust: &FrontProxyTrust,
+        head: &Parts,
+        (chain, now): (&ClientChain, UnixTime),
+        refused: &mut Unauthenticated,
+    ) -> NamedUser {
+        let user_headers = trust.front_proxy.user_headers();
+        if chain.is_empty() || !user_headers.has_user_header(&head.headers) {
+            return NamedUser::Ignored;
+        }
+        let verified = match &trust.front_proxy {
+            FrontProxy::Trusted { rules, .. } => chain.verify_front_proxy(rules, now).map_err(|error| {
+                if matches!(error, FrontProxyError::Certificate(_)) {
+                    self.trust.request_read();
+                }
+                error.to_string()
+            }),
+            FrontProxy::Untrusted { reason, .. } => Err(reason.clone()),
+        };
+        let mut refuse = |why: String| {
+            tracing::debug!(why, "the user headers of the hub's front proxy are rejected");
+            refused.front_proxy = Some(format!("the user headers of the hub's front proxy are rejected: {why}"));
+        };
+        match verified.map(|until| (user_headers.read(&head.headers), until)) {
+            Ok((Ok(Some(user)), until)) => NamedUser::Valid(user, until),
+            Ok((Ok(None), _)) => NamedUser::Ignored,
+            Ok((Err(error), _)) => {
+                refuse(error.to_string());
+                NamedUser::Malformed
+            }
+            Err(why) => {
+                refuse(why);
+                NamedUser::Ignored
+            }
+        }
+    }
+
+    /// Authenticates a request by its bearer tokens. The origin is not checked, because a page of another origin cannot
+    /// send a token. No member receives the token.
+    async fn authenticate_token(
+        &self,
+        tokens: &[Vec<u8>],
+        client: IpAddr,
+        mut refused: Unauthenticated,
+    ) -> Result<AuthenticatedSender, Unauthenticated> {
+        for token in tokens {
+            match self.tokens.authenticate(token, None, client).await {
+                Ok(known) => {
+                    let left = known.expires.map(|until| until.duration_since(SystemTime::now()).unwrap_or_default());
+                    let credential_validity = Some(still_known_by_token(&self.tokens, &known, token));
+                    let sender = hub_sender(VerifierName::hub(), known.user.clone(), left);
+                    return Ok(AuthenticatedSender { credential_validity, ..sender });
+                }
+                Err(error) => {
+                    self.log_refused_token(&error, client);
+                    refused.token = Some(error.to_string());
+                }
+            }
+        }
+        Err(refused)
+    }
+
+    /// Logs a refused token. A failed review is logged as a warning, because an administrator can fix its cause.
+    fn log_refused_token(&self, error: &TokenAuthenticationError, client: IpAddr) {
+        match error {
+            TokenAuthenticationError::NotReviewed { cluster, problem } if self.review_errors.is_line_due(cluster) => {
+                tracing::warn!(%problem, "the hub does not review tokens: requests with a token are refused");
+            }
+            error => tracing::debug!(%error, %client, "a token is rejected"),
+        }
+    }
+
+    /// Checks that the hub allows a request for a resource of Tributary's own API group. The kube-apiserver of the hub
+    /// has already checked the requests that it forwards. The rights of the members decide about the request inside a
+    /// proxy, and this check does not replace them. Must be called within a tokio runtime. Cancel: safe.
+    ///
+    /// # Errors
+    /// 401 for a sender whom the hub has not authenticated; 403 if the hub denies the request; 429 if too many reviews
+    /// are in flight; 503 if the hub does not decide.
+    pub async fn authorize_door(
+        &self,
+        sender: &AuthenticatedSender,
+        attributes: &DoorAttributes,
+    ) -> Result<(), Status> {
+        let User { info, authority } = &sender.user;
+        if authority.verifier == VerifierName::hub_front_proxy() {
+            return Ok(());
+        }
+        if authority.verifier != VerifierName::hub() {
+            return Err(Status::unauthorized());
+        }
+        self.doors.review(info, attributes).await
+    }
+
+    /// Creates the check whether the front proxy's certificate is still accepted, because the hub may replace its
+    /// authorities during a long-running request.
+    fn proxy_validity(&self, chain: &Arc<ClientChain>) -> CredentialValidity {
+        let (trust, chain) = (Arc::clone(&self.trust), Arc::clone(chain));
+        CredentialValidity::new(move || is_front_proxy(&trust.current(), &chain))
+    }
+
+    /// Creates the check whether a client's certificate is still accepted.
+    fn certificate_validity(&self, chain: &Arc<ClientChain>) -> CredentialValidity {
+        let (trust, chain) = (Arc::clone(&self.trust), Arc::clone(chain));
+        CredentialValidity::new(move || {
+            let trust = trust.current();
+            trust.clients.as_ref().is_some_and(|clients| chain.user(clients, UnixTime::now()).is_ok())
+        })
+    }
+}
+
+fn is_front_proxy(trust: &FrontProxyTrust, chain: &ClientChain) -> bool {
+    !chain.is_empty()
+        && trust.front_proxy.rules().is_some_and(|rules| chain.verify_front_proxy(rules, UnixTime::now()).is_ok())
+}
+
+fn certificate_user(
+    trust: &FrontProxyTrust,
+    chain: &ClientChain,
+    now: UnixTime,
+    refused: &mut Unauthenticated,
+) -> Option<(UserInfo, UnixTime)> {
+    if chain.is_empty() {
+        return None;
+    }
+    let known = match &trust.clients {
+        Some(clients) => chain.user(clients, now).map_err(|error| error.to_string()),
+        None => Err("the hub has no authority for client certificates".to_owned()),
+    };
+    let known = known.inspect_err(|why| {
+        tracing::debug!(why, "a client certificate is rejected");
+        refused.certificate = Some(Box::new(RefusedCertificate { subject: chain.subject(), why: why.clone() }));
+    });
+    known.ok()
+}
+
+/// Makes the sender for a user of the hub, who is valid in all members.
+fn hub_sender(verifier: VerifierName, user: UserInfo, left: Option<Duration>) -> AuthenticatedSender {
+    // The hub may forward anonymous requests. As in kube-apiserver, their user is not in `system:authenticated`.
+    let is_anonymous =
+        user.username == ANONYMOUS_USER || user.groups.iter().any(|group| group == UNAUTHENTICATED_GROUP);
+    let info = if is_anonymous { user } else { user.authenticated() };
+    let authority = Authority { verifier, reach: Reach::Everywhere };
+    let until = left.and_then(AuthenticatedUntil::in_duration);
+    AuthenticatedSender { until, ..User { info, authority }.into() }
+}
+
+fn left(until: UnixTime, now: UnixTime) -> Option<Duration> {
+    Some(Duration::from_secs(until.as_secs().saturating_sub(now.as_secs())))
+}
+
+#[cfg(test)]
+mod tests;
