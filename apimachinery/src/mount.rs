@@ -18,8 +18,8 @@ mod table;
 use crate::{ClusterName, Status};
 
 pub use door::Door;
+pub use table::{MERGED_VIEW, MountTarget, Mounted};
 use table::{MountNames, MountRow, MountTable};
-pub use table::{MountTarget, Mounted};
 
 /// The API at the root of a request's listener and host. A request without the value addresses the merged view.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

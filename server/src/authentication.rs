@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! request ─▶ bearer (taken out) ─┬─ personal: the token's digest
-//!                                └─ shared:   front proxy's headers ─▶ client certificate ─▶ tokens ─▶ 401
+//!                                ├─ shared:   front proxy's headers ─▶ client certificate ─▶ tokens ─▶ 401
+//!                                └─ hub:      the same, with the trust of the hub (aggregated entry)
 //!                                             (results for a connection are cached: client_chain)
 //! ```
 //!
@@ -15,6 +16,7 @@ mod bearer;
 mod client_chain;
 mod cross_origin;
 pub(crate) mod denied_users;
+mod door;
 mod files;
 mod hub;
 pub mod issuer_documents;
@@ -27,9 +29,9 @@ use std::sync::Arc;
 
 use http::Method;
 use http::request::Parts;
-use tributary_apimachinery::Mount;
+use tributary_apimachinery::{Mount, Status};
 use tributary_authentication::{Authority, Reach, UserInfo, VerifierName};
-use tributary_router::{AuthenticatedSender, User};
+use tributary_router::{AuthenticatedSender, RequestContext, User};
 
 use crate::credentials::TokenDigest;
 pub(crate) use bearer::is_websocket;
@@ -59,6 +61,8 @@ pub enum Authenticator {
     Personal(TokenDigest),
     /// Shared mode: many users. The token of personal mode is invalid.
     Shared(SharedAuthenticator),
+    /// The aggregated entry: the users of the hub.
+    Hub(Arc<HubAuthenticator>),
 }
 
 impl Authenticator {
@@ -81,6 +85,7 @@ impl Authenticator {
     ) -> Result<AuthenticatedSender, Unauthenticated> {
         let tokens = bearer::remove_tokens(&mut head.headers);
         let known = match self {
+            Self::Hub(hub) => hub.authenticate(head, chain, &tokens, client).await,
             Self::Personal(digest) => match tokens.iter().any(|token| digest.matches(token)) {
                 true => Ok(personal_user().into()),
                 false => {
@@ -93,6 +98,29 @@ impl Authenticator {
         match known {
             Err(_) if is_plain_health_check(head, mount) => Ok(anonymous_user().into()),
             known => known,
+        }
+    }
+
+    /// Removes the audit ID of a request at the aggregated entry that does not come from the front proxy of the hub.
+    /// Must be called before the audit ID is used.
+    pub(crate) fn remove_untrusted_audit_id(&self, head: &mut Parts, chain: &ClientChain) {
+        if let Self::Hub(hub) = self {
+            hub.remove_untrusted_audit_id(head, chain);
+        }
+    }
+
+    /// Checks that the hub allows a request for a resource of Tributary's own API group at the aggregated entry. Must be
+    /// called within a tokio runtime. Cancel: safe.
+    ///
+    /// # Errors
+    /// The Status for the answer, as for [`HubAuthenticator::authorize_door`].
+    pub(crate) async fn authorize_door(&self, head: &Parts, context: &RequestContext) -> Result<(), Status> {
+        match self {
+            Self::Hub(hub) => match door::attributes(head, &context.arrival) {
+                Some(attributes) => hub.authorize_door(&context.sender, &attributes).await,
+                None => Ok(()),
+            },
+            Self::Personal(_) | Self::Shared(_) => Ok(()),
         }
     }
 }

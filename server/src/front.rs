@@ -174,6 +174,7 @@ impl<H: Handler> Front<H> {
         }
         // Stage: audit, access log and traces. These records begin before authentication, because they include
         // unauthenticated requests.
+        client.entry.authenticator.remove_untrusted_audit_id(&mut head, &client.chain);
         let received =
             self.audit.as_ref().map(|audit| AuditedRequest::assign_id(audit, &mut head, !client.chain.is_empty()));
         if let Some(received) = &received {
@@ -213,7 +214,7 @@ impl<H: Handler> Front<H> {
             Ok(response) => Answer { response, class, is_forwarded_watch, has_panicked },
             Err(refusal) => self.refused(refusal).into(),
         };
-        let admitted = AdmittedRequest { context, limit_check, serves_clusters: client.entry.serves_clusters() };
+        let admitted = AdmittedRequest { context, limit_check, entry: &client.entry };
         let Some(received) = received else { return given(self.respond(head, body, admitted).await) };
         let level = self.audit_level(&head, &admitted.context);
         match received.begin(&head, body, &admitted.context, level).await {
@@ -269,8 +270,8 @@ impl<H: Handler> Front<H> {
     }
 
     /// Runs the stages of a request after authentication.
-    async fn respond(&self, mut head: Parts, body: Body, admitted: AdmittedRequest) -> Answer {
-        let AdmittedRequest { mut context, limit_check, serves_clusters } = admitted;
+    async fn respond(&self, mut head: Parts, body: Body, admitted: AdmittedRequest<'_>) -> Answer {
+        let AdmittedRequest { mut context, limit_check, entry } = admitted;
         // Stage: limits of the user's connections, and pages of other origins. These checks precede the stages that
         // depend on the path.
         if limit_check == LimitCheck::TooManyConnections {
@@ -293,6 +294,10 @@ impl<H: Handler> Front<H> {
         if let Some(path) = own_path {
             return path.answer_request(&self.handler, &self.metrics, &head).await.into();
         }
+        // Stage: the hub's rights for its aggregated API. This stage precedes every answer of the aggregated entry.
+        if let Err(refusal) = entry.authenticator.authorize_door(&head, &context).await {
+            return status::response(&refusal).into();
+        }
         // Stage: the paths of the aggregated entry itself. They have constant answers, so that the APIService of the hub
         // is available without any cluster.
         if context.arrival.is_own_path
@@ -300,7 +305,7 @@ impl<H: Handler> Front<H> {
         {
             return answer.into();
         }
-        if !serves_clusters && !is_health_check(&context) {
+        if !entry.serves_clusters() && !is_health_check(&context) {
             return status::not_configured().into();
         }
         // Stage: WebSocket handshakes of watches. The front handles the handshake, and the router answers a plain
@@ -334,11 +339,10 @@ impl<H: Handler> Front<H> {
 }
 
 /// A request after authentication.
-struct AdmittedRequest {
+struct AdmittedRequest<'a> {
     context: RequestContext,
     limit_check: LimitCheck,
-    /// False if the entry does not answer requests for clusters yet.
-    serves_clusters: bool,
+    entry: &'a Entry,
 }
 
 /// Returns whether a request is a health check of this process, which needs no configuration.

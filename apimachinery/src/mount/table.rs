@@ -55,7 +55,7 @@ pub(super) enum MountNames {
 }
 
 /// The name of the only merged view.
-const VIEW: &str = "all";
+pub const MERGED_VIEW: &str = "all";
 
 impl MountTable {
     /// Returns the mount to which a path belongs; `None` for a path below no mount. Names need no escapes, so an
@@ -97,7 +97,7 @@ impl MountNames {
                 let cluster = ClusterName::new(name).map_err(|_| Status::cluster_not_found(name))?;
                 Ok(MountTarget::Cluster(cluster))
             }
-            Self::Views if name == VIEW => Ok(MountTarget::Merged),
+            Self::Views if name == MERGED_VIEW => Ok(MountTarget::Merged),
             Self::Views => {
                 let views = GroupVersionResource::new("aggregation.tributary.dev", "v1alpha1", "views");
                 Err(Status::not_found(&views, name))

@@ -38,6 +38,12 @@ pub enum DoorResource {
 }
 
 impl DoorResource {
+    /// Returns the resource that a request is for; `None` for a resource of another group.
+    pub fn find(resource: &GroupVersionResource) -> Option<Self> {
+        let is_own = |own: &Self| &*resource.group == GROUP && &*resource.resource == own.as_str();
+        [Self::Views, Self::Clusters].into_iter().find(is_own)
+    }
+
     /// Returns the plural name of the resource in paths and rules.
     pub fn as_str(self) -> &'static str {
         match self {

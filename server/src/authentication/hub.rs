@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
 use rustls_pki_types::UnixTime;
-use tributary_apimachinery::{ANONYMOUS_USER, ClusterName, Mount, Status, UNAUTHENTICATED_GROUP};
+use tributary_apimachinery::{ANONYMOUS_USER, ClusterName, Status, UNAUTHENTICATED_GROUP};
 use tributary_authentication::{
     Authority, FrontProxyError, Reach, TokenAuthenticationError, TokenAuthenticator, TokenReviews, UserInfo,
     VerifierName,
@@ -22,7 +22,6 @@ use super::issuer_documents::IssuerDocuments;
 use super::shared::still_known_by_token;
 use super::token_review::ReviewErrorLog;
 use super::unauthenticated::{RefusedCertificate, Unauthenticated};
-use super::{anonymous_user, bearer, is_plain_health_check};
 
 /// The name of the hub in the limits and the log of token reviews. This authenticator asks no member, so a member may
 /// have the same name.
@@ -87,28 +86,13 @@ impl HubAuthenticator {
     }
 
     /// Authenticates a request by the first valid credential, in the order of a delegating API server: the front
-    /// proxy's headers, a client certificate of the hub, a TokenReview at the hub. Removes the credentials and all
-    /// headers that name a user, whoever sent them. `client` is the address of the sender. Must be called within a
-    /// tokio runtime. Cancel: safe.
-    ///
-    /// As at every entry, plain health checks need no credentials.
+    /// proxy's headers, a client certificate of the hub, a TokenReview at the hub of `tokens`. Removes all headers that
+    /// name a user, whoever sent them. `client` is the address of the sender. Must be called within a tokio runtime.
+    /// Cancel: safe.
     ///
     /// # Errors
     /// [`Unauthenticated`] without a valid credential.
     pub async fn authenticate(
-        &self,
-        head: &mut Parts,
-        chain: &Arc<ClientChain>,
-        client: IpAddr,
-    ) -> Result<AuthenticatedSender, Unauthenticated> {
-        let tokens = bearer::remove_tokens(&mut head.headers);
-        match self.authenticate_user(head, chain, &tokens, client).await {
-            Err(_) if is_plain_health_check(head, &Mount::Merged) => Ok(anonymous_user().into()),
-            known => known,
-        }
-    }
-
-    async fn authenticate_user(
         &self,
         head: &mut Parts,
         chain: &Arc<ClientChain>,

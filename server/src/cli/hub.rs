@@ -1,4 +1,4 @@
-//! The flags of hub mode.
+//! The flags of hub mode and of the aggregated API.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use clap::{ArgAction, Args};
 use tributary_crds::InsecureMembers;
 use tributary_hub::{HubAddress, HubRules};
+use tributary_listener::ListenAddress;
 use tributary_proxy::DialPolicy;
 
 use super::boolean::boolean;
@@ -51,6 +52,20 @@ pub struct HubArguments {
         value_parser = boolean(),
     )]
     pub hub_remember: bool,
+    /// The address of the aggregated API, to which the kube-apiserver of the hub forwards requests. Port 0 selects a
+    /// free port
+    #[arg(long, value_name = "IP:PORT")]
+    pub aggregated_listen: Option<ListenAddress>,
+    /// The serving certificate of --aggregated-listen [default: a generated certificate in a Secret of
+    /// --hub-secret-namespace]
+    #[arg(long, value_name = "FILE", requires_all = ["aggregated_tls_private_key_file", "aggregated_listen"])]
+    pub aggregated_tls_cert_file: Option<PathBuf>,
+    /// The private key of --aggregated-tls-cert-file
+    #[arg(long, value_name = "FILE", requires = "aggregated_tls_cert_file")]
+    pub aggregated_tls_private_key_file: Option<PathBuf>,
+    /// The Service to which the hub's APIService refers, for the names in the generated certificate
+    #[arg(long, value_name = "NAMESPACE/NAME", default_value = "tributary-system/tributary")]
+    pub aggregated_service: String,
 }
 
 impl HubArguments {

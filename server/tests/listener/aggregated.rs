@@ -2,7 +2,7 @@
 
 use http::request::Parts;
 use http::{Request, Response, header};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::Empty;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tributary_apimachinery::body::{Body, full};
@@ -65,12 +65,14 @@ async fn aggregated_entry_serves_its_documents_before_the_first_configuration() 
 async fn aggregated_entry_authenticates_requests_for_its_documents() {
     let server = start_aggregated(Router::new(RouterConfig::default()), None).await;
     let mut client = server.http1().await;
-    for (path, expected) in [("/apis", 401), (GROUP, 401), ("/metrics", 401), ("/livez", 200), ("/readyz?verbose", 401)] {
+    for (path, expected) in [("/apis", 401), (GROUP, 401), ("/metrics", 401), ("/livez", 200), ("/readyz?verbose", 401)]
+    {
         let answer = client.send_request(server.bare(path).body(Empty::new()).unwrap()).await.unwrap();
         assert_eq!(answer.status(), expected, "{path}");
         text(answer).await;
     }
-    for path in ["/", "/metrics", "/tributary/status", "/api/v1/pods", "/clusters/eu/api", "/version", "/apis/apps/v1"] {
+    for path in ["/", "/metrics", "/tributary/status", "/api/v1/pods", "/clusters/eu/api", "/version", "/apis/apps/v1"]
+    {
         assert_eq!(get(&server, path, &[]).await.0, 404, "{path}");
     }
 }
@@ -202,7 +204,9 @@ async fn no_answer_at_the_aggregated_entry_is_a_redirect() {
             .into();
     paths.push(format!("/openapi/v3{GROUP}?hash=00"));
     paths.extend(["/views", "/views/all", "/clusters", "/clusters/eu", "/x"].map(|path| format!("{GROUP}{path}")));
-    for inner in ["", "/", "/api/v1/pods", "/openapi/v3/api/v1?hash=00", "/api/v1/namespaces/n/services/s/proxy/", "/.."] {
+    for inner in
+        ["", "/", "/api/v1/pods", "/openapi/v3/api/v1?hash=00", "/api/v1/namespaces/n/services/s/proxy/", "/.."]
+    {
         paths.extend([ALL, EU].map(|mount| format!("{mount}{inner}")));
     }
     for status in 300..=308 {

@@ -1,8 +1,8 @@
 //! Tests of responses that the listener withholds because the unread responses of clients reach their memory limit. The
 //! audit log and the access log contain the 429 that the client gets.
 
-use std::sync::Arc;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures::future::join_all;

@@ -3,13 +3,11 @@
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
+use tributary_apimachinery::MERGED_VIEW;
 
 use super::{GROUP, VERSION, api_group, group_discovery, resource_list};
 use crate::discovery::DiscoveryPath;
 use crate::discovery::document::Document;
-
-/// Name of the only merged view.
-const VIEW: &str = "all";
 
 static AGGREGATED: LazyLock<Document> = LazyLock::new(|| {
     Document::new(&json!({
@@ -46,7 +44,7 @@ pub fn entry_document(path: &DiscoveryPath<'_>) -> Option<&'static Document> {
 
 /// Returns the object of a merged view; `None` for a view that does not exist.
 pub fn view(name: &str) -> Option<Value> {
-    (name == VIEW).then(|| {
+    (name == MERGED_VIEW).then(|| {
         let mut view = view_item();
         view["kind"] = "View".into();
         view["apiVersion"] = format!("{GROUP}/{VERSION}").into();
@@ -56,7 +54,7 @@ pub fn view(name: &str) -> Option<Value> {
 
 /// Returns the list of all merged views.
 pub fn view_list() -> Value {
-    let items: Vec<_> = view(VIEW).into_iter().collect();
+    let items: Vec<_> = view(MERGED_VIEW).into_iter().collect();
     json!({
         "kind": "ViewList",
         "apiVersion": format!("{GROUP}/{VERSION}"),
@@ -66,7 +64,7 @@ pub fn view_list() -> Value {
 }
 
 fn view_item() -> Value {
-    json!({"metadata": {"name": VIEW, "resourceVersion": "1"}})
+    json!({"metadata": {"name": MERGED_VIEW, "resourceVersion": "1"}})
 }
 
 #[cfg(test)]

@@ -14,9 +14,11 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose
 use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tributary_apimachinery::Mount;
 use tributary_hub::{DoorResource, HubAddress};
 
 use super::*;
+use crate::authentication::Authenticator;
 
 const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
@@ -139,7 +141,7 @@ struct World {
     trust: Arc<HubTrust>,
     clients: TestAuthority,
     proxies: TestAuthority,
-    own: HubAuthenticator,
+    own: Arc<HubAuthenticator>,
 }
 
 impl World {
@@ -149,6 +151,7 @@ impl World {
         let (trust, clients, proxies) =
             (Arc::<HubTrust>::default(), TestAuthority::new("clients"), TestAuthority::new("proxies"));
         let own = HubAuthenticator::new(&client, Arc::clone(&trust), Vec::new()).unwrap();
+        let own = Arc::new(own);
         let world = Self { hub, client, trust, clients, proxies, own };
         world.hub.set_config_map(&world.data());
         world
@@ -177,7 +180,7 @@ impl World {
         head: &mut Parts,
         chain: &Arc<ClientChain>,
     ) -> Result<AuthenticatedSender, Unauthenticated> {
-        self.own.authenticate(head, chain, CLIENT).await
+        Authenticator::Hub(Arc::clone(&self.own)).authenticate(head, &Mount::Merged, chain, CLIENT).await
     }
 
     /// Returns the name and the verifier of the user, and checks that no credential is left in the head.
@@ -420,8 +423,8 @@ async fn hub_reviews_tokens_and_the_answer_is_cached() {
 
     let audiences = HubAuthenticator::new(&world.client, Arc::clone(&world.trust), vec!["tributary".to_owned()]);
     let audiences = audiences.unwrap();
-    let mut head = self::head("/api", &[("Authorization", "Bearer robot")]);
-    assert!(audiences.authenticate(&mut head, &nobody, CLIENT).await.is_ok());
+    let mut head = self::head("/api", &[]);
+    assert!(audiences.authenticate(&mut head, &nobody, &[b"robot".to_vec()], CLIENT).await.is_ok());
     assert_eq!(world.hub.asked("tokenreviews").pop().unwrap()["spec"]["audiences"], json!(["tributary"]));
     // A failed review is not cached.
     world.hub.is_down.store(true, Ordering::Relaxed);

@@ -12,6 +12,7 @@ use rustls::sign::CertifiedKey;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
+use tributary_hub::{HubClient, HubTrust};
 use tributary_listener::tls::{RequestedAuthorities, ServingCertificate, TlsSettings};
 use tributary_listener::{
     ConnectionAge, ConnectionCapacity, Drained, ListenAddress, ListenerOptions, ProxyProtocolPeers,
@@ -19,7 +20,8 @@ use tributary_listener::{
 use tributary_router::Router;
 use tributary_sources::watch::FileWatch;
 
-use crate::authentication::{AuthenticationFilesError, Authenticator, read_serving_certificate};
+use crate::authentication::token_review::review_followed_tokens;
+use crate::authentication::{AuthenticationFilesError, Authenticator, HubAuthenticator, read_serving_certificate};
 use crate::cli::{HubArguments, ServeArguments};
 use crate::credentials::certificates;
 use crate::exit::Failure;
@@ -30,6 +32,7 @@ use crate::process::threads::Threads;
 pub(super) struct SharedParts<'a> {
     pub(super) arguments: &'a ServeArguments,
     pub(super) front: &'a Arc<Front<Arc<Router>>>,
+    pub(super) router: &'a Arc<Router>,
     pub(super) capacity: &'a Arc<ConnectionCapacity>,
     /// The threads that serve clients.
     pub(super) clients: &'a Threads,
@@ -51,25 +54,30 @@ impl AggregatedEntry {
     ///
     /// # Errors
     /// [`Failure`] for a port or a certificate that cannot be used.
-    pub(super) fn open(
-        listen: ListenAddress,
-        authenticator: Authenticator,
-        shared: &SharedParts<'_>,
-    ) -> Result<Self, Failure> {
+    pub(super) fn open(listen: ListenAddress, hub: &Arc<HubClient>, shared: &SharedParts<'_>) -> Result<Self, Failure> {
         let arguments = shared.arguments;
         let certificate = EntryCertificate::open(&arguments.hub, listen)?;
+        let trust = Arc::<HubTrust>::default();
+        let authenticator = HubAuthenticator::new(hub, Arc::clone(&trust), arguments.shared.api_audiences.clone());
+        let authenticator = Arc::new(authenticator.map_err(Failure::runtime)?);
         let versions = arguments.shared.tls_min_version.and_later();
         let tls = TlsSettings::new(Arc::clone(&certificate.current), versions).map_err(Failure::runtime)?;
-        // The request for a certificate names no authority: clients then send the certificate that they have.
+        // Until the authorities of the hub are known, the request for a certificate names no authority, and clients send
+        // the certificate that they have.
         tls.request_client_certificates(RequestedAuthorities::default()).map_err(Failure::runtime)?;
         let socket = {
             let _socket_is_theirs = shared.clients.enter();
             tributary_listener::bind(listen.socket_address()).map_err(Failure::runtime)?
         };
         log_address(socket.local_addr().map_err(Failure::runtime)?);
-        let entry = Arc::new(Entry::aggregated(authenticator));
+        let tls = Arc::new(tls);
+        let tokens = review_followed_tokens(Arc::clone(shared.router), Arc::clone(authenticator.tokens()));
+        tokio::spawn(shared.stop.clone().run_until_cancelled_owned(tokens));
+        let following = follow_trust(Arc::clone(hub), trust, Arc::clone(&authenticator), Arc::clone(&tls));
+        tokio::spawn(shared.stop.clone().run_until_cancelled_owned(following));
+        let entry = Arc::new(Entry::aggregated(Authenticator::Hub(authenticator)));
         let options = ListenerOptions {
-            tls: Arc::new(tls),
+            tls,
             capacity: Arc::clone(shared.capacity),
             proxies: ProxyProtocolPeers(arguments.shared.proxy_protocol_from.clone()),
             goaway_chance: arguments.goaway_chance,
@@ -85,6 +93,22 @@ impl AggregatedEntry {
     pub(super) fn serve_clusters(&self) {
         self.entry.serve_clusters();
     }
+}
+
+/// Follows the authorities of the hub. New TLS handshakes request certificates of the current authorities. Never
+/// completes. Cancel: safe.
+async fn follow_trust(
+    hub: Arc<HubClient>,
+    trust: Arc<HubTrust>,
+    authenticator: Arc<HubAuthenticator>,
+    tls: Arc<TlsSettings>,
+) {
+    let request_current = || {
+        if let Err(error) = tls.request_client_certificates(authenticator.subjects()) {
+            tracing::error!(%error, "new connections still request certificates of the hub's previous authorities");
+        }
+    };
+    trust.follow(&hub, request_current).await;
 }
 
 fn log_address(address: SocketAddr) {

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tributary_hosts::Hosts;
-use tributary_hub::ReadReports;
+use tributary_hub::{HubClient, ReadReports};
 use tributary_listener::tls::TlsSettings;
 use tributary_listener::{Bounds, ConnectionCapacity, Drained, ListenerOptions, ProxyProtocolPeers};
 use tributary_proxy::ClientTuning;
@@ -88,6 +88,10 @@ impl BoundEndpoint {
         let tuning =
             ClientTuning { connections_to_spread_over: connections_per_cluster(cores()), ..ClientTuning::default() };
         let shutdown = tuning.shutdown.clone();
+        let hub_client = match arguments.hub.address() {
+            Some(address) => Some(Arc::new(HubClient::connect(&address).await.map_err(Failure::Usage)?)),
+            None => None,
+        };
         let denied_users = DeniedUsers::new(Arc::clone(&router));
         let denied = match &arguments.shared.denied_users_file {
             Some(path) => Some(follow_denied(&denied_users, path).await.map_err(Failure::usage)?),
@@ -108,16 +112,22 @@ impl BoundEndpoint {
             unserved: UnservedResources::default(),
             refused: None,
             denied_users,
+            hub_client,
             hub: None,
         };
         let Logs { audit, observers } = logs.clone();
         let front = Front::new(Arc::new(Arc::clone(&running.router)), stop.clone());
         let front = Arc::new(front.audited(audit).observed(observers));
         let capacity = capacity(&running.arguments.limits, &front);
-        let shared =
-            SharedParts { arguments: &running.arguments, front: &front, capacity: &capacity, clients: &clients, stop };
-        let open = |listen| AggregatedEntry::open(listen, build_authenticator(&running)?, &shared);
-        let aggregated = running.arguments.hub.aggregated_listen.map(open).transpose()?;
+        let aggregated = match (running.arguments.hub.aggregated_listen, &running.hub_client) {
+            (Some(listen), Some(hub)) => {
+                let RunningEndpoint { arguments, router, .. } = &running;
+                let shared =
+                    SharedParts { arguments, front: &front, router, capacity: &capacity, clients: &clients, stop };
+                Some(AggregatedEntry::open(listen, hub, &shared)?)
+            }
+            _ => None,
+        };
         Ok(Self {
             running,
             socket,

@@ -64,23 +64,22 @@ pub(super) struct FollowedHub {
 }
 
 impl FollowedHub {
-    /// Connects to the hub, and waits up to 5 s for its objects. Returns `None` without hub mode.
+    /// Waits up to 5 s for the objects of the hub.
     ///
     /// # Errors
-    /// A usage failure for an invalid kubeconfig, and a runtime failure for an unreadable copy of the configuration.
+    /// A runtime failure for an unreadable copy of the configuration.
     pub(super) async fn start(
+        client: Arc<HubClient>,
         arguments: &HubArguments,
         directory: &DataDirectory,
         reserved_names: Vec<String>,
         denied: Arc<DeniedUsers>,
-    ) -> Result<Option<Self>, Failure> {
-        let Some(address) = arguments.address() else { return Ok(None) };
-        let client = Arc::new(HubClient::connect(&address).await.map_err(Failure::Usage)?);
+    ) -> Result<Self, Failure> {
         let copy = arguments.hub_remember.then(|| directory.clone());
         let source = HubSource::start(client, HubRules { reserved_names, ..arguments.rules() }, copy)
             .await
             .map_err(Failure::runtime)?;
-        Ok(Some(Self { source, denied, logged: BTreeMap::new() }))
+        Ok(Self { source, denied, logged: BTreeMap::new() })
     }
 
     /// Waits until the objects of the hub must be accepted again. Cancel: safe.

@@ -126,6 +126,11 @@ fn is_settled_by_flags(arguments: &ServeArguments) -> bool {
 /// Checks that the flags for addresses and authentication are consistent.
 fn check_access(arguments: &ServeArguments) -> anyhow::Result<()> {
     let shared = &arguments.shared;
+    anyhow::ensure!(
+        arguments.hub.aggregated_listen.is_none() || shared.has_hub,
+        "--aggregated-listen needs a hub, whose kube-apiserver forwards the requests; give --hub-kubeconfig or \
+         --hub-in-cluster, or remove the flag"
+    );
     if !shared.is_shared() {
         arguments.listen.without_client_authentication()?;
         for (flag, is_given) in [

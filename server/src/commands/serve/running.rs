@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 use tributary_apimachinery::{ClusterName, or_pending, without_brackets};
 use tributary_hosts::{HostTable, Hosts, is_valid_for};
+use tributary_hub::HubClient;
 use tributary_listener::tls::TlsSettings;
 use tributary_records::access_log::AccessLog;
 use tributary_router::{Policies, Router};
@@ -85,6 +86,8 @@ pub(super) struct RunningEndpoint {
     /// The reason why the most recently read configuration was refused, if it was refused.
     pub(super) refused: Option<String>,
     pub(super) denied_users: Arc<DeniedUsers>,
+    /// The client of the hub; `None` without hub mode.
+    pub(super) hub_client: Option<Arc<HubClient>>,
     /// The hub; `None` without hub mode, and until the start.
     pub(super) hub: Option<FollowedHub>,
 }
@@ -95,7 +98,10 @@ impl RunningEndpoint {
         let denied = Arc::clone(&self.denied_users);
         let trusted = [&self.arguments.shared.token_review_cluster, &self.arguments.create_in];
         let reserved = trusted.into_iter().flatten().map(ToString::to_string).collect();
-        self.hub = FollowedHub::start(&self.arguments.hub, &self.identity.directory, reserved, denied).await?;
+        if let Some(client) = &self.hub_client {
+            let (arguments, directory) = (&self.arguments.hub, &self.identity.directory);
+            self.hub = Some(FollowedHub::start(Arc::clone(client), arguments, directory, reserved, denied).await?);
+        }
         let (configuration, _) = self.with_hub(configuration).await;
         self.apply(configuration).await.map_err(Failure::Usage)?;
         self.router.asked_once(FIRST_ANSWERS_TIMEOUT).await;
