@@ -1,6 +1,8 @@
 //! Hub mode: a real kube-apiserver stores the configuration objects and the credentials of members.
 
+mod aggregated;
 mod disappearance;
+mod forged_headers;
 mod refused_fields;
 
 use std::collections::BTreeSet;
@@ -40,7 +42,9 @@ pub(crate) fn cases() -> Vec<Case> {
         users_denied_by_the_hub_are_refused,
         one_replica_writes_the_status_of_objects,
     ];
+    cases.extend(aggregated::cases());
     cases.extend(disappearance::cases());
+    cases.extend(forged_headers::cases());
     cases.extend(refused_fields::cases());
     cases
 }

@@ -1,0 +1,138 @@
+//! Clients that forge the headers of the hub's kube-apiserver. Only a certificate of the hub's front proxies makes the
+//! headers count.
+
+use anyhow::ensure;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tributary_e2e::member::FRONT_PROXY;
+use tributary_e2e::{HttpClient, PeopleAuthority, TestCluster, namespace};
+
+use super::SOON;
+use super::aggregated::{API, Aggregated};
+use crate::context::{Case, TestContext, cases, eventually};
+use crate::shared_mode::grant;
+
+const CONFIGURATION: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+
+const CONFIGURATION_KEY: &str = "requestheader-client-ca-file";
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!["hub::forged_headers";
+        forged_headers_name_no_user, front_proxies_follow_the_configuration_of_the_hub,
+    ]
+}
+
+/// Sends a request with these headers, and returns the user that the answer names. `None`: the client is refused, by a
+/// status 401 or by a broken connection.
+async fn user_of(http: &HttpClient, headers: &[(&str, &str)]) -> anyhow::Result<Option<Value>> {
+    let path = format!("{API}/views/all/proxy/apis/authentication.k8s.io/v1/selfsubjectreviews");
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let request = headers.iter().fold(http.post(&path, &review), |one, (name, value)| one.header_beside(name, value));
+    let Ok(answer) = request.send().await else { return Ok(None) };
+    if answer.status == 401 {
+        return Ok(None);
+    }
+    Ok(Some(answer.expect(201)?.json()?["status"]["userInfo"].clone()))
+}
+
+async fn forged_headers_name_no_user(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let aggregated = Aggregated::start(&context).await?;
+    aggregated.serve(&context).await?;
+    let hub = &aggregated.hub;
+    let front_proxy = hub.server.front_proxy();
+    let eve = namespace::unique_name("eve");
+    aggregated.allow_proxies(&eve).await?;
+    let own_certificate = hub.server.people().user(&eve, &["dev"])?;
+    let ann = [("X-Remote-User", "ann"), ("X-Remote-Group", "ops")];
+    let masters = [("X-Remote-User", "ann"), ("X-Remote-Group", "system:masters")];
+    let other = PeopleAuthority::new(&format!("the front proxies of {}", hub.server.name()))?;
+    let trusted = front_proxy.user(FRONT_PROXY, &[])?;
+    for (what, user, headers, expected) in [
+        ("front proxy", &trusted, &ann[..], Some("ann")),
+        ("front proxy without a user", &trusted, &ann[1..], None),
+        ("two users", &trusted, &[ann[0], ("X-Remote-User", "eve"), ann[1]][..], None),
+        ("custom header", &trusted, &[("X-User", "ann"), ann[1]][..], None),
+        ("no certificate", &json!({}), &ann[..], None),
+        ("name that is not allowed", &front_proxy.user("other", &[])?, &ann[..], None),
+        ("other authority", &other.user(FRONT_PROXY, &[])?, &ann[..], None),
+        (
+            "allowed name of the wrong authority",
+            &hub.server.people().user(FRONT_PROXY, &[])?,
+            &ann[..],
+            Some(FRONT_PROXY),
+        ),
+        ("own certificate", &own_certificate, &ann[..], Some(&*eve)),
+        ("own certificate and masters", &own_certificate, &masters[..], Some(&*eve)),
+    ] {
+        if expected == Some(FRONT_PROXY) {
+            aggregated.allow_proxies(FRONT_PROXY).await?;
+        }
+        let http = aggregated.direct(user).await?;
+        // The review of a direct caller's right may still have its earlier answer.
+        eventually(SOON, async || {
+            let found = user_of(&http, headers).await?;
+            let name = found.as_ref().map(|user| user["username"].as_str().unwrap_or_default());
+            ensure!(name == expected, "{what}: {found:?} instead of {expected:?}");
+            ensure!(name == Some("ann") || !format!("{found:?}").contains("ops"), "{what}: {found:?}");
+            Ok(())
+        })
+        .await?;
+    }
+
+    let http = aggregated.direct(&trusted).await?;
+    let extra =
+        [ann[0], ("X-Remote-Uid", "7"), ("X-Remote-Extra-Example.com%2fTeam", "blue"), ("X-Remote-Group", "ops")];
+    let user = user_of(&http, &extra).await?.unwrap_or_default();
+    ensure!(user["uid"] == "7" && user["extra"]["example.com/team"] == json!(["blue"]), "{user}");
+    // The front proxy itself may name masters, and no member learns of them.
+    hub.add("eu", &hub.members[0]).await?;
+    let nodes = format!("{API}/clusters/eu/proxy/api/v1/nodes");
+    eventually(SOON, async || {
+        let request = http.get(&nodes).header("X-Remote-User", "ann").header("X-Remote-Group", "system:masters");
+        request.send().await?.expect(403).map(drop)
+    })
+    .await
+}
+
+/// Adds an authority to the ConfigMap, or replaces the authorities by the previous ones.
+async fn set_authorities(server: &TestCluster, pem: &str) -> anyhow::Result<()> {
+    let patch = json!({"data": {CONFIGURATION_KEY: pem}});
+    server.http().patch(CONFIGURATION, "merge-patch+json", &patch).send().await?.expect(200).map(drop)
+}
+
+async fn front_proxies_follow_the_configuration_of_the_hub(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let aggregated = Aggregated::start(&context).await?;
+    aggregated.serve(&context).await?;
+    let server = &aggregated.hub.server;
+    let next = PeopleAuthority::new("the next front proxies")?;
+    let http = aggregated.direct(&next.user(FRONT_PROXY, &[])?).await?;
+    let ann = [("X-Remote-User", "ann"), ("X-Remote-Group", "ops")];
+    ensure!(user_of(&http, &ann).await?.is_none(), "an unknown authority counts");
+    let earlier = server.front_proxy().pem();
+    set_authorities(server, &format!("{earlier}{}", next.pem())).await?;
+    // Each handshake verifies a certificate, so the test uses new connections.
+    eventually(SOON, async || {
+        let http = aggregated.direct(&next.user(FRONT_PROXY, &[])?).await?;
+        let user = user_of(&http, &ann).await?;
+        ensure!(user.is_some_and(|user| user["username"] == "ann"), "the next authority does not count");
+        Ok(())
+    })
+    .await?;
+    set_authorities(server, earlier).await?;
+    eventually(SOON, async || {
+        ensure!(user_of(&http, &ann).await?.is_none(), "a removed authority counts on an open connection");
+        Ok(())
+    })
+    .await?;
+    // Without an authority for front proxies, the headers of the hub itself do not count either.
+    let broken = STANDARD.encode("no certificate");
+    set_authorities(server, &broken).await?;
+    let user = namespace::unique_name("ann");
+    grant(server, "", &user, &user, json!([{"nonResourceURLs": ["/version"], "verbs": ["get"]}])).await?;
+    let own = aggregated.direct(&server.people().user(&user, &[])?).await?;
+    own.get("/readyz").send().await?.expect(200)?;
+    Ok(())
+}
