@@ -9,8 +9,8 @@
 //! | the aggregated entry, a path below `<group>/clusters/<name>/proxy` | the cluster's own API |
 //! | the aggregated entry, any other path | the entry itself |
 //!
-//! `<group>` is `/apis/aggregation.tributary.dev/v1alpha1`. The path after the prefix is parsed in the same way for each
-//! API (`RequestInfo`). It is not searched for a mount again.
+//! `<group>` is `/apis/aggregation.tributary.dev/v1alpha1`. The path after the prefix is parsed in the same way for
+//! each API (`RequestInfo`). It is not searched for a mount again.
 
 mod door;
 mod table;

@@ -1,9 +1,9 @@
 //! Parses a request's method, path and query.
 //!
 //! The rules are those of kube-apiserver's `endpoints/request/requestinfo.go`, with two differences. First, a path
-//! prefix such as `/clusters/<name>`, or the host of a cluster ([`Mount`]), addresses a cluster. Second, a path or query
-//! that a proxy or member could read differently is refused. Authorization and routing both use the one parsed request, so the
-//! path is not normalised.
+//! prefix such as `/clusters/<name>`, or the host of a cluster ([`Mount`]), addresses a cluster. Second, a path or
+//! query that a proxy or member could read differently is refused. Authorization and routing both use the one parsed
+//! request, so the path is not normalised.
 
 pub mod kube_apiserver_paths;
 pub mod requested_resource;

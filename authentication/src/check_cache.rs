@@ -24,8 +24,8 @@ const RESULTS_MAX: usize = 16 * 1024;
 /// [`RESULTS_MAX`] users of 4 KB each, with some hundred groups.
 const MAX_BYTES: usize = 64 << 20;
 
-/// The keyed hash of a checked value (a token or an access review) and its context, such as the cluster in the request's
-/// path.
+/// The keyed hash of a checked value (a token or an access review) and its context, such as the cluster in the
+/// request's path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CheckKey([u8; 32]);
 

@@ -44,7 +44,8 @@ pub enum NotSent {
     /// The user's name begins with `system:`. Each cluster has its own meaning for these names.
     #[error("user {0:?} has a system name, which is sent only to the user's own cluster")]
     SystemName(String),
-    /// The user's name looks like the name of a ServiceAccount of the hub, but the user is no ServiceAccount of the hub.
+    /// The user's name looks like the name of a ServiceAccount of the hub, but the user is no ServiceAccount of the
+    /// hub.
     #[error("user {0:?} begins with \"{HUB_PREFIX}\", which is reserved for ServiceAccounts of the hub")]
     HubName(String),
     /// The user or the group is never sent to any cluster.
@@ -124,7 +125,8 @@ fn identity_for_member(user: &UserInfo, source: NameSource, rules: &MemberRules)
 
 /// Returns the user's name and groups that may be sent to at least one member. Only these names give privileges in
 /// Tributary itself, because an issuer may let its users choose any group name. The name of a ServiceAccount of the hub
-/// has the prefix with which members get it. A name that is never sent is returned as the empty string. The names of an anonymous user give privileges, because Tributary itself sets them.
+/// has the prefix with which members get it. A name that is never sent is returned as the empty string. The names of an
+/// anonymous user give privileges, because Tributary itself sets them.
 pub fn counted_names<'a>(user: &'a UserInfo, authority: &Authority) -> (Cow<'a, str>, Cow<'a, [String]>) {
     if authority.verifier == VerifierName::anonymous() {
         return (Cow::Borrowed(&user.username), Cow::Borrowed(&user.groups));

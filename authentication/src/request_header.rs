@@ -114,8 +114,8 @@ impl UserHeaders {
         Ok(extra)
     }
 
-    /// Removes the headers that name a user from a request, so that later stages cannot use them as trusted headers. The
-    /// standard names are removed as well, if different names are configured: a later stage could expect them
+    /// Removes the headers that name a user from a request, so that later stages cannot use them as trusted headers.
+    /// The standard names are removed as well, if different names are configured: a later stage could expect them
     /// (kubernetes issue 119631).
     pub fn remove_from(&self, headers: &mut HeaderMap) {
         let ours = |name: &HeaderName| {

@@ -367,9 +367,9 @@ impl FleetRights {
         shares.flat_map(|share| share.roles_within(namespace)).flat_map(Rules::iter).collect()
     }
 
-    /// Returns whether a cluster grants rules to the user, or to a group of the user, in any namespace. Groups of users that
-    /// every cluster has do not count: their grants reach users whom the cluster's administrator does not know. Costs a
-    /// lookup per group.
+    /// Returns whether a cluster grants rules to the user, or to a group of the user, in any namespace. Groups of users
+    /// that every cluster has do not count: their grants reach users whom the cluster's administrator does not know.
+    /// Costs a lookup per group.
     pub fn has_own_grants(&self, cluster: &ClusterName, user: RbacUser<'_>) -> bool {
         let Some(index) = self.index(cluster) else { return false };
         let groups: Vec<_> =

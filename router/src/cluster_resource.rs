@@ -11,6 +11,8 @@
 mod collection;
 mod known;
 mod list;
+mod request;
+mod sample;
 mod store;
 mod version;
 mod watch;
@@ -36,6 +38,7 @@ use crate::received::ReceivedRequest;
 use crate::request::include_object;
 use crate::response::{self, Columns, ObjectContext, ObjectWriter};
 use known::KnownClusters;
+use request::ClustersRequest;
 use version::{ClustersVersion, UnusableVersion};
 
 /// Returns whether a resource belongs to Tributary's own group. The merged view never shows such resources of clusters.
@@ -57,15 +60,6 @@ pub(crate) fn check_route(verb: Verb, request: &ResourceRequest) -> Result<(), R
         Verb::Get | Verb::List | Verb::Watch => Ok(()),
         _ => Err(Refusal::method()),
     }
-}
-
-/// A get, list or watch of `clusters`.
-#[derive(Clone, Copy)]
-struct ClustersRequest<'a> {
-    router: &'a Arc<Router>,
-    caller: &'a Caller,
-    received: ReceivedRequest<'a>,
-    resource: &'a ResourceRequest,
 }
 
 /// Answers a get, list or watch of `clusters`. In shared mode, the answer contains only clusters that the caller may
@@ -95,7 +89,7 @@ async fn get(request: ClustersRequest<'_>) -> Result<Response<Body>, Refusal> {
     let (form, include) = request.form(ResponseKind::Object)?;
     let store = request.router.cluster_store();
     let options = GetOptions::parse(request.received.query).map_err(Refusal::malformed)?;
-    let collection = store.read(request.router).await;
+    let collection = sample::for_read(request.router).await;
     if let Some(text) = options.resource_version.filter(|text| text != "0") {
         let version = ClustersVersion::parse(&text, store.instance());
         version.map_err(|unusable| Refusal::malformed(Status::bad_request(unusable.to_string())))?;
@@ -121,30 +115,6 @@ async fn get(request: ClustersRequest<'_>) -> Result<Response<Body>, Refusal> {
         text.push(b'\n');
     }
     Ok(response::whole(StatusCode::OK, form, text))
-}
-
-impl ClustersRequest<'_> {
-    /// Chooses the form of the answer.
-    ///
-    /// # Errors
-    /// 406; 400 for unknown parameters of a Table.
-    fn form(&self, kind: ResponseKind) -> Result<(AnswerForm, IncludeObject), Refusal> {
-        let ReceivedRequest { preferences, query, .. } = self.received;
-        let form = preferences.form(kind)?;
-        preferences.fits(form, kind, &self.resource.resource, "Cluster")?;
-        Ok((form, include_object(form, query)?))
-    }
-
-    /// Compiles the selectors of a list or watch. The objects have no labels, and `metadata.name` is the only field.
-    ///
-    /// # Errors
-    /// 400 for an unsupported field.
-    fn filter(&self, labels: &LabelSelector, fields: &FieldSelector) -> Result<Filter, Refusal> {
-        let resource = &self.resource.resource;
-        let selectable = SelectableResource { resource, fields: &[], namespaced: false };
-        let filter = Filter::compile(None, self.resource.name.as_deref(), labels, fields, selectable);
-        filter.map_err(Refusal::malformed)
-    }
 }
 
 impl From<UnusableVersion> for Refusal {

@@ -109,8 +109,8 @@ impl Authenticator {
         }
     }
 
-    /// Checks that the hub allows a request for a resource of Tributary's own API group at the aggregated entry. Must be
-    /// called within a tokio runtime. Cancel: safe.
+    /// Checks that the hub allows a request for a resource of Tributary's own API group at the aggregated entry. Must
+    /// be called within a tokio runtime. Cancel: safe.
     ///
     /// # Errors
     /// The Status for the answer, as for [`HubAuthenticator::authorize_door`].

@@ -298,8 +298,8 @@ impl<H: Handler> Front<H> {
         if let Err(refusal) = entry.authenticator.authorize_door(&head, &context).await {
             return status::response(&refusal).into();
         }
-        // Stage: the paths of the aggregated entry itself. They have constant answers, so that the APIService of the hub
-        // is available without any cluster.
+        // Stage: the paths of the aggregated entry itself. They have constant answers, so that the APIService of the
+        // hub is available without any cluster.
         if context.arrival.is_own_path
             && let Some(answer) = tributary_router::answer_at_entry(&head, &context.arrival)
         {

@@ -159,8 +159,8 @@ impl ClusterStatusCondition {
     }
 }
 
-/// Judges whether the cluster answers. The reason of an answering cluster is that of the condition `Synced`, so that one
-/// column shows both.
+/// Judges whether the cluster answers. The reason of an answering cluster is that of the condition `Synced`, so that
+/// one column shows both.
 fn ready(cluster: &ClusterReport) -> Judgement {
     let (status, reason) = match cluster.condition {
         ClusterCondition::Unreachable => (ConditionStatus::False, "Unreachable"),

@@ -16,7 +16,8 @@ const CHANGES_MAX: usize = 4_096;
 /// Objects of a collection, by cluster.
 pub(super) type ClusterObjects = BTreeMap<ClusterName, Arc<Object>>;
 
-/// State of the resource at one revision. Each change has its own revision, so that a watch can resume after each event.
+/// State of the resource at one revision. Each change has its own revision, so that a watch can resume after each
+/// event.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClusterCollection {
     revision: u64,
@@ -107,8 +108,8 @@ impl ClusterCollection {
         self.clusters.iter().map(|(cluster, shown)| (cluster.clone(), Arc::clone(&shown.object))).collect()
     }
 
-    /// Returns the objects at a revision. `None` if the changes since are no longer remembered, or for a revision in the
-    /// future.
+    /// Returns the objects at a revision. `None` if the changes since are no longer remembered, or for a revision in
+    /// the future.
     pub(super) fn objects_at(&self, revision: u64) -> Option<ClusterObjects> {
         let mut objects = self.objects();
         let changes: Vec<_> = self.changes_after(revision)?.collect();

@@ -11,8 +11,9 @@ use tributary_fleet::aggregated_group::clusters_kind;
 use tributary_sharing::body::Body;
 use tributary_sharing::limits;
 
-use super::ClustersRequest;
 use super::known::KnownClusters;
+use super::request::ClustersRequest;
+use super::sample;
 use super::version::ClustersVersion;
 use crate::response::list::list_kind;
 use crate::response::{self, Columns, ObjectContext, ObjectWriter};
@@ -27,7 +28,7 @@ pub(super) async fn list(request: ClustersRequest<'_>) -> Result<Response<Body>,
     let options = ListOptions::parse(request.received.query, limits::SELECTOR).map_err(Refusal::malformed)?;
     let filter = request.filter(&options.label_selector, &options.field_selector)?;
     let store = request.router.cluster_store();
-    let collection = store.read(request.router).await;
+    let collection = sample::for_read(request.router).await;
     if options.continue_token.is_some() {
         let message = "lists of clusters have one page, so this continue token belongs to another list";
         return Err(Refusal::malformed(Status::bad_request(message)));

@@ -1,7 +1,7 @@
 //! Watches of `clusters`.
 //!
-//! A watch remembers the objects that its client has, and compares them once a second with a sample of the report. So an
-//! object that enters or leaves the selection, and a cluster that the user begins or ceases to see, need no cases of
+//! A watch remembers the objects that its client has, and compares them once a second with a sample of the report. So
+//! an object that enters or leaves the selection, and a cluster that the user begins or ceases to see, need no cases of
 //! their own.
 
 use std::collections::VecDeque;
@@ -27,10 +27,10 @@ use tributary_rights::CallerRights;
 use tributary_sharing::body::{self, Body, BoxError};
 use tributary_sharing::limits;
 
-use super::ClustersRequest;
 use super::collection::{ClusterCollection, ClusterObjects};
 use super::known::KnownClusters;
-use super::store::WATCH_INTERVAL;
+use super::request::ClustersRequest;
+use super::sample;
 use super::version::ClustersVersion;
 use crate::Router;
 use crate::dispatch::Dispatched;
@@ -53,7 +53,7 @@ pub(super) async fn watch(request: ClustersRequest<'_>) -> Result<Response<Body>
     let filter = request.filter(&options.label_selector, &options.field_selector)?;
     let answer = |body| answer::with_content_type(StatusCode::OK, form.encoding.stream_content_type(), body);
     let (router, caller) = (request.router, request.caller);
-    let collection = router.cluster_store().look(router).await;
+    let collection = sample::for_watch(router).await;
     let objects = collection.objects();
     let known = KnownClusters::find(caller.rights(), &objects).await;
     if known.has_unknown() {
@@ -169,7 +169,7 @@ struct ClusterWatch {
     has_ended: bool,
 }
 
-enum Wake {
+enum ClustersWake {
     Look,
     Bookmark,
     End,
@@ -214,26 +214,26 @@ impl ClusterWatch {
                 return None;
             }
             match self.wait().await {
-                Wake::Look => self.look().await,
-                Wake::Bookmark => self.bookmark(),
-                Wake::End => {
+                ClustersWake::Look => self.look().await,
+                ClustersWake::Bookmark => self.bookmark(),
+                ClustersWake::End => {
                     self.bookmark();
                     self.has_ended = true;
                 }
-                Wake::Terminated(why) => self.fail(&RequestRefusal::Terminated(why).into()),
+                ClustersWake::Terminated(why) => self.fail(&RequestRefusal::Terminated(why).into()),
             }
         }
     }
 
-    async fn wait(&mut self) -> Wake {
+    async fn wait(&mut self) -> ClustersWake {
         let draining = self.router.draining();
         tokio::select! {
             biased;
-            why = or_pending(self.termination.as_mut()) => Wake::Terminated(why),
-            () = draining.cancelled() => Wake::End,
-            () = sleep_until(self.ends_at) => Wake::End,
-            () = sleep_until(self.next_bookmark) => Wake::Bookmark,
-            () = sleep_until(self.next_look) => Wake::Look,
+            why = or_pending(self.termination.as_mut()) => ClustersWake::Terminated(why),
+            () = draining.cancelled() => ClustersWake::End,
+            () = sleep_until(self.ends_at) => ClustersWake::End,
+            () = sleep_until(self.next_bookmark) => ClustersWake::Bookmark,
+            () = sleep_until(self.next_look) => ClustersWake::Look,
         }
     }
 
@@ -254,12 +254,12 @@ impl ClusterWatch {
     /// Sends the changes since the last look. The rights are evaluated after the sample, so that a concurrent loss of
     /// rights shows fewer clusters, never more.
     async fn look(&mut self) {
-        self.next_look = Instant::now() + WATCH_INTERVAL;
+        self.next_look = Instant::now() + sample::WATCH_INTERVAL;
         let is_refused = |dispatched: &Arc<Dispatched>| dispatched.denying_now(std::iter::empty()).is_none();
         if self.dispatched.as_ref().is_some_and(is_refused) {
             return self.fail(&RequestRefusal::Terminated(TerminationReason::Policy).into());
         }
-        let collection = self.router.cluster_store().look(&self.router).await;
+        let collection = sample::for_watch(&self.router).await;
         let known = KnownClusters::of_present_rights(self.rights.as_ref(), &collection.objects()).await;
         match collection.changes_after(self.revision) {
             Some(changes) => {

@@ -61,8 +61,8 @@ impl HubTrust {
         self.wanted.notify_one();
     }
 
-    /// Reads the ConfigMap of the hub once. Returns whether the rules have changed. A problem is logged when it appears.
-    /// Cancel: safe.
+    /// Reads the ConfigMap of the hub once. Returns whether the rules have changed. A problem is logged when it
+    /// appears. Cancel: safe.
     pub async fn read(&self, hub: &HubClient) -> bool {
         match hub.get(PATH).await {
             Ok(config_map) => self.accept(&config_map),

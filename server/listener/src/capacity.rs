@@ -14,7 +14,7 @@ use crate::user_connections::UserConnections;
 /// The connection slots, the unread bytes and the shares of users. Listeners with the same value share its limits and
 /// its metrics.
 #[derive(Debug)]
-pub struct ConnectionCapacity {
+pub struct ListenerCapacity {
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) connections_max: usize,
     pub(crate) unread: Unread,
@@ -24,7 +24,7 @@ pub struct ConnectionCapacity {
     has_listener: AtomicBool,
 }
 
-impl ConnectionCapacity {
+impl ListenerCapacity {
     /// Creates the capacity with these limits, and sets the limits in the metrics.
     pub fn new(bounds: Bounds, metrics: Arc<ListenerMetrics>) -> Arc<Self> {
         metrics.set_bounds(&bounds);
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn idle_listener_takes_no_slot_from_a_busy_one() {
-        let capacity = ConnectionCapacity::new(Bounds { connections: 1, ..Bounds::default() }, Arc::default());
+        let capacity = ListenerCapacity::new(Bounds { connections: 1, ..Bounds::default() }, Arc::default());
         capacity.add_listener();
         let idle = Arc::clone(&capacity.slots).try_acquire_owned();
         assert!(idle.is_ok() && capacity.slots.try_acquire().is_err());

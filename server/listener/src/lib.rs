@@ -46,7 +46,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tributary_apimachinery::Permit;
 
-pub use capacity::ConnectionCapacity;
+pub use capacity::ListenerCapacity;
 pub use metrics::{ListenerMetrics, RefusalLabels};
 pub use refusal::ListenerRefusal;
 pub use service::{
@@ -125,7 +125,7 @@ pub struct ListenerOptions {
     /// The serving certificates and the versions of TLS.
     pub tls: Arc<TlsSettings>,
     /// The limits of connections and of unread bytes, and the metrics. Other listeners may share the capacity.
-    pub capacity: Arc<ConnectionCapacity>,
+    pub capacity: Arc<ListenerCapacity>,
     /// The load balancers that send a PROXY header.
     pub proxies: ProxyProtocolPeers,
     /// The probability that a request is the last on its connection.
@@ -163,7 +163,7 @@ pub async fn serve<S: RequestService>(listener: TcpListener, service: Arc<S>, op
 struct Server<S> {
     tls: Arc<TlsSettings>,
     proxies: Arc<ProxyHeaders>,
-    capacity: Arc<ConnectionCapacity>,
+    capacity: Arc<ListenerCapacity>,
     /// The tracker of open sockets, including upgraded connections.
     sockets: TaskTracker,
     stop: CancellationToken,
@@ -201,7 +201,7 @@ impl<S: RequestService> Server<S> {
 
     /// Waits for a free connection slot. Logs once each time that all slots are taken.
     async fn slot(&self, saturated: &mut bool) -> OwnedSemaphorePermit {
-        let ConnectionCapacity { slots, connections_max, .. } = &*self.capacity;
+        let ListenerCapacity { slots, connections_max, .. } = &*self.capacity;
         let free = slots.available_permits();
         if free == 0 && !*saturated {
             tracing::warn!(connections = connections_max, "the limit of connections is reached; new ones wait");

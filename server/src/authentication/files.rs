@@ -213,8 +213,8 @@ impl AuthenticationFiles {
     }
 }
 
-/// Reads a serving certificate and its key. `flags` are the flags with the paths of the certificate and of the key. Logs
-/// a warning if clients may refuse the certificate.
+/// Reads a serving certificate and its key. `flags` are the flags with the paths of the certificate and of the key.
+/// Logs a warning if clients may refuse the certificate.
 ///
 /// # Errors
 /// [`AuthenticationFilesError::Read`], [`AuthenticationFilesError::Serving`].

@@ -37,7 +37,7 @@ pub struct HubAuthenticator {
 }
 
 /// The user that a client names in headers, and the right of the client to do so.
-enum NamedUser {
+enum HeaderUser {
     /// The client names no user, or may not name a user. The client's own credentials count.
     Ignored,
     /// The front proxy names this user. Its certificate is valid until this time.
@@ -101,15 +101,15 @@ impl HubAuthenticator {
     ) -> Result<AuthenticatedSender, Unauthenticated> {
         // The authorities and the names of headers are of one version for the whole request.
         let (trust, now, mut refused) = (self.trust.current(), UnixTime::now(), Unauthenticated::default());
-        let named = self.named_user(&trust, head, (chain, now), &mut refused);
+        let named = self.header_user(&trust, head, (chain, now), &mut refused);
         trust.front_proxy.user_headers().remove_from(&mut head.headers);
         match named {
-            NamedUser::Malformed => return Err(refused),
-            NamedUser::Valid(user, until) => {
+            HeaderUser::Malformed => return Err(refused),
+            HeaderUser::Valid(user, until) => {
                 let sender = hub_sender(VerifierName::hub_front_proxy(), user, left(until, now));
                 return Ok(AuthenticatedSender { credential_validity: Some(self.proxy_validity(chain)), ..sender });
             }
-            NamedUser::Ignored => {}
+            HeaderUser::Ignored => {}
         }
         if let Some((user, until)) = certificate_user(&trust, chain, now, &mut refused) {
             let sender = hub_sender(VerifierName::hub(), user, left(until, now));
@@ -119,16 +119,16 @@ impl HubAuthenticator {
         self.authenticate_token(tokens, client, refused).await
     }
 
-    fn named_user(
+    fn header_user(
         &self,
         trust: &FrontProxyTrust,
         head: &Parts,
         (chain, now): (&ClientChain, UnixTime),
         refused: &mut Unauthenticated,
-    ) -> NamedUser {
+    ) -> HeaderUser {
         let user_headers = trust.front_proxy.user_headers();
         if chain.is_empty() || !user_headers.has_user_header(&head.headers) {
-            return NamedUser::Ignored;
+            return HeaderUser::Ignored;
         }
         let verified = match &trust.front_proxy {
             FrontProxy::Trusted { rules, .. } => chain.verify_front_proxy(rules, now).map_err(|error| {
@@ -144,15 +144,15 @@ impl HubAuthenticator {
             refused.front_proxy = Some(format!("the user headers of the hub's front proxy are rejected: {why}"));
         };
         match verified.map(|until| (user_headers.read(&head.headers), until)) {
-            Ok((Ok(Some(user)), until)) => NamedUser::Valid(user, until),
-            Ok((Ok(None), _)) => NamedUser::Ignored,
+            Ok((Ok(Some(user)), until)) => HeaderUser::Valid(user, until),
+            Ok((Ok(None), _)) => HeaderUser::Ignored,
             Ok((Err(error), _)) => {
                 refuse(error.to_string());
-                NamedUser::Malformed
+                HeaderUser::Malformed
             }
             Err(why) => {
                 refuse(why);
-                NamedUser::Ignored
+                HeaderUser::Ignored
             }
         }
     }

@@ -151,8 +151,8 @@ impl Certificates {
     }
 }
 
-/// Creates a certificate for these DNS names and IP addresses that is its own authority. The certificate lives for a year
-/// and is not stored. Cost: a P-256 key and a signature, less than a millisecond.
+/// Creates a certificate for these DNS names and IP addresses that is its own authority. The certificate lives for a
+/// year and is not stored. Cost: a P-256 key and a signature, less than a millisecond.
 ///
 /// # Errors
 /// [`CertificateError::Make`], [`CertificateError::Name`] and [`CertificateError::Use`].

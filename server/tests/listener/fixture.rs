@@ -25,7 +25,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_hosts::Hosts;
 use tributary_listener::tls::{ServingCertificate, TlsSettings};
 use tributary_listener::{
-    Bounds, ConnectionCapacity, Drained, GoawayChance, ListenAddress, ListenerOptions, ListenerRefusal,
+    Bounds, ListenerCapacity, Drained, GoawayChance, ListenAddress, ListenerOptions, ListenerRefusal,
     ProxyProtocolPeers, RefusalLabels, TLS_1_2,
 };
 use tributary_proxy::{ClientTuning, ClusterClient};
@@ -142,7 +142,7 @@ async fn start_with<H: Handler>(
         true => Entry::aggregated(authenticator),
         false => Entry::for_hosts(authenticator, hosts),
     });
-    let capacity = ConnectionCapacity::new(bounds, metrics);
+    let capacity = ListenerCapacity::new(bounds, metrics);
     let (tls, connection_age, stopping) = (Arc::new(tls), None, stop.clone());
     let options = ListenerOptions { tls, capacity, proxies, goaway_chance, connection_age, stop: stopping };
     let service = Arc::new(EntryService::new(front, Arc::clone(&entry)));

@@ -22,7 +22,7 @@ use tributary_hosts::NamedCertificates;
 use tributary_hosts::certified_key;
 use tributary_hosts::{ClusterHosts, HostTable, HostTls, Hosts};
 use tributary_listener::tls::{RequestedAuthorities, ServingCertificate, TlsSettings};
-use tributary_listener::{Bounds, ConnectionCapacity, GoawayChance, ListenerOptions, ProxyProtocolPeers, TLS_1_2};
+use tributary_listener::{Bounds, ListenerCapacity, GoawayChance, ListenerOptions, ProxyProtocolPeers, TLS_1_2};
 use tributary_server::authentication::{Authenticator, SharedAuthenticator};
 use tributary_server::front::{Entry, EntryService, Front};
 use tributary_server::handler::Handler;
@@ -95,7 +95,7 @@ impl Endpoint {
         let entry = Arc::new(Entry::for_hosts(Authenticator::Shared(authenticator), Arc::clone(&hosts)));
         let options = ListenerOptions {
             tls: Arc::clone(&tls),
-            capacity: ConnectionCapacity::new(Bounds::default(), Arc::clone(&front.own_metrics().listener)),
+            capacity: ListenerCapacity::new(Bounds::default(), Arc::clone(&front.own_metrics().listener)),
             proxies: ProxyProtocolPeers::default(),
             goaway_chance: GoawayChance::default(),
             connection_age: None,

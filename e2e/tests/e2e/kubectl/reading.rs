@@ -101,7 +101,8 @@ async fn kubectl_api_resources_lists_the_members_resources(context: TestContext)
     let setup = Setup::new(&context).await?;
     let shown = setup.kubectl.ok(&["api-resources", "--no-headers"]).await?;
     let own = setup.kubectl.ok(&["--context", "member1", "api-resources", "--no-headers"]).await?;
-    // Custom resources of other tests appear and disappear between the two commands. Only Tributary serves its own group.
+    // Custom resources of other tests appear and disappear between the two commands. Only Tributary serves its own
+    // group.
     let is_compared = |line: &&str| !line.contains(".example.com/") && !line.contains("aggregation.tributary.dev/");
     let sorted = |text: &str| -> Vec<String> {
         let lines = text.lines().filter(is_compared);

@@ -32,7 +32,8 @@ pub fn aggregated_entry_document() -> &'static Document {
     &AGGREGATED
 }
 
-/// Returns the legacy discovery document of the aggregated entry at a path; `None` if the entry does not serve the path.
+/// Returns the legacy discovery document of the aggregated entry at a path; `None` if the entry does not serve the
+/// path.
 pub fn entry_document(path: &DiscoveryPath<'_>) -> Option<&'static Document> {
     match path {
         DiscoveryPath::Groups => Some(&GROUPS),

@@ -90,8 +90,8 @@ impl MergedDiscovery {
         merged_discovery
     }
 
-    /// Adds a group that Tributary itself serves. The group replaces a group of the clusters with the same name, and comes
-    /// last, so that clients prefer resources of equal names in other groups. The resources of the group have no
+    /// Adds a group that Tributary itself serves. The group replaces a group of the clusters with the same name, and
+    /// comes last, so that clients prefer resources of equal names in other groups. The resources of the group have no
     /// clusters, so [`get`](Self::get) does not find them.
     pub fn with_own_group(mut self, own: Group) -> Self {
         self.named.items.retain(|group| group.metadata.name != own.metadata.name);

@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tributary_hub::{HubClient, HubTrust};
 use tributary_listener::tls::{RequestedAuthorities, ServingCertificate, TlsSettings};
 use tributary_listener::{
-    ConnectionAge, ConnectionCapacity, Drained, ListenAddress, ListenerOptions, ProxyProtocolPeers,
+    ConnectionAge, ListenerCapacity, Drained, ListenAddress, ListenerOptions, ProxyProtocolPeers,
 };
 use tributary_router::Router;
 use tributary_sources::watch::FileWatch;
@@ -33,7 +33,7 @@ pub(super) struct SharedParts<'a> {
     pub(super) arguments: &'a ServeArguments,
     pub(super) front: &'a Arc<Front<Arc<Router>>>,
     pub(super) router: &'a Arc<Router>,
-    pub(super) capacity: &'a Arc<ConnectionCapacity>,
+    pub(super) capacity: &'a Arc<ListenerCapacity>,
     /// The threads that serve clients.
     pub(super) clients: &'a Threads,
     /// Cancelling this token drains the entry.
@@ -62,8 +62,8 @@ impl AggregatedEntry {
         let authenticator = Arc::new(authenticator.map_err(Failure::runtime)?);
         let versions = arguments.shared.tls_min_version.and_later();
         let tls = TlsSettings::new(Arc::clone(&certificate.current), versions).map_err(Failure::runtime)?;
-        // Until the authorities of the hub are known, the request for a certificate names no authority, and clients send
-        // the certificate that they have.
+        // Until the authorities of the hub are known, the request for a certificate names no authority, and clients
+        // send the certificate that they have.
         tls.request_client_certificates(RequestedAuthorities::default()).map_err(Failure::runtime)?;
         let socket = {
             let _socket_is_theirs = shared.clients.enter();

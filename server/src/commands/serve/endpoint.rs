@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tributary_hosts::Hosts;
 use tributary_hub::{HubClient, ReadReports};
 use tributary_listener::tls::TlsSettings;
-use tributary_listener::{Bounds, ConnectionCapacity, Drained, ListenerOptions, ProxyProtocolPeers};
+use tributary_listener::{Bounds, ListenerCapacity, Drained, ListenerOptions, ProxyProtocolPeers};
 use tributary_proxy::ClientTuning;
 use tributary_router::{Limits, Policies, Router, RouterConfig};
 use tributary_sources::clusters::Clusters;
@@ -43,7 +43,7 @@ pub(super) struct BoundEndpoint {
     pub(super) running: RunningEndpoint,
     socket: TcpListener,
     front: Arc<Front<Arc<Router>>>,
-    capacity: Arc<ConnectionCapacity>,
+    capacity: Arc<ListenerCapacity>,
     aggregated: Option<AggregatedEntry>,
     parts: Parts,
 }
@@ -210,10 +210,10 @@ impl AnsweringEndpoint {
 }
 
 /// Creates the capacity that the listeners of all entries share.
-fn capacity(limits: &LimitArguments, front: &Front<Arc<Router>>) -> Arc<ConnectionCapacity> {
+fn capacity(limits: &LimitArguments, front: &Front<Arc<Router>>) -> Arc<ListenerCapacity> {
     let connections = descriptors::limit_connections(limits.max_connections);
     let bounds = Bounds { connections, unread_bytes: limits.max_unread_bytes };
-    ConnectionCapacity::new(bounds, Arc::clone(&front.own_metrics().listener))
+    ListenerCapacity::new(bounds, Arc::clone(&front.own_metrics().listener))
 }
 
 /// Waits until `leaving` is cancelled, makes `/readyz` fail, and cancels `stop` after the delay. During the delay, load

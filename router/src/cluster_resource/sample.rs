@@ -1,0 +1,41 @@
+//! Samples of the report for the collection of `clusters`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tributary_fleet::cluster_status::ClusterOrigin;
+
+use super::collection::ClusterCollection;
+use crate::Router;
+
+/// Maximum age of the sample that a get or list shows. 100 ms: a burst of requests costs ten reports in a second.
+const READ_MAX_AGE: Duration = Duration::from_millis(100);
+
+/// Interval at which an open watch looks for changes. All watches share the samples.
+pub(super) const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Returns the collection for a get or list.
+pub(super) async fn for_read(router: &Router) -> Arc<ClusterCollection> {
+    sample(router, READ_MAX_AGE).await
+}
+
+/// Returns the collection for an open watch. Half of the interval: the first of many watches takes the sample.
+pub(super) async fn for_watch(router: &Router) -> Arc<ClusterCollection> {
+    sample(router, WATCH_INTERVAL / 2).await
+}
+
+/// Returns a sample that is younger than `max_age`. Costs a [report](Router::report) for each new sample. Cancellation is
+/// safe.
+async fn sample(router: &Router, max_age: Duration) -> Arc<ClusterCollection> {
+    let take = async |collection: &mut ClusterCollection| {
+        let report = router.report().await;
+        let clusters = router.fleet().clusters();
+        let origins = clusters.iter().map(|(name, cluster)| {
+            let uid = cluster.uid().map(|uid| uid.to_string());
+            (name.clone(), ClusterOrigin { name: name.to_string(), uid, created: cluster.created() })
+        });
+        collection.apply(&report, origins, Timestamp::now())
+    };
+    router.cluster_store().sample(max_age, take).await
+}
