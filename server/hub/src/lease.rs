@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use crate::{HubClient, HubError};
+use crate::{HubClient, HubError, Leadership};
 
 /// The name of the Lease.
 pub(crate) const LEASE_NAME: &str = "tributary-status";
@@ -34,24 +35,32 @@ enum LeaseStep {
 }
 
 /// A candidate for the Lease.
-pub(crate) struct LeaseCandidate {
+pub struct LeaseCandidate {
     namespace: String,
     identity: String,
     /// The holder and the renewal time of the Lease, and the time at which this candidate first saw them.
     observed: Option<(Value, Instant)>,
     /// End of this candidate's right to write.
-    held_until: Option<Instant>,
+    held_until: watch::Sender<Option<Instant>>,
 }
 
 impl LeaseCandidate {
     /// Creates a candidate. `identity` must differ from the identities of all other replicas.
-    pub(crate) fn new(namespace: String, identity: String) -> Self {
-        Self { namespace, identity, observed: None, held_until: None }
+    pub fn new(namespace: String, identity: String) -> Self {
+        Self { namespace, identity, observed: None, held_until: watch::Sender::new(None) }
     }
 
     /// Returns the time for which this candidate may still write; `None` if it does not hold the Lease.
     pub(crate) fn remaining(&self, now: Instant) -> Option<Duration> {
-        self.held_until?.checked_duration_since(now).filter(|remaining| !remaining.is_zero())
+        self.held_until
+            .borrow()
+            .and_then(|end| end.checked_duration_since(now))
+            .filter(|remaining| !remaining.is_zero())
+    }
+
+    /// Returns this candidate's right to write, for other writers of this replica.
+    pub fn leadership(&self) -> Leadership {
+        Leadership(self.held_until.subscribe())
     }
 
     /// Tries to take or renew the Lease.
@@ -62,11 +71,11 @@ impl LeaseCandidate {
         let begun = Instant::now();
         match timeout(RETRY_PERIOD, self.exchange(client)).await {
             Ok(Ok(true)) => {
-                self.held_until = Some(begun + RENEW_DEADLINE);
+                self.held_until.send_replace(Some(begun + RENEW_DEADLINE));
                 Ok(())
             }
             Ok(Ok(false)) => {
-                self.held_until = None;
+                self.held_until.send_replace(None);
                 Ok(())
             }
             Ok(Err(error)) => Err(error),
@@ -76,7 +85,7 @@ impl LeaseCandidate {
 
     /// Removes this candidate from the Lease. A different replica then takes the Lease at once.
     pub(crate) async fn release(&mut self, client: &HubClient) -> Result<(), HubError> {
-        if self.held_until.take().is_none() {
+        if self.held_until.send_replace(None).is_none() {
             return Ok(());
         }
         let mut lease = client.get(&self.path()).await?;
@@ -202,9 +211,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn holder_stops_to_write_10_seconds_after_its_last_renewal() {
-        let mut holder = candidate("a");
+        let holder = candidate("a");
         assert_eq!(holder.remaining(Instant::now()), None);
-        holder.held_until = Some(Instant::now() + RENEW_DEADLINE);
+        holder.held_until.send_replace(Some(Instant::now() + RENEW_DEADLINE));
         tokio::time::advance(Duration::from_secs(9)).await;
         assert_eq!(holder.remaining(Instant::now()), Some(Duration::from_secs(1)));
         tokio::time::advance(Duration::from_secs(1)).await;

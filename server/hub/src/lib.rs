@@ -7,6 +7,7 @@
 //! ```
 
 mod accept;
+mod certificate;
 mod client;
 mod collections;
 mod credential;
@@ -15,6 +16,7 @@ mod door_review;
 mod front_proxy_trust;
 mod hub_trust;
 mod in_force;
+mod leadership;
 mod lease;
 mod members;
 mod source;
@@ -24,6 +26,7 @@ mod token_reviewer;
 mod verdict;
 
 pub use accept::{Acceptance, WholeCheck};
+pub use certificate::{AggregatedService, ServingCertificateStore, SharedServingCertificate};
 pub use client::{HubAddress, HubClient, HubError};
 pub use collections::{CREDENTIAL_LABEL, HubCollections, HubSnapshot};
 pub use credential::{CREDENTIAL_HOSTS, CREDENTIAL_OF};
@@ -31,6 +34,8 @@ pub use door_review::{DoorAttributes, DoorResource, DoorReviews};
 pub use front_proxy_trust::{FrontProxy, FrontProxyTrust, InvalidTrust};
 pub use hub_trust::HubTrust;
 pub use in_force::InForce;
+pub use leadership::Leadership;
+pub use lease::LeaseCandidate;
 pub use members::HubRules;
 pub use source::HubSource;
 pub use status_writer::{ReadReports, StatusWriter};

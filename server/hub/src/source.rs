@@ -74,13 +74,13 @@ impl HubSource {
         })
     }
 
-    /// Returns the writer of status. `identity` must differ from the identities of all other replicas.
-    pub fn status_writer(&self, identity: String) -> StatusWriter {
+    /// Returns the writer of status. The writer tries to hold the Lease of `candidate` until its end.
+    pub fn status_writer(&self, candidate: LeaseCandidate) -> StatusWriter {
         StatusWriter {
             client: Arc::clone(&self.client),
             collections: Arc::clone(&self.collections),
             verdicts: self.verdicts.subscribe(),
-            candidate: LeaseCandidate::new(self.rules.namespace.clone(), identity),
+            candidate,
             written: BTreeMap::new(),
             refused: BTreeMap::new(),
         }

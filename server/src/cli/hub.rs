@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::{ArgAction, Args};
 use tributary_crds::InsecureMembers;
-use tributary_hub::{HubAddress, HubRules};
+use tributary_hub::{AggregatedService, HubAddress, HubRules};
 use tributary_listener::ListenAddress;
 use tributary_proxy::DialPolicy;
 
@@ -65,7 +65,7 @@ pub struct HubArguments {
     pub aggregated_tls_private_key_file: Option<PathBuf>,
     /// The Service to which the hub's APIService refers, for the names in the generated certificate
     #[arg(long, value_name = "NAMESPACE/NAME", default_value = "tributary-system/tributary")]
-    pub aggregated_service: String,
+    pub aggregated_service: AggregatedService,
 }
 
 impl HubArguments {

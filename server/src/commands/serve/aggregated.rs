@@ -7,12 +7,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Context;
 use rustls::sign::CertifiedKey;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use tributary_hub::{HubClient, HubTrust};
+use tributary_hub::{HubClient, HubTrust, ServingCertificateStore, SharedServingCertificate};
 use tributary_listener::tls::{RequestedAuthorities, ServingCertificate, TlsSettings};
 use tributary_listener::{
     ConnectionAge, ListenerCapacity, Drained, ListenAddress, ListenerOptions, ProxyProtocolPeers,
@@ -20,6 +20,7 @@ use tributary_listener::{
 use tributary_router::Router;
 use tributary_sources::watch::FileWatch;
 
+use super::hub::HubConnection;
 use crate::authentication::token_review::review_followed_tokens;
 use crate::authentication::{AuthenticationFilesError, Authenticator, HubAuthenticator, read_serving_certificate};
 use crate::cli::{HubArguments, ServeArguments};
@@ -54,9 +55,14 @@ impl AggregatedEntry {
     ///
     /// # Errors
     /// [`Failure`] for a port or a certificate that cannot be used.
-    pub(super) fn open(listen: ListenAddress, hub: &Arc<HubClient>, shared: &SharedParts<'_>) -> Result<Self, Failure> {
+    pub(super) fn open(
+        listen: ListenAddress,
+        connection: &HubConnection,
+        shared: &SharedParts<'_>,
+    ) -> Result<Self, Failure> {
+        let hub = &connection.client;
         let arguments = shared.arguments;
-        let certificate = EntryCertificate::open(&arguments.hub, listen)?;
+        let certificate = EntryCertificate::open(&arguments.hub, listen, connection, shared.stop)?;
         let trust = Arc::<HubTrust>::default();
         let authenticator = HubAuthenticator::new(hub, Arc::clone(&trust), arguments.shared.api_audiences.clone());
         let authenticator = Arc::new(authenticator.map_err(Failure::runtime)?);
@@ -115,44 +121,53 @@ fn log_address(address: SocketAddr) {
     tracing::info!(url = %format_args!("https://{address}"), "the aggregated API is served");
 }
 
-/// The serving certificate of the entry: from files that are read again after a change, or generated.
+/// The serving certificate of the entry: from files that are read again after a change, or from a Secret of the hub.
 struct EntryCertificate {
     current: Arc<ServingCertificate>,
-    _following: Option<AbortOnDropHandle<()>>,
+    _following: AbortOnDropHandle<()>,
 }
 
 impl EntryCertificate {
-    fn open(hub: &HubArguments, listen: ListenAddress) -> Result<Self, Failure> {
-        match CertificateFiles::from_arguments(hub) {
-            Some(files) => {
-                let mut watch = FileWatch::new();
-                watch.set(files.paths());
-                let current = ServingCertificate::new(files.read().map_err(Failure::usage)?);
-                let following = tokio::spawn(files.follow(watch, Arc::clone(&current)));
-                Ok(Self { current, _following: Some(AbortOnDropHandle::new(following)) })
-            }
-            None => {
-                let names = certificate_names(&hub.aggregated_service, listen).map_err(Failure::Usage)?;
-                let made = certificates::self_signed(&names, certificates::now()).map_err(Failure::runtime)?;
-                Ok(Self { current: ServingCertificate::new(made), _following: None })
-            }
+    fn open(
+        arguments: &HubArguments,
+        listen: ListenAddress,
+        connection: &HubConnection,
+        stop: &CancellationToken,
+    ) -> Result<Self, Failure> {
+        if let Some(files) = CertificateFiles::from_arguments(arguments) {
+            let mut watch = FileWatch::new();
+            watch.set(files.paths());
+            let current = ServingCertificate::new(files.read().map_err(Failure::usage)?);
+            let following = tokio::spawn(files.follow(watch, Arc::clone(&current)));
+            return Ok(Self { current, _following: AbortOnDropHandle::new(following) });
         }
+        // The certificate of the Secret replaces this one, which no client trusts.
+        let made = certificates::self_signed(&listen.certificate_names(), certificates::now());
+        let current = ServingCertificate::new(made.map_err(Failure::runtime)?);
+        let HubConnection { client, leadership, .. } = connection;
+        let (namespace, service) = (&arguments.hub_secret_namespace, arguments.aggregated_service.clone());
+        let store = ServingCertificateStore::new(Arc::clone(client), leadership.clone(), namespace, service);
+        let following = tokio::spawn(follow_store(store.subscribe(), Arc::clone(&current)));
+        tokio::spawn(store.run(stop.clone()));
+        Ok(Self { current, _following: AbortOnDropHandle::new(following) })
     }
 }
 
-/// Returns the names for a generated certificate: the DNS name of the Service, by which the kube-apiserver verifies the
-/// certificate, and the names of the listener.
-///
-/// # Errors
-/// The Service is not `NAMESPACE/NAME`.
-fn certificate_names(service: &str, listen: ListenAddress) -> anyhow::Result<Vec<String>> {
-    let (namespace, name) = service
-        .split_once('/')
-        .filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty() && !name.contains('/'))
-        .with_context(|| format!("--aggregated-service {service:?} is not NAMESPACE/NAME; give both names"))?;
-    let mut names = listen.certificate_names();
-    names.insert(0, format!("{name}.{namespace}.svc"));
-    Ok(names)
+/// Serves each new certificate of the Secret. Ends with the sender of the certificates. Cancel: safe.
+async fn follow_store(
+    mut stored: watch::Receiver<Option<Arc<SharedServingCertificate>>>,
+    current: Arc<ServingCertificate>,
+) {
+    while stored.changed().await.is_ok() {
+        let Some(certificate) = stored.borrow_and_update().clone() else { continue };
+        match certificate.certified_key() {
+            Ok(key) => current.replace(key),
+            Err(error) => {
+                let reason = tributary_apimachinery::explain(&error);
+                tracing::error!(reason, "the serving certificate in the hub's Secret cannot be used");
+            }
+        }
+    }
 }
 
 /// The files of `--aggregated-tls-cert-file` and `--aggregated-tls-private-key-file`.
@@ -196,23 +211,6 @@ impl CertificateFiles {
             }
             // The watched files are set again, because symbolic links to them may have new targets.
             watch.set(self.paths());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn generated_certificate_names_the_service_of_the_hub() {
-        let listen = "0.0.0.0:9443".parse().unwrap();
-        let names = certificate_names("tributary-system/tributary", listen).unwrap();
-        assert_eq!(names[0], "tributary.tributary-system.svc");
-        assert!(names.contains(&"localhost".to_owned()) && names.contains(&"127.0.0.1".to_owned()), "{names:?}");
-        for service in ["tributary", "/tributary", "a/", "a/b/c", ""] {
-            let error = certificate_names(service, listen).unwrap_err().to_string();
-            assert!(error.starts_with("--aggregated-service") && error.contains("NAMESPACE/NAME"), "{error}");
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tributary_hosts::Hosts;
-use tributary_hub::{HubClient, ReadReports};
+use tributary_hub::ReadReports;
 use tributary_listener::tls::TlsSettings;
 use tributary_listener::{Bounds, ListenerCapacity, Drained, ListenerOptions, ProxyProtocolPeers};
 use tributary_proxy::ClientTuning;
@@ -22,7 +22,7 @@ use tributary_sources::data_directory::{DataDirectory, EPOCHS, last_heard};
 
 use super::aggregated::{AggregatedEntry, SharedParts};
 use super::clients::SharedClients;
-use super::hub::DeniedUsers;
+use super::hub::{DeniedUsers, HubConnection};
 use super::prepare::{Logs, Prepared};
 use super::running::RunningEndpoint;
 use super::unserved::UnservedResources;
@@ -88,10 +88,7 @@ impl BoundEndpoint {
         let tuning =
             ClientTuning { connections_to_spread_over: connections_per_cluster(cores()), ..ClientTuning::default() };
         let shutdown = tuning.shutdown.clone();
-        let hub_client = match arguments.hub.address() {
-            Some(address) => Some(Arc::new(HubClient::connect(&address).await.map_err(Failure::Usage)?)),
-            None => None,
-        };
+        let hub_connection = HubConnection::open(&arguments.hub).await?;
         let denied_users = DeniedUsers::new(Arc::clone(&router));
         let denied = match &arguments.shared.denied_users_file {
             Some(path) => Some(follow_denied(&denied_users, path).await.map_err(Failure::usage)?),
@@ -112,14 +109,14 @@ impl BoundEndpoint {
             unserved: UnservedResources::default(),
             refused: None,
             denied_users,
-            hub_client,
+            hub_connection,
             hub: None,
         };
         let Logs { audit, observers } = logs.clone();
         let front = Front::new(Arc::new(Arc::clone(&running.router)), stop.clone());
         let front = Arc::new(front.audited(audit).observed(observers));
         let capacity = capacity(&running.arguments.limits, &front);
-        let aggregated = match (running.arguments.hub.aggregated_listen, &running.hub_client) {
+        let aggregated = match (running.arguments.hub.aggregated_listen, &running.hub_connection) {
             (Some(listen), Some(hub)) => {
                 let RunningEndpoint { arguments, router, .. } = &running;
                 let shared =
@@ -148,7 +145,11 @@ impl BoundEndpoint {
         leaving: &CancellationToken,
         stop: &CancellationToken,
     ) -> Result<AnsweringEndpoint, Failure> {
-        let Self { running, socket, front, capacity, aggregated, parts } = self;
+        let Self { mut running, socket, front, capacity, aggregated, parts } = self;
+        let writer = match (&mut running.hub_connection, &running.hub) {
+            (Some(connection), Some(hub)) => connection.status_writer(hub),
+            _ => None,
+        };
         let RunningEndpoint { router, arguments, identity, clients, .. } = &running;
         let delay = arguments.shutdown_delay_duration;
         tokio::spawn(stop_after(leaving.clone(), delay, Arc::clone(router), stop.clone()));
@@ -157,13 +158,13 @@ impl BoundEndpoint {
             tokio::spawn(stop.clone().run_until_cancelled_owned(keys));
             tokio::spawn(stop.clone().run_until_cancelled_owned(clients.review_followed_tokens(router)));
         }
-        if let Some(hub) = &running.hub {
+        if let Some(writer) = writer {
             let router = Arc::clone(router);
             let read_reports: ReadReports = Box::new(move || {
                 let router = Arc::clone(&router);
                 async move { router.report().await.clusters }.boxed()
             });
-            tokio::spawn(hub.status_writer().run(read_reports, stop.clone()));
+            tokio::spawn(writer.run(read_reports, stop.clone()));
         }
         if let Some(host) = arguments.sharing.replica_dns_name.clone() {
             let followed = replicas::follow_number(host, arguments.sharing.count(), Arc::clone(router));

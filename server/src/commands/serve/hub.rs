@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tributary_hub::{
-    Acceptance, ConditionStatus, HubClient, HubRules, HubSource, ObjectReference, StatusWriter, Verdict, WholeCheck,
+    Acceptance, ConditionStatus, HubClient, HubRules, HubSource, LeaseCandidate, Leadership, ObjectReference,
+    StatusWriter, Verdict, WholeCheck,
 };
 use tributary_router::Router;
 use tributary_sources::LoadedConfiguration;
@@ -55,6 +56,36 @@ impl DeniedUsers {
     }
 }
 
+/// The connection to the hub, made before the start.
+pub(super) struct HubConnection {
+    pub(super) client: Arc<HubClient>,
+    /// This replica's candidate for the Lease of the hub's writers. Taken by the writer of status.
+    candidate: Option<LeaseCandidate>,
+    /// This replica's right to write to the hub.
+    pub(super) leadership: Leadership,
+}
+
+impl HubConnection {
+    /// Creates a client. Sends nothing. Returns `None` without hub mode.
+    ///
+    /// # Errors
+    /// A usage failure for an invalid kubeconfig.
+    pub(super) async fn open(arguments: &HubArguments) -> Result<Option<Self>, Failure> {
+        let Some(address) = arguments.address() else { return Ok(None) };
+        let client = Arc::new(HubClient::connect(&address).await.map_err(Failure::Usage)?);
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let identity = format!("{host}_{:016x}", rand::random::<u64>());
+        let candidate = LeaseCandidate::new(arguments.hub_secret_namespace.clone(), identity);
+        let leadership = candidate.leadership();
+        Ok(Some(Self { client, candidate: Some(candidate), leadership }))
+    }
+
+    /// Returns the writer of status; `None` at a second call.
+    pub(super) fn status_writer(&mut self, hub: &FollowedHub) -> Option<StatusWriter> {
+        self.candidate.take().map(|candidate| hub.source.status_writer(candidate))
+    }
+}
+
 /// The hub, and the last verdicts on its objects.
 pub(super) struct FollowedHub {
     source: HubSource,
@@ -90,12 +121,6 @@ impl FollowedHub {
     /// Postpones the present changes to the next acceptance.
     pub(super) fn postpone_changes(&mut self) {
         self.source.postpone_changes();
-    }
-
-    /// Returns the writer of status to the hub.
-    pub(super) fn status_writer(&self) -> StatusWriter {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        self.source.status_writer(format!("{host}_{:016x}", rand::random::<u64>()))
     }
 
     /// Returns the position of a member in the order of first acceptance; `None` for a cluster of another source.

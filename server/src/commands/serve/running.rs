@@ -10,7 +10,6 @@ use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 use tributary_apimachinery::{ClusterName, or_pending, without_brackets};
 use tributary_hosts::{HostTable, Hosts, is_valid_for};
-use tributary_hub::HubClient;
 use tributary_listener::tls::TlsSettings;
 use tributary_records::access_log::AccessLog;
 use tributary_router::{Policies, Router};
@@ -23,7 +22,7 @@ use tributary_sources::policies::{KnownClusters, NamedResource, named_resources,
 use tributary_sources::{ClusterSpec, ConfigurationSources, LoadedConfiguration};
 
 use super::clients::SharedClients;
-use super::hub::{DeniedUsers, FollowedHub};
+use super::hub::{DeniedUsers, FollowedHub, HubConnection};
 use super::identity::ServingIdentity;
 use super::reload_cause::ReloadCause;
 use super::unserved::UnservedResources;
@@ -86,8 +85,8 @@ pub(super) struct RunningEndpoint {
     /// The reason why the most recently read configuration was refused, if it was refused.
     pub(super) refused: Option<String>,
     pub(super) denied_users: Arc<DeniedUsers>,
-    /// The client of the hub; `None` without hub mode.
-    pub(super) hub_client: Option<Arc<HubClient>>,
+    /// The connection to the hub; `None` without hub mode.
+    pub(super) hub_connection: Option<HubConnection>,
     /// The hub; `None` without hub mode, and until the start.
     pub(super) hub: Option<FollowedHub>,
 }
@@ -98,7 +97,7 @@ impl RunningEndpoint {
         let denied = Arc::clone(&self.denied_users);
         let trusted = [&self.arguments.shared.token_review_cluster, &self.arguments.create_in];
         let reserved = trusted.into_iter().flatten().map(ToString::to_string).collect();
-        if let Some(client) = &self.hub_client {
+        if let Some(HubConnection { client, .. }) = &self.hub_connection {
             let (arguments, directory) = (&self.arguments.hub, &self.identity.directory);
             self.hub = Some(FollowedHub::start(Arc::clone(client), arguments, directory, reserved, denied).await?);
         }
