@@ -22,20 +22,16 @@ pub(crate) use store::ClusterStore;
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
-use tributary_answers::negotiate::{AnswerForm, Encoding, IncludeObject, ResponseKind};
+use tributary_answers::negotiate::{Encoding, ResponseKind};
 use tributary_answers::refusal::{ClusterRefusal, Refusal, RequestRefusal};
 use tributary_apimachinery::request_info::ResourceRequest;
-use tributary_apimachinery::{
-    ClusterName, FieldSelector, Filter, GetOptions, GroupVersionResource, LabelSelector, SelectableResource, Status,
-    Verb,
-};
+use tributary_apimachinery::{ClusterName, GetOptions, GroupVersionResource, Status, Verb};
 use tributary_fleet::aggregated_group::{CLUSTERS, GROUP, VERSION, clusters_kind};
 use tributary_sharing::body::Body;
 
 use crate::Router;
 use crate::caller::Caller;
 use crate::received::ReceivedRequest;
-use crate::request::include_object;
 use crate::response::{self, Columns, ObjectContext, ObjectWriter};
 use known::KnownClusters;
 use request::ClustersRequest;

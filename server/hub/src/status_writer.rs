@@ -16,7 +16,7 @@ use tributary_router::report::ClusterReport;
 use crate::collections::PresentStatus;
 use crate::lease::{LeaseCandidate, RETRY_PERIOD};
 use crate::status::{DesiredStatus, LastWrite};
-use crate::{HubClient, HubCollections, HubError, Leadership, ObjectReference, Verdict};
+use crate::{HubClient, HubCollections, HubError, ObjectReference, Verdict};
 
 /// Least time between two writes: at most five writes per second.
 const WRITE_INTERVAL: Duration = Duration::from_millis(200);
@@ -41,11 +41,6 @@ pub struct StatusWriter {
 }
 
 impl StatusWriter {
-    /// Returns the right to write while this replica holds the Lease, for other writers of this replica.
-    pub fn leadership(&self) -> Leadership {
-        self.candidate.leadership()
-    }
-
     /// Writes until `stop` is cancelled, and then gives the Lease up. Never fails: a hub out of contact is tried again.
     pub async fn run(mut self, read_reports: ReadReports, stop: CancellationToken) {
         let mut ticks = interval(RETRY_PERIOD);

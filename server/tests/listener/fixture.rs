@@ -25,7 +25,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_hosts::Hosts;
 use tributary_listener::tls::{ServingCertificate, TlsSettings};
 use tributary_listener::{
-    Bounds, ListenerCapacity, Drained, GoawayChance, ListenAddress, ListenerOptions, ListenerRefusal,
+    Bounds, Drained, GoawayChance, ListenAddress, ListenerCapacity, ListenerOptions, ListenerRefusal,
     ProxyProtocolPeers, RefusalLabels, TLS_1_2,
 };
 use tributary_proxy::{ClientTuning, ClusterClient};

@@ -22,7 +22,7 @@ use tributary_hosts::NamedCertificates;
 use tributary_hosts::certified_key;
 use tributary_hosts::{ClusterHosts, HostTable, HostTls, Hosts};
 use tributary_listener::tls::{RequestedAuthorities, ServingCertificate, TlsSettings};
-use tributary_listener::{Bounds, ListenerCapacity, GoawayChance, ListenerOptions, ProxyProtocolPeers, TLS_1_2};
+use tributary_listener::{Bounds, GoawayChance, ListenerCapacity, ListenerOptions, ProxyProtocolPeers, TLS_1_2};
 use tributary_server::authentication::{Authenticator, SharedAuthenticator};
 use tributary_server::front::{Entry, EntryService, Front};
 use tributary_server::handler::Handler;

@@ -138,11 +138,13 @@ impl ServingCertificateStore {
             self.trust(&made.authorities).await?;
         }
         let body = secret_with(&made, secret);
-        let (method, path) = match secret {
-            Some(_) => (Method::PUT, self.secret_path()),
-            None => (Method::POST, self.collection.clone()),
+        let path = self.secret_path();
+        let (method, path, content_type) = match secret {
+            Some(_) => (Method::PUT, path, "application/json"),
+            // A POST to the collection names no object, so RBAC could not limit it to this Secret.
+            None => (Method::PATCH, format!("{path}?fieldManager=tributary"), "application/apply-patch+yaml"),
         };
-        let request = self.client.send(method, &path, "application/json", Some(&body));
+        let request = self.client.send(method, &path, content_type, Some(&body));
         self.leadership.send(request).await?.map_err(StoreError::Secret)?;
         tracing::info!(secret = SECRET_NAME, "a new serving certificate of the aggregated API is stored");
         self.publish(&made);

@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tributary_hub::{HubClient, HubTrust, ServingCertificateStore, SharedServingCertificate};
 use tributary_listener::tls::{RequestedAuthorities, ServingCertificate, TlsSettings};
 use tributary_listener::{
-    ConnectionAge, ListenerCapacity, Drained, ListenAddress, ListenerOptions, ProxyProtocolPeers,
+    ConnectionAge, Drained, ListenAddress, ListenerCapacity, ListenerOptions, ProxyProtocolPeers,
 };
 use tributary_router::Router;
 use tributary_sources::watch::FileWatch;

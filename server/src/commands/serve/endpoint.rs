@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tributary_hosts::Hosts;
 use tributary_hub::ReadReports;
 use tributary_listener::tls::TlsSettings;
-use tributary_listener::{Bounds, ListenerCapacity, Drained, ListenerOptions, ProxyProtocolPeers};
+use tributary_listener::{Bounds, Drained, ListenerCapacity, ListenerOptions, ProxyProtocolPeers};
 use tributary_proxy::ClientTuning;
 use tributary_router::{Limits, Policies, Router, RouterConfig};
 use tributary_sources::clusters::Clusters;

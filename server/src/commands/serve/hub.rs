@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tributary_hub::{
-    Acceptance, ConditionStatus, HubClient, HubRules, HubSource, LeaseCandidate, Leadership, ObjectReference,
+    Acceptance, ConditionStatus, HubClient, HubRules, HubSource, Leadership, LeaseCandidate, ObjectReference,
     StatusWriter, Verdict, WholeCheck,
 };
 use tributary_router::Router;
