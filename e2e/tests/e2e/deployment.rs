@@ -14,7 +14,7 @@ mod volumes;
 
 use crate::context::{Case, TestContext, cases};
 use anyhow::{Context, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{path::PathBuf, process::Command};
 use tributary_e2e::{Kubectl, TestCluster, guard, kubectl::KubectlOutput, tributary};
 
@@ -43,17 +43,17 @@ pub(crate) async fn helm(context: &TestContext, version: u8) -> anyhow::Result<K
 }
 
 /// Values files with which the chart is tested.
-pub(crate) const VALUES: [&str; 4] = ["minimal", "everything", "hub", "hub-elsewhere"];
+pub(crate) const VALUES: [&str; 5] = ["minimal", "everything", "hub", "aggregation", "hub-elsewhere"];
 
 /// The values with which the pods have rights in their own cluster, which is the hub.
-pub(crate) const VALUES_WITH_RIGHTS: &str = "hub";
+pub(crate) const VALUES_WITH_RIGHTS: [&str; 2] = ["hub", "aggregation"];
 
 pub(crate) fn values(name: &str) -> String {
     deploy(&format!("helm/tributary/ci/{name}-values.yaml"))
 }
 
 /// Values that the chart refuses, and a part of the error.
-const REFUSED: [(&str, &str); 26] = [
+const REFUSED: [(&str, &str); 32] = [
     ("configuration.objects=null", "configuration: give exactly one of objects"),
     ("configuration.existingSecret=clusters", "configuration: give exactly one of objects"),
     ("serving.secretName=", "serving.secretName: name a Secret"),
@@ -61,6 +61,15 @@ const REFUSED: [(&str, &str); 26] = [
     ("authentication.clientCA.secretName=x", "leave out configMapName or secretName"),
     ("hub.enabled=true,configuration.existingSecret=x", "configuration: give at most one of objects"),
     ("hub.allowCIDRs[0]=localhost", "allowCIDRs"),
+    (
+        "aggregation.enabled=true",
+        "aggregation.enabled: the kube-apiserver of the hub reaches Services of the hub alone",
+    ),
+    ("aggregation.enabled=true,hub.enabled=true,hub.kubeconfigSecret=x", "leave out hub.kubeconfigSecret"),
+    ("aggregation.caBundle=eA==", "aggregation.caBundle: Tributary makes the certificate"),
+    ("aggregation.servingSecretName=x", "aggregation.servingSecretName: give the authority"),
+    ("aggregation.port=6443,aggregation.enabled=true,hub.enabled=true", "aggregation.port: containerPort has the same"),
+    ("aggregation.port=443", "port"),
     ("shutdownDelaySeconds=20", "30 is too short"),
     ("nonsense=1", "nonsense"),
     ("replicas=0", "replicas"),
@@ -259,6 +268,9 @@ async fn kube_apiserver_accepts_all_rendered_objects(context: TestContext) -> an
             let notes = helm.ok(&["get", "notes", &release, "--namespace", "tributary"]).await?;
             let says_of_spans = notes.contains("Spans are sent to collector.observability.svc:4317. Add its port to");
             ensure!(says_of_spans == (name == "everything"), "{release}: {notes}");
+            if name == "aggregation" {
+                account_may_write_its_certificate(&kubectl, &format!("{release}-server")).await?;
+            }
             let upgrade = of("upgrade");
             let upgrade: Vec<&str> =
                 upgrade.iter().map(String::as_str).chain(chosen).chain(["--set", "replicas=4"]).collect();
@@ -268,6 +280,25 @@ async fn kube_apiserver_accepts_all_rendered_objects(context: TestContext) -> an
         }
     }
     Ok(())
+}
+
+/// As the ServiceAccount of the pods, writes the Secret with the generated certificate and its authority in the
+/// APIService, and no other Secret.
+async fn account_may_write_its_certificate(kubectl: &Kubectl, account: &str) -> anyhow::Result<()> {
+    let user = format!("--as=system:serviceaccount:tributary:{account}");
+    for (name, is_own) in [("tributary-aggregated-serving", true), ("tributary-serving", false)] {
+        let secret =
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "tributary"}});
+        let file = kubectl.file("secret.json", &secret.to_string())?;
+        let output = kubectl.run(&["apply", "--server-side", "-f", &file, &user]).await?;
+        ensure!((output.code == Some(0)) == is_own, "{name}: {}", output.stderr);
+        ensure!(is_own || output.stderr.contains("forbidden"), "{name}: {}", output.stderr);
+    }
+    kubectl.ok(&["-n", "tributary", "delete", "secret", "tributary-aggregated-serving"]).await?;
+    let (api_service, patch) = ("v1alpha1.aggregation.tributary.dev", r#"{"spec": {"caBundle": "eA=="}}"#);
+    kubectl.ok(&["patch", "apiservice", api_service, "--type=merge", "-p", patch, &user]).await?;
+    let read = ["-n", "kube-system", "get", "configmap", "extension-apiserver-authentication", &user];
+    kubectl.ok(&read).await.map(drop)
 }
 
 /// Tributary runs in a cluster that it also serves. `tributary join` makes Tributary's account in the chart's

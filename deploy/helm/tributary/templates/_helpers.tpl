@@ -60,6 +60,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- default (ternary "tributary-system" .Release.Namespace (ne .Values.hub.kubeconfigSecret "")) .Values.hub.secretNamespace -}}
 {{- end -}}
 
+{{- define "tributary.aggregatedService" -}}
+{{ include "tributary.fullname" . }}-aggregated
+{{- end -}}
+
 {{/* Whether the chart makes or mounts a configuration beside the hub: "true", or nothing. */}}
 {{- define "tributary.hasConfiguration" -}}
 {{- if or .Values.configuration.objects .Values.configuration.existingConfigMap .Values.configuration.existingSecret -}}true{{- end -}}
@@ -141,6 +145,19 @@ secret:
 {{- if and .configMapName .secretName -}}
 {{- fail (printf "authentication: %s and %s are both given for one clientCA; leave out configMapName or secretName" .configMapName .secretName) -}}
 {{- end -}}
+{{- end -}}
+{{- $aggregation := .Values.aggregation -}}
+{{- if and $aggregation.enabled (not (include "tributary.hubInCluster" .)) -}}
+{{- fail "aggregation.enabled: the kube-apiserver of the hub reaches Services of the hub alone; set hub.enabled, and leave out hub.kubeconfigSecret" -}}
+{{- end -}}
+{{- if and $aggregation.caBundle (not $aggregation.servingSecretName) -}}
+{{- fail "aggregation.caBundle: Tributary makes the certificate, and writes its authority; leave out caBundle, or name the Secret of your certificate by aggregation.servingSecretName" -}}
+{{- end -}}
+{{- if and $aggregation.servingSecretName (not $aggregation.caBundle) (not $aggregation.apiServiceAnnotations) -}}
+{{- fail "aggregation.servingSecretName: give the authority of the certificate by aggregation.caBundle, or have a controller write it by aggregation.apiServiceAnnotations" -}}
+{{- end -}}
+{{- if and $aggregation.enabled (eq (int $aggregation.port) (int .Values.containerPort)) -}}
+{{- fail "aggregation.port: containerPort has the same number; give a different one" -}}
 {{- end -}}
 {{- $drain := 10 -}}
 {{- if lt (int .Values.terminationGracePeriodSeconds) (int (add .Values.shutdownDelaySeconds $drain 5)) -}}

@@ -1,5 +1,6 @@
 //! The chart's objects refer only to objects that exist, and grant the server no rights outside hub mode. A
-//! kube-apiserver would accept a selector that selects nothing, an unused port, and a role with all rights.
+//! kube-apiserver would accept a selector that selects nothing, an unused port, and a role with all rights. The
+//! manifests of the hub grant the same rights as the chart.
 
 use super::{VALUES, VALUES_WITH_RIGHTS, deploy, helm, render, render::NAMESPACE, values};
 use crate::context::{Case, TestContext, cases};
@@ -10,7 +11,7 @@ use std::{collections::BTreeSet, fs};
 pub(super) fn cases() -> Vec<Case> {
     cases!["deployment::references";
         chart_objects_refer_only_to_existing_objects, chart_grants_no_rights_and_member_roles_have_no_wildcards,
-        chart_grants_only_the_documented_rights_in_a_hub,
+        chart_grants_only_the_documented_rights_in_a_hub, hub_manifests_grant_the_rights_of_the_chart,
     ]
 }
 
@@ -53,11 +54,13 @@ async fn chart_objects_refer_only_to_existing_objects(context: TestContext) -> a
                 scraped_once,
                 certificates_are_mounted,
                 replicas_are_found,
-                roles_are_bound,
+                api_service_leads_to_a_port,
             ];
             for check in checks {
                 check(&objects).with_context(|| format!("helm {version}, {name}"))?;
             }
+            let account = text(&template(&objects)?["spec"]["serviceAccountName"]);
+            roles_are_bound(&objects, account, NAMESPACE).with_context(|| format!("helm {version}, {name}"))?;
             // With all values switched on, the chart must have an object of each checked kind.
             let kinds =
                 ["Certificate", "NetworkPolicy", "PersistentVolumeClaim", "PodDisruptionBudget", "ServiceMonitor"];
@@ -157,15 +160,34 @@ fn replicas_are_found(objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that each binding has an existing role in its namespace, and the ServiceAccount of the pods.
-fn roles_are_bound(objects: &[Value]) -> anyhow::Result<()> {
-    let account = &template(objects)?["spec"]["serviceAccountName"];
+/// Checks that an APIService refers to a port of a Service. Only this Service has the port, so that a load balancer
+/// does not publish it.
+fn api_service_leads_to_a_port(objects: &[Value]) -> anyhow::Result<()> {
+    for api_service in of(objects, "APIService") {
+        let target = &api_service["spec"]["service"];
+        ensure!(target["namespace"] == NAMESPACE, "{target}");
+        let has_port = |service: &&Value| items(&service["spec"]["ports"]).any(|port| port["port"] == target["port"]);
+        let services: Vec<_> = of(objects, "Service").filter(has_port).map(|one| &one["metadata"]["name"]).collect();
+        ensure!(services == [&target["name"]], "{target}: {services:?}");
+    }
+    Ok(())
+}
+
+/// The role of kube-apiserver that may read the authorities of front proxies.
+const AUTHENTICATION_READER: &str = "extension-apiserver-authentication-reader";
+
+/// Checks that each binding has an existing role in its namespace, and this ServiceAccount as its only subject.
+fn roles_are_bound(objects: &[Value], account: &str, account_namespace: &str) -> anyhow::Result<()> {
     let mut bound = BTreeSet::new();
     for binding in ["RoleBinding", "ClusterRoleBinding"].into_iter().flat_map(|kind| of(objects, kind)) {
         let subjects: Vec<&Value> = items(&binding["subjects"]).collect();
-        let is_own = |subject: &Value| subject["name"] == *account && subject["namespace"] == NAMESPACE;
+        let is_own = |subject: &Value| subject["name"] == account && subject["namespace"] == account_namespace;
         ensure!(subjects.len() == 1 && is_own(subjects[0]), "{binding}");
         let (role, namespace) = (&binding["roleRef"], &binding["metadata"]["namespace"]);
+        if role["name"] == AUTHENTICATION_READER {
+            ensure!(*namespace == "kube-system", "{binding}");
+            continue;
+        }
         let is_role =
             |one: &&Value| one["metadata"]["name"] == role["name"] && one["metadata"]["namespace"] == *namespace;
         ensure!(of(objects, text(&role["kind"])).any(|one| is_role(&one)), "{binding} has no role");
@@ -175,6 +197,11 @@ fn roles_are_bound(objects: &[Value]) -> anyhow::Result<()> {
     let unbound: Vec<_> = roles.filter(|role| !bound.contains(text(&role["metadata"]["name"]))).collect();
     ensure!(unbound.is_empty(), "{unbound:?}");
     Ok(())
+}
+
+/// Returns whether the account may read the authorities of front proxies.
+fn reads_front_proxies(objects: &[Value]) -> bool {
+    of(objects, "RoleBinding").any(|binding| binding["roleRef"]["name"] == AUTHENTICATION_READER)
 }
 
 const OF_RIGHTS: [&str; 4] = ["Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"];
@@ -207,26 +234,64 @@ fn right(group: &str, resource: &str, verbs: &[&str], names: &[&str]) -> Right {
 /// In a hub, the chart grants the server only these rights.
 async fn chart_grants_only_the_documented_rights_in_a_hub(context: TestContext) -> anyhow::Result<()> {
     let helm = helm(&context, 4).await?;
-    let own = values(VALUES_WITH_RIGHTS);
     let reads = ["get", "list", "watch"];
     let kinds = ["upstreamclusters", "resourceregistries", "mergedendpoints", "deniedusers"];
-    let plain: BTreeSet<Right> = kinds
-        .into_iter()
-        .flat_map(|kind| {
-            let status = right("tributary.dev", &format!("{kind}/status"), &["patch"], &[]);
-            [right("tributary.dev", kind, &reads, &[]), status]
-        })
-        .collect();
+    let of_kinds = kinds.into_iter().flat_map(|kind| {
+        let status = right("tributary.dev", &format!("{kind}/status"), &["patch"], &[]);
+        [right("tributary.dev", kind, &reads, &[]), status]
+    });
+    let reviews = [
+        right("authentication.k8s.io", "tokenreviews", &["create"], &[]),
+        right("authorization.k8s.io", "subjectaccessreviews", &["create"], &[]),
+    ];
+    let api_service = "v1alpha1.aggregation.tributary.dev";
+    let authority = right("apiregistration.k8s.io", "apiservices", &["get", "patch"], &[api_service]);
     let in_namespace = [
         right("", "secrets", &reads, &[]),
         right("coordination.k8s.io", "leases", &["create"], &[]),
         right("coordination.k8s.io", "leases", &["get", "update"], &["tributary-status"]),
     ];
-    let objects = render::chart(&helm, &["--values", &own]).await?;
-    ensure!(rights(&objects, "ClusterRole") == plain, "{:?}", rights(&objects, "ClusterRole"));
-    ensure!(rights(&objects, "Role").into_iter().eq(BTreeSet::from(in_namespace)), "{:?}", rights(&objects, "Role"));
-    let pod = &template(&objects)?["spec"];
-    ensure!(pod["automountServiceAccountToken"] == true, "the pod has no token for the hub");
+    let certificate = right("", "secrets", &["create", "update", "patch"], &["tributary-aggregated-serving"]);
+    let of_files = "aggregation.servingSecretName=x,aggregation.caBundle=eA==";
+    for (set, has_reviews, makes_certificate) in
+        [("aggregation.enabled=false", false, false), (of_files, true, false), ("aggregation.enabled=true", true, true)]
+    {
+        let mut cluster: BTreeSet<Right> = of_kinds.clone().collect();
+        let mut namespace = BTreeSet::from(in_namespace.clone());
+        if has_reviews {
+            cluster.extend(reviews.clone());
+        }
+        if makes_certificate {
+            cluster.insert(authority.clone());
+            namespace.insert(certificate.clone());
+        }
+        let objects = render::chart(&helm, &["--values", &values("aggregation"), "--set", set]).await?;
+        ensure!(rights(&objects, "ClusterRole") == cluster, "{set}: {:?}", rights(&objects, "ClusterRole"));
+        ensure!(rights(&objects, "Role") == namespace, "{set}: {:?}", rights(&objects, "Role"));
+        ensure!(reads_front_proxies(&objects) == has_reviews, "{set}");
+        let pod = &template(&objects)?["spec"];
+        ensure!(pod["automountServiceAccountToken"] == true, "{set}: the pod has no token for the hub");
+    }
+    Ok(())
+}
+
+/// Without the chart, an administrator applies `deploy/hub`. The chart's roles for a hub must not differ from it.
+async fn hub_manifests_grant_the_rights_of_the_chart(context: TestContext) -> anyhow::Result<()> {
+    let helm = helm(&context, 4).await?;
+    let read = |file: &str| render::objects(&fs::read_to_string(deploy(&format!("hub/{file}")))?);
+    let (hub, aggregated) = (read("rbac.yaml")?, read("aggregated-api.yaml")?);
+    let accounts: Vec<_> = of(&hub, "ServiceAccount").map(|account| &account["metadata"]["name"]).collect();
+    ensure!(accounts == ["tributary-server"], "{accounts:?}");
+    for (values_file, manifests) in [("hub", hub.clone()), ("aggregation", [hub, aggregated].concat())] {
+        roles_are_bound(&manifests, "tributary-server", "tributary-system")?;
+        let chart = render::chart(&helm, &["--values", &values(values_file)]).await?;
+        for kind in ["ClusterRole", "Role"] {
+            let (of_chart, of_manifests) = (rights(&chart, kind), rights(&manifests, kind));
+            let differing: Vec<_> = of_chart.symmetric_difference(&of_manifests).collect();
+            ensure!(differing.is_empty() && !of_chart.is_empty(), "{values_file}, {kind}: {differing:?}");
+        }
+        ensure!(reads_front_proxies(&chart) == reads_front_proxies(&manifests), "{values_file}");
+    }
     Ok(())
 }
 
@@ -234,7 +299,7 @@ async fn chart_grants_only_the_documented_rights_in_a_hub(context: TestContext) 
 /// no wildcards.
 async fn chart_grants_no_rights_and_member_roles_have_no_wildcards(context: TestContext) -> anyhow::Result<()> {
     let helm = helm(&context, 4).await?;
-    for name in VALUES.into_iter().filter(|name| *name != VALUES_WITH_RIGHTS) {
+    for name in VALUES.into_iter().filter(|name| !VALUES_WITH_RIGHTS.contains(name)) {
         let objects = render::chart(&helm, &["--values", &values(name)]).await?;
         let given: Vec<_> = OF_RIGHTS.into_iter().flat_map(|kind| of(&objects, kind)).collect();
         ensure!(given.is_empty(), "{name}: {given:?}");

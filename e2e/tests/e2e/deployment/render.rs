@@ -16,7 +16,11 @@ pub(super) async fn run(helm: &Kubectl, release: &str, further: &[&str]) -> anyh
 
 /// Renders the chart, and returns its objects.
 pub(crate) async fn chart(helm: &Kubectl, further: &[&str]) -> anyhow::Result<Vec<Value>> {
-    let text = run(helm, "tributary", further).await?.success()?;
+    objects(&run(helm, "tributary", further).await?.success()?)
+}
+
+/// Parses the objects of a manifest.
+pub(super) fn objects(text: &str) -> anyhow::Result<Vec<Value>> {
     // Strings in objects are indented, so a line that is exactly `---` separates two objects.
     let documents = text.split("\n---\n").map(|document| document.trim_start_matches("---\n"));
     documents
