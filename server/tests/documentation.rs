@@ -220,6 +220,24 @@ fn every_limit_is_documented() {
     }
 }
 
+/// Users look up the reason of a condition in the document of the hub.
+#[test]
+fn every_reason_of_a_hub_condition_is_documented() {
+    let text = fs::read_to_string(root().join("docs/hub.md")).unwrap();
+    let mut reasons = BTreeSet::new();
+    for file in rust_files(&root().join("server/hub/src")).iter().filter(|file| !file.ends_with("tests.rs")) {
+        let code = fs::read_to_string(file).unwrap();
+        let code = code.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        for call in ["failed(", "fulfilled(", "missing(", "forbidden(", "reason: "] {
+            let quoted = code.split(call).skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"'));
+            reasons.extend(quoted.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));
+        }
+    }
+    assert!(reasons.len() > 30, "{reasons:?}");
+    let missing: Vec<_> = reasons.iter().filter(|reason| !text.contains(&format!("`{reason}`"))).collect();
+    assert!(missing.is_empty(), "docs/hub.md lacks the reasons {missing:?}");
+}
+
 /// Returns every generated table of the document, with its name in the document.
 fn tables() -> Vec<(String, String)> {
     let program = tributary_server::cli::Cli::command();

@@ -3,6 +3,7 @@
 
 mod balancer;
 mod container;
+mod documented_hub;
 mod name_server;
 mod pod;
 mod references;
@@ -26,6 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ];
     cases.extend(pod::cases());
     cases.extend(references::cases());
+    cases.extend(documented_hub::cases());
     cases.extend(rolling::cases());
     cases.extend(container::cases());
     cases.extend(unit::cases());

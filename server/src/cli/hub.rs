@@ -28,12 +28,12 @@ pub struct HubArguments {
     /// The namespace of the hub with the Secrets of members and with the Lease of the status writer
     #[arg(long, value_name = "NAMESPACE", default_value = "tributary-system")]
     pub hub_secret_namespace: String,
-    /// Networks to which objects of the hub may lead, although they are refused by default: loopback, link-local,
-    /// metadata, unspecified and multicast addresses
+    /// Allow addresses of these networks for members of the hub, although they are refused by default: loopback,
+    /// link-local, unspecified, multicast and broadcast addresses, and metadata services of clouds
     #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
     pub hub_allow_cidr: Vec<ipnet::IpNet>,
-    /// Networks to which objects of the hub may not lead, in addition to the default. This flag has priority over
-    /// --hub-allow-cidr
+    /// Refuse addresses of these networks for members of the hub, in addition to the default. This flag has priority
+    /// over --hub-allow-cidr
     #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
     pub hub_deny_cidr: Vec<ipnet::IpNet>,
     /// Allow insecureSkipVerify in objects of the hub

@@ -1,0 +1,88 @@
+//! The commands and files of `docs/hub.md`, in their order: the hub and its first member.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tributary_e2e::kubeconfig::{ContextParts, write_entries};
+use tributary_e2e::{Kubectl, PeopleAuthority, TestCluster, Tributary, guard, tributary};
+
+use super::{deploy, render};
+use crate::context::{Case, TestContext, cases, eventually};
+
+const SOON: Duration = Duration::from_secs(60);
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!["deployment::documented_hub"; documented_commands_make_a_hub_with_a_member]
+}
+
+/// Returns the first code block of the document that contains a text. Blocks of a list are indented.
+fn code_block(document: &str, text: &str) -> anyhow::Result<String> {
+    let mut blocks = document.split("```").skip(1).step_by(2);
+    let block = blocks.find(|block| block.contains(text)).with_context(|| format!("no code block has {text:?}"))?;
+    let indent = block.lines().last().unwrap_or_default().len();
+    let lines = block.lines().skip(1).map(|line| line.get(indent..).unwrap_or_default());
+    Ok(lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// The hub is its own member here. Tributary's account has the rights of `deploy/hub/rbac.yaml` only.
+async fn documented_commands_make_a_hub_with_a_member(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let tools = context.fixture.tools().await?;
+    let hub = TestCluster::builder("hub").controllers(true).start(tools).await?;
+    let (folder, server) = (guard::temporary_folder("documented")?, hub.access().server);
+    let place = |name: &str| folder.path().join(name);
+    let document = fs::read_to_string(deploy("../docs/hub.md"))?;
+    std::os::unix::fs::symlink(deploy(""), place("deploy"))?;
+    let entries = |name: &str| ContextParts { name: name.to_owned(), ..hub.access().entries() };
+    write_entries(&place("kubeconfig"), &[entries("hub"), entries("eu-admin")])?;
+    let kubectl = Kubectl::new(tools, &place("kubeconfig"))?;
+    let programs = [tools.server("kubectl"), tributary::binary()?];
+    let programs = programs.iter().filter_map(|program| program.parent()).map(ToOwned::to_owned);
+    let path =
+        std::env::join_paths(programs.chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())))?;
+    let run = async |commands: &str| {
+        let mut command = Command::new("bash");
+        command.args(["-ec", commands]).current_dir(folder.path());
+        command.env("KUBECONFIG", place("kubeconfig")).env("PATH", &path);
+        kubectl.run_with(command, None).await?.success()
+    };
+
+    run(&code_block(&document, "deploy/hub/rbac.yaml")?).await?;
+    run(&code_block(&document, "create token")?).await?;
+    let kubeconfig = code_block(&document, "tokenFile: hub.token")?.replace("https://hub.example.com:6443", &server);
+    fs::write(place("hub.kubeconfig"), kubeconfig)?;
+    fs::write(place("users-ca.crt"), PeopleAuthority::new("the users of the hub")?.pem())?;
+    let builder = Tributary::in_hub_mode(&place("hub.kubeconfig")).shared(&place("users-ca.crt"));
+    let builder = builder.argument("--hub-allow-cidr=127.0.0.0/8");
+    let _tributary = context.fixture.watch_log(builder.start().await?).await;
+
+    // Without a terminal, `join` cannot ask before it changes the member.
+    run(&code_block(&document, "tributary join")?.replace("tributary join", "tributary join --yes")).await?;
+    let joined: Value = serde_saphyr::from_str(&fs::read_to_string(place("clusters/eu.yaml"))?)?;
+    let authorities = STANDARD.decode(joined["spec"]["caData"].as_str().unwrap_or_default())?;
+    let mut objects = render::objects(&code_block(&document, "kind: UpstreamCluster")?)?;
+    let [secret, cluster] = &mut objects[..] else { anyhow::bail!("{objects:?}") };
+    let host = server.parse::<http::Uri>()?.host().context("no host")?.to_owned();
+    secret["metadata"]["annotations"]["tributary.dev/hosts"] = json!(host);
+    secret["stringData"]["token"] = json!(fs::read_to_string(place("clusters/eu.token"))?);
+    secret["stringData"]["ca.crt"] = json!(String::from_utf8(authorities)?);
+    cluster["spec"]["endpoints"] = json!([server]);
+    for object in [secret, cluster] {
+        let file = kubectl.file("object.json", &object.to_string())?;
+        kubectl.ok(&["apply", "-f", &file]).await?;
+    }
+    eventually(SOON, async || {
+        let object: Value = serde_json::from_str(&kubectl.ok(&["get", "upstreamcluster", "eu", "-o", "json"]).await?)?;
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let fulfilled: Vec<_> =
+            conditions.iter().filter(|one| one["status"] == "True").map(|one| &one["type"]).collect();
+        ensure!(fulfilled == ["Accepted", "ResolvedRefs", "Ready", "Synced"], "{conditions:?}");
+        Ok(())
+    })
+    .await
+}
