@@ -91,7 +91,7 @@ async fn get(request: ClustersRequest<'_>) -> Result<Response<Body>, Refusal> {
         version.map_err(|unusable| Refusal::malformed(Status::bad_request(unusable.to_string())))?;
     }
     let objects = collection.objects();
-    let known = KnownClusters::find(request.caller.rights(), &objects).await;
+    let known = KnownClusters::find(request.rights(), &objects).await;
     let name = request.resource.name.as_deref().unwrap_or_default();
     let found = ClusterName::new(name).ok().filter(|cluster| known.has(cluster));
     let Some(object) = found.and_then(|cluster| objects.get(&cluster)) else {

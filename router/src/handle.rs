@@ -133,8 +133,15 @@ mod tests {
         let (configuration, is_head) = (router.configuration(), false);
         let may_switch = false;
         let door = Door::Direct;
-        let received =
-            ReceivedRequest { info: &info, query: None, is_head, may_switch, door, preferences: &preferences };
+        let received = ReceivedRequest {
+            info: &info,
+            query: None,
+            is_head,
+            may_switch,
+            door,
+            is_own_path: false,
+            preferences: &preferences,
+        };
         let passed = forward::one_cluster::forward(&router, &configuration, &caller, message, received, &name);
         let bytes = size_of_val(&passed);
         assert!(bytes <= PASSED_BYTES_MAX, "{bytes} bytes");

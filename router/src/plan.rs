@@ -372,8 +372,15 @@ mod tests {
         let headers: HeaderMap = headers.collect();
         let preferences = Preferences::from_headers(&headers, query);
         let (is_head, may_switch) = (method == "HEAD", false);
-        let received =
-            ReceivedRequest { info: &info, query, is_head, may_switch, door: Door::Direct, preferences: &preferences };
+        let received = ReceivedRequest {
+            info: &info,
+            query,
+            is_head,
+            may_switch,
+            door: Door::Direct,
+            is_own_path: false,
+            preferences: &preferences,
+        };
         let context = RequestContext::for_user(&crate::User::named("test", "owner"), &http::Request::new(()));
         let caller = Caller::from_request(&headers, &context, None).unwrap();
         match plan(received, &headers, configuration, &caller) {

@@ -17,5 +17,7 @@ pub(crate) struct ReceivedRequest<'a> {
     pub(crate) may_switch: bool,
     /// Way by which the client reaches the API.
     pub(crate) door: Door,
+    /// True if the path belongs to the listener itself, for example `clusters` at the aggregated entry.
+    pub(crate) is_own_path: bool,
     pub(crate) preferences: &'a Preferences,
 }

@@ -41,7 +41,7 @@ pub(super) async fn list(request: ClustersRequest<'_>) -> Result<Response<Body>,
         }
     }
     let objects = collection.objects();
-    let known = KnownClusters::find(request.caller.rights(), &objects).await;
+    let known = KnownClusters::find(request.rights(), &objects).await;
     if known.has_unknown() {
         request.caller.record_unknown_rights();
     }

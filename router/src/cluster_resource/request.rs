@@ -6,6 +6,7 @@ use tributary_answers::negotiate::{AnswerForm, IncludeObject, ResponseKind};
 use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::request_info::ResourceRequest;
 use tributary_apimachinery::{FieldSelector, Filter, LabelSelector, SelectableResource};
+use tributary_rights::CallerRights;
 
 use crate::Router;
 use crate::caller::Caller;
@@ -22,6 +23,12 @@ pub(super) struct ClustersRequest<'a> {
 }
 
 impl ClustersRequest<'_> {
+    /// Returns the rights that limit the clusters of the answer. `None` if the caller sees all clusters: in personal
+    /// mode, and at the aggregated entry, where the hub has judged the request for `clusters`.
+    pub(super) fn rights(&self) -> Option<&CallerRights> {
+        self.caller.rights().filter(|_| !self.received.is_own_path)
+    }
+
     /// Chooses the form of the answer.
     ///
     /// # Errors

@@ -55,7 +55,7 @@ pub(super) async fn watch(request: ClustersRequest<'_>) -> Result<Response<Body>
     let (router, caller) = (request.router, request.caller);
     let collection = sample::for_watch(router).await;
     let objects = collection.objects();
-    let known = KnownClusters::find(caller.rights(), &objects).await;
+    let known = KnownClusters::find(request.rights(), &objects).await;
     if known.has_unknown() {
         caller.record_unknown_rights();
     }
@@ -71,7 +71,7 @@ pub(super) async fn watch(request: ClustersRequest<'_>) -> Result<Response<Body>
     let events = EventQueue { writer, columns: Columns::Defined, frames: VecDeque::new() };
     let mut stream = ClusterWatch {
         router: Arc::clone(router),
-        rights: caller.rights().cloned(),
+        rights: request.rights().cloned(),
         dispatched: caller.dispatched.clone(),
         filter,
         known,

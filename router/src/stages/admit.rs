@@ -155,6 +155,7 @@ mod tests {
                     is_head: false,
                     may_switch: false,
                     door: Door::Direct,
+                    is_own_path: false,
                     preferences: &preferences,
                 };
                 admit(&router, received, &headers, &RequestContext::for_user(user, &Request::new(()))).ok()
@@ -190,6 +191,7 @@ mod tests {
                 is_head: false,
                 may_switch,
                 door: Door::Direct,
+                is_own_path: false,
                 preferences: &preferences,
             };
             let permit = admit(&router, received, &headers, &context).ok().unwrap().permit;

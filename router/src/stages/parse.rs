@@ -18,6 +18,7 @@ pub(crate) struct ParsedRequest<'a> {
     target: Option<PathAndQuery>,
     is_head: bool,
     door: Door,
+    is_own_path: bool,
     pub(crate) preferences: Preferences,
 }
 
@@ -28,7 +29,8 @@ impl<'a> ParsedRequest<'a> {
         let query = target.as_ref().and_then(PathAndQuery::query);
         let preferences = Preferences::from_headers(message.headers(), query);
         let (reading, is_head) = (&arrival.reading, message.method() == Method::HEAD);
-        Self { reading, target, is_head, door: arrival.door, preferences }
+        let RequestArrival { door, is_own_path, .. } = *arrival;
+        Self { reading, target, is_head, door, is_own_path, preferences }
     }
 
     pub(crate) fn class(&self) -> RequestClass {
@@ -51,7 +53,7 @@ impl<'a> ParsedRequest<'a> {
         let info = self.reading.info()?;
         let may_switch = switching::asks_to_switch(message.headers_mut(), info);
         let query = self.target.as_ref().and_then(PathAndQuery::query);
-        let (is_head, door) = (self.is_head, self.door);
-        Ok(ReceivedRequest { info, query, is_head, may_switch, door, preferences: &self.preferences })
+        let Self { is_head, door, is_own_path, .. } = *self;
+        Ok(ReceivedRequest { info, query, is_head, may_switch, door, is_own_path, preferences: &self.preferences })
     }
 }

@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tributary_apimachinery::body::{Body, full};
 use tributary_records::audit::AuditMode;
-use tributary_router::{Answer, Report, RequestContext, Router, RouterConfig};
+use tributary_router::{Answer, Policies, Report, RequestContext, Router, RouterConfig};
 use tributary_server::handler::Handler;
 
 use crate::audit::{auditor, ended, events};
@@ -155,9 +155,10 @@ async fn stale_openapi_hash_below_a_mount_gets_the_current_document() {
 #[tokio::test]
 async fn messages_at_the_aggregated_entry_name_paths_below_the_api_group() {
     let (_member, router) = router_over("eu").await;
+    router.set_policies(Policies { registered: Some(vec!["pods".parse().unwrap()]), ..Policies::default() });
     let (direct, aggregated) = (start(router.clone()).await, start_aggregated(router, None).await);
     aggregated.entry.serve_clusters();
-    let watch = "/apis/projectcalico.org/v3/networksets?watch=1";
+    let watch = "/api/v1/configmaps?watch=1";
     let (status, _, text) = get(&direct, watch, &[]).await;
     assert!(status == 405 && text.contains("kubectl --context <name>"), "{text}");
     let (status, _, text) = get(&aggregated, &format!("{ALL}{watch}"), &[]).await;

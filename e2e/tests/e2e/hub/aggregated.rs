@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -11,7 +12,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tributary_e2e::kubeconfig::{self, ContextParts};
-use tributary_e2e::{HttpClient, Kubectl, PeopleAuthority, TestCluster, TributaryBuilder, namespace, ports};
+use tributary_e2e::{HttpClient, Kubectl, PeopleAuthority, TestCluster, Tributary, TributaryBuilder, namespace, ports};
 
 use super::{Hub, NAMESPACE, SOON};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -117,9 +118,10 @@ impl Aggregated {
     }
 
     /// Starts Tributary and registers its aggregated API.
-    pub(super) async fn serve(&self, context: &TestContext) -> anyhow::Result<()> {
-        context.fixture.watch_log(self.builder().start().await?).await;
-        self.register(Some(&self.authority)).await
+    pub(super) async fn serve(&self, context: &TestContext) -> anyhow::Result<Arc<Tributary>> {
+        let tributary = context.fixture.watch_log(self.builder().start().await?).await;
+        self.register(Some(&self.authority)).await?;
+        Ok(tributary)
     }
 
     /// Allows a user of the hub to use the proxies.
@@ -196,7 +198,7 @@ async fn api_service_is_available_while_all_members_are_down(context: TestContex
         hub.create_member(name, spec).await?;
     }
     let begun = Instant::now();
-    aggregated.serve(&context).await?;
+    let _tributary = aggregated.serve(&context).await?;
     println!("the APIService is available {:?} after the start of Tributary", begun.elapsed());
     // The goal is 5 s; the test machine is busy.
     ensure!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
@@ -209,8 +211,13 @@ async fn api_service_is_available_while_all_members_are_down(context: TestContex
         ensure!(resource["verbs"] == verbs && resource["namespaced"] == false, "{resource}");
         ensure!(listed.iter().any(|one| one["name"] == format!("{name}/proxy")), "{resources}");
     }
-    let openapi = http.get("/openapi/v3").send().await?.expect(200)?.json()?;
-    ensure!(openapi["paths"][API.trim_start_matches('/')].is_object(), "{openapi}");
+    // The aggregator reads the documents of an APIService once it is available.
+    eventually(SOON, async || {
+        let openapi = http.get("/openapi/v3").send().await?.expect(200)?.json()?;
+        ensure!(openapi["paths"][API.trim_start_matches('/')].is_object(), "the hub has no OpenAPI document of {API}");
+        Ok(())
+    })
+    .await?;
     // kubectl reads discovery, OpenAPI and Tables of the hub.
     let kubectl = Kubectl::new(context.fixture.tools().await?, &hub.server.kubeconfig())?;
     eventually(SOON, async || {
@@ -229,7 +236,7 @@ async fn api_service_is_available_while_all_members_are_down(context: TestContex
 async fn kubectl_uses_pods_of_a_member_through_the_hub(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let aggregated = Aggregated::start(&context).await?;
-    aggregated.serve(&context).await?;
+    let _tributary = aggregated.serve(&context).await?;
     let user = aggregated.user_of_all_members().await?;
     aggregated.add_members(&user).await?;
     for (path, member, pod) in [(MERGED.to_owned(), 0, "one"), (format!("{API}/clusters/us/proxy"), 1, "two")] {
@@ -260,7 +267,7 @@ async fn kubectl_uses_pods_of_a_member_through_the_hub(context: TestContext) -> 
 async fn kubectl_reads_and_writes_objects_through_the_hub(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let aggregated = Aggregated::start(&context).await?;
-    aggregated.serve(&context).await?;
+    let _tributary = aggregated.serve(&context).await?;
     let user = aggregated.user_of_all_members().await?;
     aggregated.add_members(&user).await?;
     let namespace = &aggregated.hub.namespace;
@@ -319,7 +326,7 @@ async fn create_account(hub: &Hub, name: &str) -> anyhow::Result<String> {
 async fn service_account_of_the_hub_has_its_own_name_in_members(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let aggregated = Aggregated::start(&context).await?;
-    aggregated.serve(&context).await?;
+    let _tributary = aggregated.serve(&context).await?;
     let hub = &aggregated.hub;
     let name = namespace::unique_name("robot");
     let token = create_account(hub, &name).await?;
@@ -366,7 +373,7 @@ async fn namespace_of_the_hub_is_deleted_after_a_restart_of_tributary(context: T
     let waits = hub.server.http().get(&path).send().await?.status == 200;
     println!("without Tributary, the namespace {} after 5 s", if waits { "is Terminating" } else { "is deleted" });
     let begun = Instant::now();
-    context.fixture.watch_log(aggregated.builder().start().await?).await;
+    let _tributary = context.fixture.watch_log(aggregated.builder().start().await?).await;
     eventually(SOON, async || hub.server.http().get(&path).send().await?.expect(404).map(drop)).await?;
     println!("the namespace is deleted {:?} after the restart", begun.elapsed());
     // The goal is 30 s.
@@ -383,7 +390,7 @@ async fn generated_certificate_makes_the_api_service_available(context: TestCont
     ensure!(bundle.as_str().is_some_and(|text| !text.is_empty()), "no caBundle");
     drop(first);
     // The next replica uses the certificate that the Secret has.
-    context.fixture.watch_log(aggregated.builder_without_certificate().start().await?).await;
+    let _tributary = context.fixture.watch_log(aggregated.builder_without_certificate().start().await?).await;
     let http = aggregated.hub.server.http();
     eventually(SOON, async || http.get(&format!("{API}/views/all")).send().await?.expect(200).map(drop)).await?;
     ensure!(aggregated.api_service().await?["spec"]["caBundle"] == bundle, "the certificate is made anew");
@@ -394,7 +401,7 @@ async fn generated_certificate_makes_the_api_service_available(context: TestCont
 async fn no_answer_of_the_aggregated_api_is_a_redirect(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let aggregated = Aggregated::start(&context).await?;
-    aggregated.serve(&context).await?;
+    let _tributary = aggregated.serve(&context).await?;
     let user = aggregated.user_of_all_members().await?;
     aggregated.add_members(&user).await?;
     let own = [

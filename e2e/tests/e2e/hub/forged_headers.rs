@@ -39,8 +39,10 @@ async fn user_of(http: &HttpClient, headers: &[(&str, &str)]) -> anyhow::Result<
 async fn forged_headers_name_no_user(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let aggregated = Aggregated::start(&context).await?;
-    aggregated.serve(&context).await?;
+    let _tributary = aggregated.serve(&context).await?;
     let hub = &aggregated.hub;
+    // Without members, the merged view knows no resource.
+    hub.add("eu", &hub.members[0]).await?;
     let front_proxy = hub.server.front_proxy();
     let eve = namespace::unique_name("eve");
     aggregated.allow_proxies(&eve).await?;
@@ -87,7 +89,6 @@ async fn forged_headers_name_no_user(context: TestContext) -> anyhow::Result<()>
     let user = user_of(&http, &extra).await?.unwrap_or_default();
     ensure!(user["uid"] == "7" && user["extra"]["example.com/team"] == json!(["blue"]), "{user}");
     // The front proxy itself may name masters, and no member learns of them.
-    hub.add("eu", &hub.members[0]).await?;
     let nodes = format!("{API}/clusters/eu/proxy/api/v1/nodes");
     eventually(SOON, async || {
         let request = http.get(&nodes).header("X-Remote-User", "ann").header("X-Remote-Group", "system:masters");
@@ -105,8 +106,9 @@ async fn set_authorities(server: &TestCluster, pem: &str) -> anyhow::Result<()> 
 async fn front_proxies_follow_the_configuration_of_the_hub(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let aggregated = Aggregated::start(&context).await?;
-    aggregated.serve(&context).await?;
+    let _tributary = aggregated.serve(&context).await?;
     let server = &aggregated.hub.server;
+    aggregated.hub.add("eu", &aggregated.hub.members[0]).await?;
     let next = PeopleAuthority::new("the next front proxies")?;
     let http = aggregated.direct(&next.user(FRONT_PROXY, &[])?).await?;
     let ann = [("X-Remote-User", "ann"), ("X-Remote-Group", "ops")];
