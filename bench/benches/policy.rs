@@ -1,10 +1,12 @@
+//! The cost of decisions about a request without its body: the resolution of a mount, and dispatch rules.
+//!
 //! The cost of finding the first matching rule among 1,000 rules, for a user with 50 groups. The cases: each rule names
 //! another user, as a name or as a prefix; all rules name the same verbs and resources; no rule matches.
 
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use tributary_apimachinery::RequestInfo;
+use tributary_apimachinery::{Mount, RequestInfo};
 use tributary_policy::{
     DispatchAttributes, DispatchPolicies, Policy, PolicyList, PolicyScope, Rule, RulePosition, Verdict,
 };
@@ -74,5 +76,19 @@ fn policy(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, policy);
+fn mounts(criterion: &mut Criterion) {
+    const AGGREGATED: &str = "/apis/aggregation.tributary.dev/v1alpha1";
+    for (name, mount, path) in [
+        ("merged view, no mount", Mount::Merged, PATH.to_owned()),
+        ("merged view, cluster", Mount::Merged, format!("/clusters/eu{PATH}")),
+        ("aggregated, merged view", Mount::Aggregated, format!("{AGGREGATED}/views/all/proxy{PATH}")),
+        ("aggregated, cluster", Mount::Aggregated, format!("{AGGREGATED}/clusters/eu/proxy{PATH}")),
+    ] {
+        criterion.bench_function(&format!("mount: {name}"), |bencher| {
+            bencher.iter(|| black_box(mount.resolve(black_box(&path)).is_ok()));
+        });
+    }
+}
+
+criterion_group!(benches, mounts, policy);
 criterion_main!(benches);
