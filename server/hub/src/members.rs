@@ -101,19 +101,26 @@ pub(crate) async fn judge_members(
     for object in listed.iter() {
         // An object that was deleted and made anew is a new object.
         let earlier = in_force.get(object.name()).filter(|earlier| earlier.object.uid == object.uid()).cloned();
-        let earlier = earlier.map(|earlier| without_refused_credential(earlier, secrets, rules));
         judged.push(judge_member(object, secrets, earlier, rules).await);
     }
     judged
 }
 
-/// Removes the credential of the last accepted generation if the Secret now refuses it to the member. So a withdrawn
-/// credential ends, also while the present generation is refused.
-fn without_refused_credential(earlier: MemberInForce, secrets: Option<&Snapshot>, rules: &HubRules) -> MemberInForce {
+/// Resolves the present Secret of the last accepted generation, which stays in force if the present generation is
+/// refused. So a rotated credential takes effect, and a withdrawn credential ends.
+async fn with_present_secret(earlier: MemberInForce, secrets: Option<&Snapshot>, rules: &HubRules) -> MemberInForce {
     match resolve_secret(&earlier.cluster, secrets, &rules.namespace) {
         Err(unusable) if !unusable.keeps_earlier => {
             let spec = without_connection(&earlier.cluster, &unusable.state.message).map(Arc::new);
             MemberInForce { resolved: None, spec, seen: None, ..earlier }
+        }
+        Ok(resolved) if earlier.resolved.as_ref() != Some(&resolved) => {
+            match describe(&earlier.cluster, &resolved, rules).await {
+                Ok(spec) => {
+                    MemberInForce { resolved: Some(resolved), spec: Some(Arc::new(spec)), seen: None, ..earlier }
+                }
+                Err(_) => earlier,
+            }
         }
         _ => earlier,
     }
@@ -146,6 +153,9 @@ async fn judge_member(
         judged.resolved_refs = same.cluster.spec.secret_ref.as_ref().map(|_| resolved());
         judged.draft = Some(same.clone());
         return judged;
+    }
+    if let Some(earlier) = judged.earlier.take() {
+        judged.earlier = Some(with_present_secret(earlier, secrets, rules).await);
     }
     let (document, generation) = match read_document(object) {
         Ok(read) => read,

@@ -190,6 +190,19 @@ async fn cluster_that_a_flag_trusts_does_not_come_from_the_hub() {
 }
 
 #[tokio::test]
+async fn rotated_credential_takes_effect_while_the_present_generation_is_refused() {
+    let mut hub = Hub::default();
+    hub.put_member("a", json!({}));
+    hub.accept().await;
+    hub.put_member("a", json!({"endpoints": ["https://127.0.0.1"]}));
+    hub.accept().await;
+    hub.put_secret("a", json!({"token": "bmV3", "ca.crt": authority()}));
+    assert_outcome(&hub.accept().await, &["a"], &["a RefusedAddress"]);
+    let resolved = hub.in_force.members["a"].resolved.as_ref().unwrap();
+    assert_eq!(resolved.credentials.as_ref().unwrap().token.as_ref().unwrap().expose(), "new");
+}
+
+#[tokio::test]
 async fn withdrawn_credential_ends_while_the_present_generation_is_refused() {
     let mut hub = Hub::default();
     hub.put_member("a", json!({}));
