@@ -1,5 +1,6 @@
 //! The collections of the hub, kept in memory by list and watch.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ pub struct HubSnapshot {
     pub(crate) objects: [Option<Snapshot>; HubKind::ALL.len()],
     /// The Secrets with credentials.
     pub secrets: Option<Snapshot>,
-    /// Whether the list of members is up to date.
+    /// Whether the lists of all kinds are up to date.
     pub is_current: bool,
 }
 
@@ -62,6 +63,11 @@ impl HubSnapshot {
     /// Returns the objects of a kind.
     pub fn objects(&self, kind: HubKind) -> Option<&Snapshot> {
         self.objects[kind as usize].as_ref()
+    }
+
+    /// Returns the names of the objects of a kind; `None` until the hub has listed them.
+    pub(crate) fn names(&self, kind: HubKind) -> Option<BTreeSet<&str>> {
+        Some(self.objects(kind)?.iter().map(|object| object.name()).collect())
     }
 }
 
@@ -153,13 +159,8 @@ impl HubCollections {
         HubSnapshot {
             objects: std::array::from_fn(|index| self.cachers[index].snapshot()),
             secrets: self.secrets.snapshot(),
-            is_current: self.cachers[HubKind::UpstreamCluster as usize].state() == CacherState::Synced,
+            is_current: self.cachers.iter().all(|cacher| cacher.state() == CacherState::Synced),
         }
-    }
-
-    /// Marks all changes as seen, without a snapshot.
-    pub(crate) fn postpone_changes(&self) {
-        self.revisions.send_modify(|revision| revision.first = None);
     }
 
     /// Waits until changes are due: 100 ms after the last change, and at most 1 s after the first change that no

@@ -19,12 +19,12 @@ mod status;
 mod status_writer;
 mod verdict;
 
-pub use accept::{Acceptance, WholeCheck};
+pub use accept::{Acceptance, OtherSources, WholeCheck};
 pub use client::{HubAddress, HubClient, HubError};
 pub use collections::{CREDENTIAL_LABEL, HubCollections, HubSnapshot};
 pub use credential::{CREDENTIAL_HOSTS, CREDENTIAL_OF};
 pub use in_force::InForce;
-pub use members::HubRules;
+pub use members::{HubRules, OwnEndpoint, leads_to};
 pub use source::HubSource;
 pub use status_writer::{ReadReports, StatusWriter};
 pub use verdict::{ConditionState, ConditionStatus, HubKind, ObjectReference, Verdict};

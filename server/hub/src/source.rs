@@ -7,10 +7,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
-use tributary_sources::LoadedConfiguration;
 use tributary_sources::data_directory::DataDirectory;
 
-use crate::accept::{Acceptance, WholeCheck, accept};
+use crate::accept::{Acceptance, OtherSources, WholeCheck, accept};
 use crate::disappearance::DisappearanceGuard;
 use crate::in_force::InForce;
 use crate::lease::LeaseCandidate;
@@ -113,12 +112,6 @@ impl HubSource {
         }
     }
 
-    /// Postpones the present changes to the next acceptance, because other sources cannot be read.
-    pub fn postpone_changes(&mut self) {
-        self.collections.postpone_changes();
-        self.decides_at = None;
-    }
-
     /// Returns the reason why changes of the hub do not arrive.
     pub fn problem(&self) -> Option<String> {
         self.collections.problem()
@@ -129,14 +122,12 @@ impl HubSource {
         &self.in_force
     }
 
-    /// Accepts the present objects of the hub in addition to `base`, the configuration of all other sources. Does no
-    /// I/O except for the copy in the data directory.
-    pub async fn accept(&mut self, base: LoadedConfiguration, check: WholeCheck<'_>) -> Acceptance {
+    /// Accepts the present objects of the hub in addition to the other sources. Does no I/O except for the copy in the
+    /// data directory.
+    pub async fn accept(&mut self, others: &OtherSources<'_>, check: WholeCheck<'_>) -> Acceptance {
         let snapshot = self.collections.snapshot();
-        let before = self.in_force.fingerprint();
         let (in_force, guard) = (&mut self.in_force, &mut self.guard);
-        let mut accepted = accept(in_force, guard, &snapshot, base, &self.rules, check).await;
-        accepted.is_changed = before != self.in_force.fingerprint();
+        let accepted = accept(in_force, guard, &snapshot, others, &self.rules, check).await;
         self.decides_at = accepted.decides_at;
         self.verdicts.send_replace(accepted.verdicts.clone());
         self.write_copy();

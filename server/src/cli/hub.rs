@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::{ArgAction, Args};
 use tributary_crds::InsecureMembers;
-use tributary_hub::{HubAddress, HubRules};
+use tributary_hub::{HubAddress, HubRules, OwnEndpoint};
 use tributary_proxy::DialPolicy;
 
 use super::boolean::boolean;
@@ -66,6 +66,7 @@ impl HubArguments {
             reserved_names: Vec::new(),
             insecure,
             dial_policy: Arc::new(policy),
+            own: OwnEndpoint::default(),
         }
     }
 

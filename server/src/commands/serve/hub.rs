@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tributary_hub::{
-    Acceptance, ConditionStatus, HubClient, HubRules, HubSource, ObjectReference, StatusWriter, Verdict, WholeCheck,
+    Acceptance, ConditionStatus, HubAddress, HubClient, HubRules, HubSource, ObjectReference, OtherSources,
+    StatusWriter, Verdict, WholeCheck,
 };
 use tributary_router::Router;
 use tributary_sources::LoadedConfiguration;
+use tributary_sources::clusters::indices::IndexOwners;
 use tributary_sources::data_directory::DataDirectory;
 
-use crate::cli::HubArguments;
 use crate::exit::Failure;
 
 /// The users that the file and the hub deny. All of them count together.
@@ -59,38 +60,38 @@ impl DeniedUsers {
 pub(super) struct FollowedHub {
     source: HubSource,
     denied: Arc<DeniedUsers>,
+    /// The last valid configuration of all other sources.
+    base: LoadedConfiguration,
     /// The refusals that were logged, by object.
     logged: BTreeMap<ObjectReference, String>,
 }
 
 impl FollowedHub {
-    /// Connects to the hub, and waits up to 5 s for its objects. Returns `None` without hub mode.
+    /// Connects to the hub, and waits for its objects as [`HubSource::start`]. `base` is the configuration of all other
+    /// sources.
     ///
     /// # Errors
     /// A usage failure for an invalid kubeconfig, and a runtime failure for an unreadable copy of the configuration.
     pub(super) async fn start(
-        arguments: &HubArguments,
-        directory: &DataDirectory,
-        reserved_names: Vec<String>,
+        address: &HubAddress,
+        rules: HubRules,
+        copy: Option<DataDirectory>,
         denied: Arc<DeniedUsers>,
-    ) -> Result<Option<Self>, Failure> {
-        let Some(address) = arguments.address() else { return Ok(None) };
-        let client = Arc::new(HubClient::connect(&address).await.map_err(Failure::Usage)?);
-        let copy = arguments.hub_remember.then(|| directory.clone());
-        let source = HubSource::start(client, HubRules { reserved_names, ..arguments.rules() }, copy)
-            .await
-            .map_err(Failure::runtime)?;
-        Ok(Some(Self { source, denied, logged: BTreeMap::new() }))
+        base: LoadedConfiguration,
+    ) -> Result<Self, Failure> {
+        let client = Arc::new(HubClient::connect(address).await.map_err(Failure::Usage)?);
+        let source = HubSource::start(client, rules, copy).await.map_err(Failure::runtime)?;
+        Ok(Self { source, denied, base, logged: BTreeMap::new() })
+    }
+
+    /// Replaces the configuration of all other sources.
+    pub(super) fn set_base(&mut self, base: LoadedConfiguration) {
+        self.base = base;
     }
 
     /// Waits until the objects of the hub must be accepted again. Cancel: safe.
     pub(super) async fn changed(&self) {
         self.source.changed().await;
-    }
-
-    /// Postpones the present changes to the next acceptance.
-    pub(super) fn postpone_changes(&mut self) {
-        self.source.postpone_changes();
     }
 
     /// Returns the writer of status to the hub.
@@ -106,12 +107,9 @@ impl FollowedHub {
 
     /// Adds the objects of the hub to the configuration of all other sources. Returns whether objects in force have
     /// changed.
-    pub(super) async fn accept(
-        &mut self,
-        base: LoadedConfiguration,
-        check: WholeCheck<'_>,
-    ) -> (LoadedConfiguration, bool) {
-        let accepted = self.source.accept(base, check).await;
+    pub(super) async fn accept(&mut self, indexes: IndexOwners, check: WholeCheck<'_>) -> (LoadedConfiguration, bool) {
+        let others = OtherSources { configuration: &self.base, indexes };
+        let accepted = self.source.accept(&others, check).await;
         let Acceptance { configuration, denied, verdicts, is_changed, .. } = accepted;
         self.denied.set_hub(denied);
         self.log_refusals(&verdicts);
