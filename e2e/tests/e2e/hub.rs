@@ -1,6 +1,7 @@
 //! Hub mode: a real kube-apiserver stores the configuration objects and the credentials of members.
 
 mod disappearance;
+mod other_sources;
 mod refused_fields;
 
 use std::collections::BTreeSet;
@@ -41,6 +42,7 @@ pub(crate) fn cases() -> Vec<Case> {
         one_replica_writes_the_status_of_objects,
     ];
     cases.extend(disappearance::cases());
+    cases.extend(other_sources::cases());
     cases.extend(refused_fields::cases());
     cases
 }
