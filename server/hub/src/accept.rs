@@ -6,6 +6,7 @@
 
 mod whole;
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -111,12 +112,11 @@ pub(crate) async fn accept(
     let mut verdicts = Vec::new();
     let mut members = judge_and_sort_members(in_force, &listed, others, rules).await;
     settle_members(&mut members, Claims::new(others, rules));
-    let mut specs = others.configuration.clusters.clone();
-    let of_members = members.iter().filter_map(|member| member.draft.as_ref()?.spec.as_deref());
-    specs.extend(of_members.cloned());
     let mut whole = Whole::new(others.configuration, check);
     accept_denied_users(in_force, &listed, &mut verdicts);
-    accept_registries(in_force, &listed, &mut whole, &specs, &mut verdicts);
+    // A thousand members take milliseconds, which a hub without registries does not need.
+    let known = LazyCell::new(|| known_objects(others.configuration, &members));
+    accept_registries(in_force, &listed, &mut whole, &|registry| known.validate_registry(registry), &mut verdicts);
     accept_merged_endpoints(in_force, &listed, &mut whole, &mut verdicts);
     let configuration = whole.settle(&mut members);
     record_members(in_force, members, &mut verdicts);
@@ -155,8 +155,8 @@ async fn judge_and_sort_members(
     judged
 }
 
-/// A member that is in force without a present object: the hub has not listed its members, or the member
-/// may not leave yet.
+/// A member that is in force without a present object: the hub has not listed its members, or the member may not leave
+/// yet.
 fn retain_member(member: MemberInForce) -> JudgedMember {
     JudgedMember {
         object: member.object.clone(),
@@ -304,11 +304,18 @@ fn decode_object<T: DeserializeOwned>(document: Value, kind: HubKind) -> Result<
     decode_hub_object(document, kind.as_str()).map_err(|error| ConditionState::invalid(error.to_string()))
 }
 
+/// Returns the clusters of all sources, for the validation of registries.
+fn known_objects(base: &LoadedConfiguration, members: &[JudgedMember]) -> ConfigurationObjects {
+    let of_members = members.iter().filter_map(|member| member.draft.as_ref()?.spec.as_deref());
+    let specs: Vec<ClusterSpec> = base.clusters.iter().chain(of_members).cloned().collect();
+    ConfigurationObjects { clusters: known_clusters(&specs), ..ConfigurationObjects::default() }
+}
+
 fn accept_registries(
     in_force: &mut InForce,
     listed: &Listed<'_>,
     whole: &mut Whole<'_>,
-    specs: &[ClusterSpec],
+    validate: &dyn Fn(&ResourceRegistry) -> Vec<ValidationProblem>,
     verdicts: &mut Vec<Verdict>,
 ) {
     let kind = HubKind::ResourceRegistry;
@@ -318,7 +325,6 @@ fn accept_registries(
         registry.status = None;
         Ok(registry)
     };
-    let known = ConfigurationObjects { clusters: known_clusters(specs), ..ConfigurationObjects::default() };
     let judged = judge_objects(listed, kind, &in_force.registries, decode);
     let accepted = accept_in_order(judged, in_force, verdicts, |registry| {
         if whole.registries.iter().any(|other| other.metadata.name == registry.metadata.name) {
@@ -326,8 +332,7 @@ fn accept_registries(
                 "A file has a ResourceRegistry of this name, and files have priority over the hub; rename it.";
             return Err(ConditionState::failed("NameConflict", message));
         }
-        let problems = known.validate_registry(registry);
-        let (absent, own): (Vec<_>, Vec<_>) = problems.into_iter().partition(concerns_clusters);
+        let (absent, own): (Vec<_>, Vec<_>) = validate(registry).into_iter().partition(concerns_clusters);
         check_problems(own)?;
         if let Some(conflict) = whole.registries.iter().find_map(|other| registry_conflict(registry, other)) {
             return Err(ConditionState::failed("ResourceConflict", shorten(conflict)));

@@ -474,7 +474,7 @@ async fn conflict_of_the_whole_configuration_refuses_only_its_cause() {
     }
     hub.accept().await;
     let check = |configuration: &LoadedConfiguration| {
-        let bad = ["bad", "worse"]
+        let bad = ["worse", "bad"]
             .into_iter()
             .find(|bad| configuration.clusters.iter().any(|spec| spec.name.as_str() == *bad));
         bad.map_or(Ok(()), |bad| Err(format!("{bad} leads to this server")))
@@ -484,6 +484,10 @@ async fn conflict_of_the_whole_configuration_refuses_only_its_cause() {
     }
     let accepted = hub.accept_checked(&check).await;
     assert_outcome(&accepted, &["a", "b", "c", "d", "e", "f"], &["bad Conflict", "worse Conflict"]);
+    for name in ["bad", "worse"] {
+        let verdict = accepted.verdicts.iter().find(|verdict| verdict.object.name == name).unwrap();
+        assert_eq!(verdict.accepted.message, format!("{name} leads to this server"));
+    }
 }
 
 #[tokio::test]

@@ -42,23 +42,27 @@ impl<'a> Whole<'a> {
         for _ in 0..REFUSED_BY_SEARCH_MAX {
             let drafts: Vec<&MemberInForce> = members.iter().filter_map(|member| member.draft.as_ref()).collect();
             let configuration = self.configuration(&drafts);
-            let Err(problem) = (self.check)(&configuration) else { return configuration };
-            let Some(name) = self.first_refused(&drafts) else { break };
+            if (self.check)(&configuration).is_ok() {
+                return configuration;
+            }
+            let Some((name, problem)) = self.first_refused(&drafts) else { break };
             let Some(member) = members.iter_mut().find(|member| member.object.name == name) else { break };
             member.draft = member.refuse(conflict(problem));
         }
         self.add_one_by_one(members)
     }
 
-    /// Returns the name of the first member with which the configuration of all members before it fails the check.
-    fn first_refused(&self, drafts: &[&MemberInForce]) -> Option<String> {
+    /// Returns the name of the first member with which the configuration of all members before it fails the check, and
+    /// the problem.
+    fn first_refused(&self, drafts: &[&MemberInForce]) -> Option<(String, String)> {
         // The check passes without members and fails with all: search for the first count that fails.
         let (mut passing, mut failing) = (0, drafts.len());
         while failing - passing > 1 {
             let middle = passing.midpoint(failing);
             if self.check_members(&drafts[..middle]).is_ok() { passing = middle } else { failing = middle }
         }
-        drafts.get(passing).map(|member| member.object.name.clone())
+        let problem = self.check_members(&drafts[..failing]).err()?;
+        drafts.get(passing).map(|member| (member.object.name.clone(), problem))
     }
 
     /// Adds members in order, and refuses each member with which the configuration fails the check.
