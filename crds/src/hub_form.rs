@@ -1,7 +1,8 @@
 //! Objects of a hub: decoding, and the fields that objects of a hub may not have.
 //!
 //! Users who may create objects in the hub need no access to the machine of Tributary. So an object of the hub names no
-//! files and no commands, and contains no secrets: Secrets have access rules of their own.
+//! files and no commands, and contains no secrets: Secrets have access rules of their own. It also names no authorities
+//! for clients, which could vouch for any user of the cluster.
 
 use std::fmt;
 
@@ -83,6 +84,14 @@ pub fn hub_problems(cluster: &UpstreamCluster, insecure: InsecureMembers) -> Vec
         refuse(
             field,
             "is a secret, which an object of a hub may not contain; put it into a Secret, and name it in spec.secretRef",
+        );
+    }
+    if spec.secure_serving.as_ref().is_some_and(|own| own.client_ca_data.is_some()) {
+        // Tributary impersonates the users of these authorities with its own account in the cluster.
+        refuse(
+            "secureServing.clientCAData",
+            "lets its authorities name any user of the cluster, which an object of a hub may not do; use \
+             --client-ca-file, or put the UpstreamCluster into a file (--config)",
         );
     }
     for (index, endpoint) in spec.endpoints.iter().enumerate() {
@@ -171,6 +180,7 @@ mod tests {
             (json!({"secureServing": {"keyFile": "/k"}}), "spec.secureServing.keyFile"),
             (json!({"secureServing": {"keyData": "hunter2"}}), "spec.secureServing.keyData"),
             (json!({"secureServing": {"clientCAFile": "/c"}}), "spec.secureServing.clientCAFile"),
+            (json!({"secureServing": {"clientCAData": "hunter2"}}), "spec.secureServing.clientCAData"),
             (json!({"endpoints": ["http://eu:80"]}), "spec.endpoints[0]"),
             (json!({"endpoints": ["https://eu", "https://ann:hunter2@eu"]}), "spec.endpoints[1]"),
             (json!({"proxyURL": "http://ann:hunter2@proxy:3128"}), "spec.proxyURL"),

@@ -66,10 +66,10 @@ pub(crate) fn matches_pattern(text: &str, pattern: &str) -> bool {
 }
 
 /// The CEL rule for objects in a hub. `hub_problems` checks the same fields. Files are not subject to the rule.
-pub(crate) const NO_FILES_OR_SECRETS: &str = "!has(self.kubeconfig) && !has(self.caFile) && !has(self.credentials) && !(has(self.secureServing) && (has(self.secureServing.certificateFile) || has(self.secureServing.keyFile) || has(self.secureServing.clientCAFile) || has(self.secureServing.keyData)))";
+pub(crate) const NO_FILES_OR_SECRETS: &str = "!has(self.kubeconfig) && !has(self.caFile) && !has(self.credentials) && !(has(self.secureServing) && (has(self.secureServing.certificateFile) || has(self.secureServing.keyFile) || has(self.secureServing.clientCAFile) || has(self.secureServing.keyData) || has(self.secureServing.clientCAData)))";
 
 /// The message of [`NO_FILES_OR_SECRETS`].
-pub(crate) const NO_FILES_OR_SECRETS_MESSAGE: &str = "objects in a hub contain no file names and no secrets; remove kubeconfig, caFile, credentials and the files and the key of secureServing, and name a Secret in secretRef";
+pub(crate) const NO_FILES_OR_SECRETS_MESSAGE: &str = "objects in a hub contain no file names and no secrets, and name no authorities for clients; remove kubeconfig, caFile, credentials and the files, the key and clientCAData of secureServing, and name a Secret in secretRef";
 
 #[cfg(test)]
 mod tests {

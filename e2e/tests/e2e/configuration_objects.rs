@@ -188,6 +188,10 @@ async fn kube_apiserver_validates_objects_of_the_deployed_crds(context: TestCont
         (reached(json!({"proxyURL": "ftp://h"})), "spec.proxyURL"),
         (reached(json!({"proxyURL": "http://user@"})), "spec.proxyURL"),
         (reached(json!({"proxyURL": "http://u:1@h:65536"})), "spec.proxyURL"),
+        (
+            reached(json!({"serverNames": ["a.example.com"], "secureServing": {"clientCAData": "x"}})),
+            "name no authorities for clients",
+        ),
         (reached(json!({"serverNames": ["*.x"]})), "spec.serverNames[0]"),
         (reached(json!({"serverNames": ["a.example.com", "10.0.0.1"]})), "spec.serverNames[1]"),
         (reached(json!({"serverNames": ["eu.1"]})), "spec.serverNames[0]"),

@@ -3,6 +3,7 @@
 mod aggregated;
 mod disappearance;
 mod forged_headers;
+mod other_sources;
 mod refused_fields;
 
 use std::collections::BTreeSet;
@@ -45,6 +46,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(aggregated::cases());
     cases.extend(disappearance::cases());
     cases.extend(forged_headers::cases());
+    cases.extend(other_sources::cases());
     cases.extend(refused_fields::cases());
     cases
 }

@@ -4,30 +4,40 @@
 //! unchanged object wins a conflict, then the object that was accepted first, then the older object, then the order of
 //! names.
 
+mod whole;
+
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::time::Instant;
 use tributary_apimachinery::Object;
 use tributary_crds::denied_users::denied_users_of;
 use tributary_crds::{
-    ConfigurationObjects, MergedEndpoint, ResourceRegistry, Severity, ValidationProblem, decode_hub_object,
-    registry_conflict,
+    ConfigurationObjects, MergedEndpoint, ResourceRegistry, ValidationProblem, decode_hub_object, registry_conflict,
 };
-use tributary_sources::{LoadedConfiguration, known_clusters};
+use tributary_sources::clusters::indices::IndexOwners;
+use tributary_sources::{ClusterSpec, LoadedConfiguration, known_clusters};
 
-use crate::disappearance::DisappearanceGuard;
-use crate::in_force::{InForce, MemberInForce, ObjectInForce};
+use crate::disappearance::{DisappearanceGuard, Disappeared};
+use crate::in_force::{InForce, MemberInForce, ObjectInForce, conflict_order};
 use crate::members::{Claims, HubRules, JudgedMember, describe, judge_members, read_document, shorten};
+use crate::verdict::check_problems;
 use crate::{ConditionState, HubKind, HubSnapshot, ObjectReference, Verdict};
-
-/// The most members that the check of the whole configuration refuses one by one. If the whole configuration is still
-/// refused, all changed members keep their earlier generation.
-const REFUSED_BY_WHOLE_MAX: usize = 32;
+use whole::Whole;
 
 /// Checks a whole configuration, for conflicts that concern several objects and the flags.
 pub type WholeCheck<'a> = &'a dyn Fn(&LoadedConfiguration) -> Result<(), String>;
+
+/// The sources beside the hub, which have priority over the hub.
+pub struct OtherSources<'a> {
+    /// The configuration of the kubeconfig and the files. It passes the check of the whole configuration.
+    pub configuration: &'a LoadedConfiguration,
+    /// The present and former indexes of clusters in the data directory.
+    pub indexes: IndexOwners,
+}
 
 /// The result of an acceptance: the configuration of all sources, and the verdicts.
 pub struct Acceptance {
@@ -43,75 +53,110 @@ pub struct Acceptance {
     pub decides_at: Option<Instant>,
 }
 
+/// The hub's lists, and whether objects that are absent from the lists leave.
+struct Listed<'a> {
+    snapshot: &'a HubSnapshot,
+    may_remove: bool,
+}
+
+impl<'a> Listed<'a> {
+    /// Judges by the guard whether absent objects leave.
+    fn new(snapshot: &'a HubSnapshot, in_force: &InForce, guard: &mut DisappearanceGuard) -> Self {
+        let members = disappeared(snapshot, HubKind::UpstreamCluster, &in_force.members);
+        let denied_users = disappeared(snapshot, HubKind::DeniedUsers, &in_force.denied_users);
+        let was_guarded = guard.decides_at().is_some();
+        let may_remove = guard.may_remove(members, denied_users, snapshot.is_current, Instant::now());
+        if !may_remove && !was_guarded {
+            tracing::warn!(
+                members = members.gone,
+                denied_users = denied_users.gone,
+                "most members or all DeniedUsers have disappeared from the hub; no object is removed until the hub has \
+                 confirmed its lists for a minute"
+            );
+        }
+        Self { snapshot, may_remove }
+    }
+
+    /// Returns the objects in force that stay without being listed: the hub has not listed their collection, or absent
+    /// objects must not leave yet.
+    fn retained<'b, T>(&self, kind: HubKind, in_force: &'b BTreeMap<String, T>) -> Vec<&'b T> {
+        match self.snapshot.names(kind) {
+            None => in_force.values().collect(),
+            Some(_) if self.may_remove => Vec::new(),
+            Some(names) => {
+                in_force.iter().filter(|(name, _)| !names.contains(name.as_str())).map(|(_, object)| object).collect()
+            }
+        }
+    }
+}
+
+/// Counts the objects in force that the hub no longer lists.
+fn disappeared<T>(snapshot: &HubSnapshot, kind: HubKind, in_force: &BTreeMap<String, T>) -> Disappeared {
+    let names = snapshot.names(kind);
+    let is_gone = |name: &&String| names.as_ref().is_some_and(|names| !names.contains(name.as_str()));
+    Disappeared { gone: in_force.keys().filter(is_gone).count(), in_force: in_force.len() }
+}
+
 /// Accepts the objects of a snapshot, and changes `in_force` accordingly. Collections that the hub has not listed stay
 /// as they are.
 pub(crate) async fn accept(
     in_force: &mut InForce,
     guard: &mut DisappearanceGuard,
     snapshot: &HubSnapshot,
-    base: LoadedConfiguration,
+    others: &OtherSources<'_>,
     rules: &HubRules,
     check: WholeCheck<'_>,
 ) -> Acceptance {
+    let before = in_force.fingerprint();
+    let listed = Listed::new(snapshot, in_force, guard);
     let mut verdicts = Vec::new();
-    let mut members = members(in_force, guard, snapshot, &base, rules).await;
-    accept_denied_users(in_force, snapshot, &mut verdicts);
-    let mut objects = base.objects.clone();
-    let configured = settle_members(&mut members, &base, &rules.reserved_names);
-    objects.clusters.extend(configured.iter().map(|member| member.cluster.clone()));
-    let mut specs = base.clusters.clone();
-    specs.extend(configured.iter().filter_map(|member| member.spec.as_deref().cloned()));
-    accept_registries(in_force, snapshot, &mut objects, &specs, &mut verdicts);
-    accept_merged_endpoints(in_force, snapshot, &mut objects, &mut verdicts);
-    let whole =
-        Whole { base: &base, registries: objects.registries, merged_endpoints: objects.merged_endpoints, check };
+    let mut members = judge_and_sort_members(in_force, &listed, others, rules).await;
+    settle_members(&mut members, Claims::new(others, rules));
+    let mut whole = Whole::new(others.configuration, check);
+    accept_denied_users(in_force, &listed, &mut verdicts);
+    // A thousand members take milliseconds, which a hub without registries does not need.
+    let known = LazyCell::new(|| known_objects(others.configuration, &members));
+    accept_registries(in_force, &listed, &mut whole, &|registry| known.validate_registry(registry), &mut verdicts);
+    accept_merged_endpoints(in_force, &listed, &mut whole, &mut verdicts);
     let configuration = whole.settle(&mut members);
     record_members(in_force, members, &mut verdicts);
     let denied = in_force.denied_users.values().flat_map(|object| object.value.iter().cloned()).collect();
-    Acceptance { configuration, denied, verdicts, is_changed: true, decides_at: guard.decides_at() }
+    let is_changed = before != in_force.fingerprint();
+    Acceptance { configuration, denied, verdicts, is_changed, decides_at: guard.decides_at() }
 }
 
 /// Judges each member alone, in the order in which conflicts are decided.
-async fn members(
+async fn judge_and_sort_members(
     in_force: &mut InForce,
-    guard: &mut DisappearanceGuard,
-    snapshot: &HubSnapshot,
-    base: &LoadedConfiguration,
+    listed: &Listed<'_>,
+    others: &OtherSources<'_>,
     rules: &HubRules,
 ) -> Vec<JudgedMember> {
     describe_remembered(in_force, rules).await;
-    let Some(listed) = snapshot.objects(HubKind::UpstreamCluster) else {
-        return in_force.members.values().cloned().map(retain_member).collect();
+    let secrets = listed.snapshot.secrets.as_ref();
+    let mut judged = match listed.snapshot.objects(HubKind::UpstreamCluster) {
+        Some(objects) => judge_members(objects, secrets, &in_force.members, rules).await,
+        None => Vec::new(),
     };
-    let mut judged = judge_members(listed, snapshot.secrets.as_ref(), &in_force.members, rules).await;
-    let is_listed: BTreeSet<String> = judged.iter().map(|member| member.object.name.clone()).collect();
-    let gone: Vec<&MemberInForce> =
-        in_force.members.iter().filter(|(name, _)| !is_listed.contains(*name)).map(|(_, member)| member).collect();
-    if !guard.may_leave(gone.len(), in_force.members.len(), snapshot.is_current, Instant::now()) {
-        tracing::warn!(
-            members = gone.len(),
-            "the hub no longer lists most of its members; they stay until the hub has confirmed this for a minute"
-        );
-        judged.extend(gone.into_iter().cloned().map(retain_member));
-    }
-    let has_priority =
-        |member: &JudgedMember| base.clusters.iter().any(|spec| spec.name.as_str() == member.object.name);
+    judged.extend(listed.retained(HubKind::UpstreamCluster, &in_force.members).into_iter().cloned().map(retain_member));
     for member in judged.iter_mut().filter(|member| member.draft.is_none()) {
         // The last accepted generation takes the place of a refused one, and keeps its index and hosts.
         member.draft.clone_from(&member.earlier);
     }
-    judged.sort_by_key(|member| {
-        let order = member.earlier.as_ref().map_or(u64::MAX, |earlier| earlier.order);
-        (!member.is_unchanged(), order, member.created.clone(), member.object.name.clone())
+    judged.sort_by_cached_key(|member| {
+        let order = member.earlier.as_ref().map(|earlier| earlier.order);
+        conflict_order(member.is_unchanged(), order, &member.created, &member.object)
     });
-    for member in judged.iter_mut().filter(|member| has_priority(member)) {
+    let names: BTreeSet<&str> = others.configuration.clusters.iter().map(|spec| spec.name.as_str()).collect();
+    for member in judged.iter_mut().filter(|member| names.contains(&*member.object.name)) {
         // The other source takes the name at once.
         member.earlier = None;
     }
     judged
 }
 
-/// A member that is in force without a present object: the hub does not answer, or the member may not leave yet.
+/// A member that is in force without a present object: the hub has not listed its members, or the member may not leave
+/// yet.
 fn retain_member(member: MemberInForce) -> JudgedMember {
     JudgedMember {
         object: member.object.clone(),
@@ -136,89 +181,14 @@ async fn describe_remembered(in_force: &mut InForce, rules: &HubRules) {
     }
 }
 
-/// Settles conflicts between members and with other sources. Returns the members that are in force.
-fn settle_members(
-    judged: &mut [JudgedMember],
-    base: &LoadedConfiguration,
-    reserved_names: &[String],
-) -> Vec<MemberInForce> {
-    let mut claims = Claims::of_other_sources(base);
-    claims.reserve_names(reserved_names);
-    let mut settled = Vec::with_capacity(judged.len());
+/// Settles conflicts between members and with other sources.
+fn settle_members(judged: &mut [JudgedMember], mut claims: Claims<'_>) {
     for member in judged {
         let Some(draft) = &member.draft else { continue };
         if let Err(state) = claims.claim(draft) {
             let earlier = member.refuse(state);
             member.draft = earlier.filter(|earlier| claims.claim(earlier).is_ok());
         }
-        settled.extend(member.draft.clone());
-    }
-    settled
-}
-
-/// The parts of the whole configuration that do not change while members are refused.
-struct Whole<'a> {
-    base: &'a LoadedConfiguration,
-    registries: Vec<ResourceRegistry>,
-    merged_endpoints: Vec<MergedEndpoint>,
-    check: WholeCheck<'a>,
-}
-
-impl Whole<'_> {
-    fn configuration<'a>(&self, members: impl Iterator<Item = &'a MemberInForce>) -> LoadedConfiguration {
-        let mut objects = self.base.objects.clone();
-        let mut clusters = self.base.clusters.clone();
-        for member in members {
-            let Some(spec) = &member.spec else { continue };
-            objects.clusters.push(member.cluster.clone());
-            clusters.push(spec.as_ref().clone());
-        }
-        objects.registries.clone_from(&self.registries);
-        // A subset of the members may lack the member of a placement.
-        for registry in &mut objects.registries {
-            let is_known = |name: &String| clusters.iter().any(|spec| spec.name.as_str() == name);
-            registry.spec.placement = registry.spec.placement.take().filter(is_known);
-        }
-        objects.merged_endpoints.clone_from(&self.merged_endpoints);
-        LoadedConfiguration::new(clusters, objects, self.base.files.clone())
-    }
-
-    /// Returns the configuration after members are refused without which it passes the check.
-    fn settle(&self, members: &mut [JudgedMember]) -> LoadedConfiguration {
-        for _ in 0..REFUSED_BY_WHOLE_MAX {
-            let configuration = self.configuration(members.iter().filter_map(|member| member.draft.as_ref()));
-            let Err(problem) = (self.check)(&configuration) else { return configuration };
-            let Some(index) = self.first_refused(members) else { return configuration };
-            let earlier = members[index].refuse(ConditionState::failed("Conflict", shorten(problem)));
-            members[index].draft = earlier;
-        }
-        for member in members.iter_mut().filter(|member| !member.is_unchanged()) {
-            let message =
-                "The configuration of the hub has too many conflicts. Resolve the conflicts of other objects first.";
-            member.draft = member.refuse(ConditionState::failed("Conflict", message));
-        }
-        self.configuration(members.iter().filter_map(|member| member.draft.as_ref()))
-    }
-
-    /// Returns the first member with which the configuration of all members before it fails the check; `None` if the
-    /// configuration fails without members of the hub.
-    fn first_refused(&self, members: &[JudgedMember]) -> Option<usize> {
-        let drafts: Vec<(usize, &MemberInForce)> =
-            members.iter().enumerate().filter_map(|(index, member)| Some((index, member.draft.as_ref()?))).collect();
-        let passes = |count: usize| {
-            let first = drafts[..count].iter().map(|(_, member)| *member);
-            (self.check)(&self.configuration(first)).is_ok()
-        };
-        if !passes(0) {
-            return None;
-        }
-        // The check passes without members and fails with all: search for the first count that fails.
-        let (mut passing, mut failing) = (0, drafts.len());
-        while failing - passing > 1 {
-            let middle = passing.midpoint(failing);
-            if passes(middle) { passing = middle } else { failing = middle }
-        }
-        drafts.get(passing).map(|(index, _)| *index)
     }
 }
 
@@ -248,101 +218,104 @@ fn record_members(in_force: &mut InForce, judged: Vec<JudgedMember>, verdicts: &
 struct Judged<T> {
     object: ObjectReference,
     created: String,
-    order: u64,
     value: Result<T, ConditionState>,
+    /// The last accepted generation of the same object.
     earlier: Option<ObjectInForce<T>>,
 }
 
-/// Decodes each object of a kind, in the order in which conflicts are decided.
-fn judge_objects<T: Clone + PartialEq>(
-    snapshot: &HubSnapshot,
-    kind: HubKind,
-    in_force: &BTreeMap<String, ObjectInForce<T>>,
-    decode: impl Fn(serde_json::Value) -> Result<T, ConditionState>,
-) -> Option<Vec<Judged<T>>> {
-    let judge = |object: &Arc<Object>| {
+impl<T: Clone + PartialEq> Judged<T> {
+    /// Decodes an object, with its last accepted generation.
+    fn new(
+        object: &Object,
+        kind: HubKind,
+        in_force: &BTreeMap<String, ObjectInForce<T>>,
+        decode: impl Fn(Value) -> Result<T, ConditionState>,
+    ) -> Self {
         let earlier = in_force.get(object.name()).filter(|earlier| earlier.object.uid == object.uid()).cloned();
         let (value, generation) = match read_document(object) {
             Ok((document, generation)) => (decode(document), generation),
             Err(state) => (Err(state), 0),
         };
         let (name, uid) = (object.name().to_owned(), object.uid().to_owned());
-        Judged {
-            object: ObjectReference { kind, name, uid, generation },
-            created: object.creation_timestamp().to_owned(),
-            order: earlier.as_ref().map_or(u64::MAX, |earlier| earlier.order),
-            value,
-            earlier,
-        }
-    };
-    let mut judged: Vec<Judged<T>> = snapshot.objects(kind)?.iter().map(judge).collect();
-    judged.sort_by_key(|one| {
-        let is_unchanged =
-            one.value.as_ref().ok().zip(one.earlier.as_ref()).is_some_and(|(now, old)| *now == old.value);
-        (!is_unchanged, one.order, one.created.clone(), one.object.name.clone())
+        let created = object.creation_timestamp().to_owned();
+        Self { object: ObjectReference { kind, name, uid, generation }, created, value, earlier }
+    }
+
+    /// An object that is in force without a present object.
+    fn retain(earlier: &ObjectInForce<T>) -> Self {
+        let (object, value) = (earlier.object.clone(), Ok(earlier.value.clone()));
+        Self { object, created: String::new(), value, earlier: Some(earlier.clone()) }
+    }
+
+    fn is_unchanged(&self) -> bool {
+        self.value.as_ref().ok().zip(self.earlier.as_ref()).is_some_and(|(now, earlier)| *now == earlier.value)
+    }
+}
+
+/// Decodes each object of a kind, in the order in which conflicts are decided.
+fn judge_objects<T: Clone + PartialEq>(
+    listed: &Listed<'_>,
+    kind: HubKind,
+    in_force: &BTreeMap<String, ObjectInForce<T>>,
+    decode: impl Fn(Value) -> Result<T, ConditionState>,
+) -> Vec<Judged<T>> {
+    let objects = listed.snapshot.objects(kind).into_iter().flat_map(|objects| objects.iter());
+    let mut judged: Vec<Judged<T>> = objects.map(|object| Judged::new(object, kind, in_force, &decode)).collect();
+    judged.extend(listed.retained(kind, in_force).into_iter().map(Judged::retain));
+    judged.sort_by_cached_key(|one| {
+        let order = one.earlier.as_ref().map(|earlier| earlier.order);
+        conflict_order(one.is_unchanged(), order, &one.created, &one.object)
     });
-    Some(judged)
+    judged
 }
 
 /// Accepts objects in order. `check` returns the reason why a value cannot be used besides the values accepted so far.
 fn accept_in_order<T: Clone + PartialEq>(
     judged: Vec<Judged<T>>,
-    next_order: &mut u64,
+    in_force: &mut InForce,
     verdicts: &mut Vec<Verdict>,
     mut check: impl FnMut(&T) -> Result<Option<ConditionState>, ConditionState>,
 ) -> BTreeMap<String, ObjectInForce<T>> {
     let mut accepted = BTreeMap::new();
-    for Judged { object, order, value, earlier, .. } in judged {
+    for Judged { object, value, earlier, .. } in judged {
         let checked = value.and_then(|value| check(&value).map(|resolved_refs| (value, resolved_refs)));
         let mut resolved_refs = None;
-        let (state, in_force) = match checked {
+        let (state, own) = match checked {
             Ok((value, refs)) => {
                 resolved_refs = refs;
                 let state = ConditionState::fulfilled("Accepted", "The object is in force.");
-                let order = if order == u64::MAX { reserve_order(next_order) } else { order };
+                let order = earlier.map_or_else(|| in_force.reserve_order(), |earlier| earlier.order);
                 (state, Some(ObjectInForce { object: object.clone(), order, value }))
             }
             Err(state) => (state, earlier.filter(|earlier| check(&earlier.value).is_ok())),
         };
         verdicts.push(Verdict {
-            generation_in_force: in_force.as_ref().map(|own| own.object.generation),
+            generation_in_force: own.as_ref().map(|own| own.object.generation),
             accepted: state,
             resolved_refs,
             object,
         });
-        accepted.extend(in_force.map(|own| (own.object.name.clone(), own)));
+        accepted.extend(own.map(|own| (own.object.name.clone(), own)));
     }
     accepted
 }
 
-fn reserve_order(next_order: &mut u64) -> u64 {
-    let order = *next_order;
-    *next_order += 1;
-    order
+fn decode_object<T: DeserializeOwned>(document: Value, kind: HubKind) -> Result<T, ConditionState> {
+    decode_hub_object(document, kind.as_str()).map_err(|error| ConditionState::invalid(error.to_string()))
 }
 
-fn invalid(message: String) -> ConditionState {
-    ConditionState::failed("Invalid", shorten(message))
-}
-
-fn check_problems(problems: Vec<ValidationProblem>) -> Result<(), ConditionState> {
-    let errors: Vec<String> = problems
-        .into_iter()
-        .filter(|problem| problem.severity == Severity::Error)
-        .map(|problem| format!("{}: {}", problem.field, problem.message))
-        .collect();
-    if errors.is_empty() { Ok(()) } else { Err(invalid(errors.join("; "))) }
-}
-
-fn decode_object<T: DeserializeOwned>(document: serde_json::Value, kind: HubKind) -> Result<T, ConditionState> {
-    decode_hub_object(document, kind.as_str()).map_err(|error| invalid(error.to_string()))
+/// Returns the clusters of all sources, for the validation of registries.
+fn known_objects(base: &LoadedConfiguration, members: &[JudgedMember]) -> ConfigurationObjects {
+    let of_members = members.iter().filter_map(|member| member.draft.as_ref()?.spec.as_deref());
+    let specs: Vec<ClusterSpec> = base.clusters.iter().chain(of_members).cloned().collect();
+    ConfigurationObjects { clusters: known_clusters(&specs), ..ConfigurationObjects::default() }
 }
 
 fn accept_registries(
     in_force: &mut InForce,
-    snapshot: &HubSnapshot,
-    objects: &mut ConfigurationObjects,
-    specs: &[tributary_sources::ClusterSpec],
+    listed: &Listed<'_>,
+    whole: &mut Whole<'_>,
+    validate: &dyn Fn(&ResourceRegistry) -> Vec<ValidationProblem>,
     verdicts: &mut Vec<Verdict>,
 ) {
     let kind = HubKind::ResourceRegistry;
@@ -352,33 +325,27 @@ fn accept_registries(
         registry.status = None;
         Ok(registry)
     };
-    if let Some(judged) = judge_objects(snapshot, kind, &in_force.registries, decode) {
-        let known = ConfigurationObjects { clusters: known_clusters(specs), ..ConfigurationObjects::default() };
-        let mut used = objects.registries.clone();
-        in_force.registries = accept_in_order(judged, &mut in_force.next_order, verdicts, |registry| {
-            if used.iter().any(|other| other.metadata.name == registry.metadata.name) {
-                let message =
-                    "A file has a ResourceRegistry of this name, and files have priority over the hub; rename it.";
-                return Err(ConditionState::failed("NameConflict", message));
-            }
-            let problems = known.validate_registry(registry);
-            let (absent, own): (Vec<_>, Vec<_>) = problems.into_iter().partition(concerns_clusters);
-            check_problems(own)?;
-            if let Some(conflict) = used.iter().find_map(|other| registry_conflict(registry, other)) {
-                return Err(ConditionState::failed("ResourceConflict", shorten(conflict)));
-            }
-            used.push(registry.clone());
-            let absent = check_problems(absent).err();
-            Ok(absent.map(|state| ConditionState { reason: "ClusterNotFound".to_owned(), ..state }))
-        });
-    }
-    objects.registries.extend(in_force.registries.values().map(|own| {
-        let mut registry = own.value.clone();
-        // Members come and go, and a placement in an absent member must not refuse the whole configuration.
-        registry.spec.placement =
-            registry.spec.placement.filter(|name| specs.iter().any(|spec| spec.name.as_str() == name));
-        registry
-    }));
+    let judged = judge_objects(listed, kind, &in_force.registries, decode);
+    let accepted = accept_in_order(judged, in_force, verdicts, |registry| {
+        if whole.registries.iter().any(|other| other.metadata.name == registry.metadata.name) {
+            let message =
+                "A file has a ResourceRegistry of this name, and files have priority over the hub; rename it.";
+            return Err(ConditionState::failed("NameConflict", message));
+        }
+        let (absent, own): (Vec<_>, Vec<_>) = validate(registry).into_iter().partition(concerns_clusters);
+        check_problems(own)?;
+        if let Some(conflict) = whole.registries.iter().find_map(|other| registry_conflict(registry, other)) {
+            return Err(ConditionState::failed("ResourceConflict", shorten(conflict)));
+        }
+        whole.registries.push(registry.clone());
+        if let Err(state) = whole.check_without_members() {
+            whole.registries.pop();
+            return Err(state);
+        }
+        let absent = check_problems(absent).err();
+        Ok(absent.map(|state| ConditionState { reason: "ClusterNotFound".to_owned(), ..state }))
+    });
+    in_force.registries = accepted;
 }
 
 /// Returns whether a problem concerns the clusters that a registry names, which may appear later.
@@ -388,8 +355,8 @@ fn concerns_clusters(problem: &ValidationProblem) -> bool {
 
 fn accept_merged_endpoints(
     in_force: &mut InForce,
-    snapshot: &HubSnapshot,
-    objects: &mut ConfigurationObjects,
+    listed: &Listed<'_>,
+    whole: &mut Whole<'_>,
     verdicts: &mut Vec<Verdict>,
 ) {
     let kind = HubKind::MergedEndpoint;
@@ -399,28 +366,29 @@ fn accept_merged_endpoints(
         endpoint.status = None;
         Ok(endpoint)
     };
-    let has_file = !objects.merged_endpoints.is_empty();
-    if let Some(judged) = judge_objects(snapshot, kind, &in_force.merged_endpoints, decode) {
-        in_force.merged_endpoints = accept_in_order(judged, &mut in_force.next_order, verdicts, |endpoint| {
-            if has_file {
-                let message = "A file has a MergedEndpoint, and files have priority over the hub; remove one of them.";
-                return Err(ConditionState::failed("NameConflict", message));
-            }
-            let alone =
-                ConfigurationObjects { merged_endpoints: vec![endpoint.clone()], ..ConfigurationObjects::default() };
-            check_problems(alone.validate()).map(|()| None)
-        });
-    }
-    if !has_file {
-        objects.merged_endpoints.extend(in_force.merged_endpoints.values().map(|own| own.value.clone()));
-    }
+    let judged = judge_objects(listed, kind, &in_force.merged_endpoints, decode);
+    let accepted = accept_in_order(judged, in_force, verdicts, |endpoint| {
+        if !whole.merged_endpoints.is_empty() {
+            let message = "A file has a MergedEndpoint, and files have priority over the hub; remove one of them.";
+            return Err(ConditionState::failed("NameConflict", message));
+        }
+        let merged_endpoints = vec![endpoint.clone()];
+        let alone = ConfigurationObjects { merged_endpoints, ..ConfigurationObjects::default() };
+        check_problems(alone.validate())?;
+        whole.merged_endpoints.push(endpoint.clone());
+        let checked = whole.check_without_members();
+        if checked.is_err() {
+            whole.merged_endpoints.clear();
+        }
+        checked.map(|()| None)
+    });
+    in_force.merged_endpoints = accepted;
 }
 
-fn accept_denied_users(in_force: &mut InForce, snapshot: &HubSnapshot, verdicts: &mut Vec<Verdict>) {
-    let decode = |document| denied_users_of(&document).map_err(|error| invalid(error.to_string()));
-    if let Some(judged) = judge_objects(snapshot, HubKind::DeniedUsers, &in_force.denied_users, decode) {
-        in_force.denied_users = accept_in_order(judged, &mut in_force.next_order, verdicts, |_| Ok(None));
-    }
+fn accept_denied_users(in_force: &mut InForce, listed: &Listed<'_>, verdicts: &mut Vec<Verdict>) {
+    let decode = |document| denied_users_of(&document).map_err(|error| ConditionState::invalid(error.to_string()));
+    let judged = judge_objects(listed, HubKind::DeniedUsers, &in_force.denied_users, decode);
+    in_force.denied_users = accept_in_order(judged, in_force, verdicts, |_| Ok(None));
 }
 
 #[cfg(test)]

@@ -170,6 +170,8 @@ async fn exchange(client: &ClusterClient, request: Request<body::Body>) -> Resul
 
 async fn from_kubeconfig(path: &Path, context: Option<&str>) -> anyhow::Result<kube::Config> {
     let named = || format!("--hub-kubeconfig {}", path.display());
+    // The error of the loader would name a different flag.
+    std::fs::metadata(path).with_context(|| format!("{} cannot be read; name another file", named()))?;
     let configs = Kubeconfigs::load(&KubeconfigFiles::one(path.to_owned())).with_context(named)?;
     let context = context.or(configs.current_context());
     let context = context.context("the kubeconfig has no current context; set one by kubectl config use-context");

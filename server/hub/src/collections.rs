@@ -1,5 +1,6 @@
 //! The collections of the hub, kept in memory by list and watch.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tributary_apimachinery::body::Body;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder, ObjectKey, Snapshot};
 use tributary_cacher::{
     Cacher, CacherConfig, CacherState, ListPermits, ObjectMemoryLimit, ObjectRetention, Precedence, ReflectorTuning,
-    Transport, Update, UpdateObserver,
+    StaleReason, Transport, Update, UpdateObserver,
 };
 use tributary_crds::{API_VERSION, GROUP, VERSION};
 
@@ -54,7 +55,7 @@ pub struct HubSnapshot {
     pub(crate) objects: [Option<Snapshot>; HubKind::ALL.len()],
     /// The Secrets with credentials.
     pub secrets: Option<Snapshot>,
-    /// Whether the list of members is up to date.
+    /// Whether the lists of all kinds are up to date.
     pub is_current: bool,
 }
 
@@ -62,6 +63,11 @@ impl HubSnapshot {
     /// Returns the objects of a kind.
     pub fn objects(&self, kind: HubKind) -> Option<&Snapshot> {
         self.objects[kind as usize].as_ref()
+    }
+
+    /// Returns the names of the objects of a kind; `None` until the hub has listed them.
+    pub(crate) fn names(&self, kind: HubKind) -> Option<BTreeSet<&str>> {
+        Some(self.objects(kind)?.iter().map(|object| object.name()).collect())
     }
 }
 
@@ -153,13 +159,8 @@ impl HubCollections {
         HubSnapshot {
             objects: std::array::from_fn(|index| self.cachers[index].snapshot()),
             secrets: self.secrets.snapshot(),
-            is_current: self.cachers[HubKind::UpstreamCluster as usize].state() == CacherState::Synced,
+            is_current: self.cachers.iter().all(|cacher| cacher.state() == CacherState::Synced),
         }
-    }
-
-    /// Marks all changes as seen, without a snapshot.
-    pub(crate) fn postpone_changes(&self) {
-        self.revisions.send_modify(|revision| revision.first = None);
     }
 
     /// Waits until changes are due: 100 ms after the last change, and at most 1 s after the first change that no
@@ -192,18 +193,11 @@ impl HubCollections {
         }
     }
 
-    /// Returns the reason why changes of the hub do not arrive, with the name of the collection.
+    /// Returns the reason why changes of the hub do not arrive, with the name of the collection and the remedy.
     pub fn problem(&self) -> Option<String> {
-        self.all().find_map(|cacher| {
-            let reason = match cacher.state() {
-                CacherState::Synced => return None,
-                CacherState::Syncing { reason, .. } => {
-                    reason.map_or_else(|| "the first list is not complete".to_owned(), |reason| reason.to_string())
-                }
-                CacherState::Stale { reason, .. } => reason.to_string(),
-            };
-            Some(format!("{}: {reason}", cacher.config().resource))
-        })
+        let problems = self.all().filter_map(|cacher| problem_of(&cacher.config().resource, &cacher.state()));
+        // A collection without an answer so far may only wait for its turn.
+        problems.min_by_key(|(_, is_known)| !is_known).map(|(text, _)| text)
     }
 
     /// Returns the present status of an object, with the object's resourceVersion; `None` if the hub has no object with
@@ -225,6 +219,22 @@ impl HubCollections {
     }
 }
 
+/// Returns the reason why changes of a collection do not arrive, and whether the hub has answered at all.
+fn problem_of(resource: &GroupVersionResource, state: &CacherState) -> Option<(String, bool)> {
+    let Some(reason) = state.reason() else {
+        let is_incomplete = state.is_unknown();
+        return is_incomplete.then(|| (format!("{resource}: the first list is not complete"), false));
+    };
+    let remedy = match reason {
+        StaleReason::NotFound => {
+            format!("; install the CustomResourceDefinition {}.{} (deploy/crds)", resource.resource, resource.group)
+        }
+        StaleReason::Forbidden => "; give Tributary's account the rights in deploy/hub/rbac.yaml".to_owned(),
+        _ => String::new(),
+    };
+    Some((format!("{resource}: {reason}{remedy}"), true))
+}
+
 /// Returns a transport that adds the selector of the Secrets to each request.
 fn selected(transport: Transport) -> Transport {
     BoxCloneSyncService::new(transport.map_request(|mut request: Request<Body>| {
@@ -238,4 +248,21 @@ fn selected(transport: Transport) -> Transport {
 fn with_selector(uri: &Uri) -> Option<Uri> {
     let separator = if uri.query().is_some() { '&' } else { '?' };
     format!("{uri}{separator}{SECRET_SELECTOR}").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problem_of_a_collection_names_the_remedy() {
+        let resource = GroupVersionResource::new(GROUP, VERSION, "deniedusers");
+        let state = |reason| CacherState::Syncing { since: Instant::now(), reason };
+        let text = |state: &CacherState| problem_of(&resource, state).map(|(text, _)| text).unwrap_or_default();
+        let missing = text(&state(Some(StaleReason::NotFound)));
+        assert!(missing.ends_with("install the CustomResourceDefinition deniedusers.tributary.dev (deploy/crds)"));
+        assert!(text(&state(Some(StaleReason::Forbidden))).ends_with("the rights in deploy/hub/rbac.yaml"));
+        assert!(text(&state(None)).contains("deniedusers"));
+        assert_eq!(text(&CacherState::Synced), "");
+    }
 }

@@ -4,33 +4,48 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The least number of members that the protection applies to.
+/// The least number of members for the rule about most members. Fewer members may leave at once.
 const MEMBERS_MIN: usize = 4;
 
-/// Time for which the hub must confirm that more than half of the members are gone.
+/// Time for which the hub must confirm that the objects are gone.
 const CONFIRMED_FOR: Duration = Duration::from_secs(60);
 
-/// Decides whether members leave that the hub no longer lists.
+/// The number of objects of a kind in force, and the number of those that the hub no longer lists.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Disappeared {
+    pub(crate) gone: usize,
+    pub(crate) in_force: usize,
+}
+
+/// Decides whether objects are removed that the hub no longer lists. If most members or all DeniedUsers are gone, no
+/// object of any kind is removed until the hub has confirmed its lists.
 #[derive(Debug, Default)]
 pub(crate) struct DisappearanceGuard {
-    /// Time since which the hub lists less than half of the members.
+    /// Time since which the hub's lists have too few objects.
     since: Option<Instant>,
 }
 
 impl DisappearanceGuard {
-    /// Returns whether the members may leave: `leaving` of `members` members. `is_current` tells whether the hub's list
-    /// is up to date.
-    pub(crate) fn may_leave(&mut self, leaving: usize, members: usize, is_current: bool, now: Instant) -> bool {
-        if members < MEMBERS_MIN || leaving * 2 <= members {
+    /// Returns whether absent objects may be removed. `is_current` tells whether the hub's lists are up to date.
+    pub(crate) fn may_remove(
+        &mut self,
+        members: Disappeared,
+        denied_users: Disappeared,
+        is_current: bool,
+        now: Instant,
+    ) -> bool {
+        let is_most = members.in_force >= MEMBERS_MIN && members.gone * 2 > members.in_force;
+        let is_all = denied_users.gone > 0 && denied_users.gone == denied_users.in_force;
+        if !is_most && !is_all {
             self.since = None;
             return true;
         }
-        // A hub without contact does not confirm its list.
+        // A hub without contact does not confirm its lists.
         let since = if is_current { *self.since.get_or_insert(now) } else { *self.since.insert(now) };
         now.duration_since(since) >= CONFIRMED_FOR
     }
 
-    /// Returns the time at which the members may leave; `None` if no members are kept.
+    /// Returns the time at which absent objects may be removed; `None` if no objects are kept.
     pub(crate) fn decides_at(&self) -> Option<Instant> {
         self.since.map(|since| since + CONFIRMED_FOR)
     }
@@ -41,18 +56,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn most_members_leave_only_after_the_hub_has_confirmed_the_list_for_a_minute() {
+    fn most_members_are_removed_only_after_the_hub_has_confirmed_the_list_for_a_minute() {
         let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
         let mut guard = DisappearanceGuard::default();
-        assert!(guard.may_leave(3, 3, true, at(0)), "few members leave at once");
-        assert!(guard.may_leave(2, 4, true, at(0)), "half of the members leave at once");
-        assert!(!guard.may_leave(3, 4, true, at(0)));
-        assert_eq!(guard.decides_at(), Some(at(60)));
-        assert!(!guard.may_leave(3, 4, true, at(59)));
-        assert!(!guard.may_leave(3, 4, false, at(60)), "the hub is out of contact");
-        assert!(!guard.may_leave(3, 4, true, at(119)));
-        assert!(guard.may_leave(4, 4, true, at(120)));
-        assert!(guard.may_leave(1, 4, true, at(121)) && guard.decides_at().is_none());
+        let mut may_remove = |gone, in_force, is_current, seconds| {
+            let now = start + Duration::from_secs(seconds);
+            let is_removed = guard.may_remove(Disappeared { gone, in_force }, Disappeared::default(), is_current, now);
+            (is_removed, guard.decides_at().map(|at| at.duration_since(start).as_secs()))
+        };
+        assert_eq!(may_remove(3, 3, true, 0), (true, None), "few members are removed at once");
+        assert_eq!(may_remove(2, 4, true, 0), (true, None), "half of the members are removed at once");
+        assert_eq!(may_remove(3, 4, true, 0), (false, Some(60)));
+        assert_eq!(may_remove(3, 4, true, 59), (false, Some(60)));
+        assert_eq!(may_remove(3, 4, false, 60), (false, Some(120)), "the hub is out of contact");
+        assert_eq!(may_remove(3, 4, true, 119), (false, Some(120)));
+        assert_eq!(may_remove(4, 4, true, 120), (true, Some(120)));
+        assert_eq!(may_remove(1, 4, true, 121), (true, None));
+    }
+
+    #[test]
+    fn all_denied_users_are_removed_only_after_the_hub_has_confirmed_the_list_for_a_minute() {
+        let start = Instant::now();
+        let mut guard = DisappearanceGuard::default();
+        let mut may_remove = |gone, in_force, seconds| {
+            let now = start + Duration::from_secs(seconds);
+            guard.may_remove(Disappeared::default(), Disappeared { gone, in_force }, true, now)
+        };
+        assert!(may_remove(0, 0, 0), "there are no DeniedUsers");
+        assert!(may_remove(2, 3, 0), "one object remains");
+        assert!(!may_remove(1, 1, 0));
+        assert!(!may_remove(1, 1, 59));
+        assert!(may_remove(1, 1, 60));
     }
 }

@@ -45,6 +45,17 @@ pub(crate) struct SeenVersions {
     pub(crate) secret: Option<ResourceVersion>,
 }
 
+/// Returns the sort key of an object in conflicts: an unchanged object wins, then the object that was accepted first,
+/// then the older object, then the order of names. `order` is `None` for an object that was never accepted.
+pub(crate) fn conflict_order(
+    is_unchanged: bool,
+    order: Option<u64>,
+    created: &str,
+    object: &ObjectReference,
+) -> (bool, u64, String, String) {
+    (!is_unchanged, order.unwrap_or(u64::MAX), created.to_owned(), object.name.clone())
+}
+
 /// The objects of the hub that are in force. Serializes to the copy in the data directory, which contains credentials.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct InForce {
@@ -85,7 +96,7 @@ impl InForce {
         hasher.finish()
     }
 
-    /// Returns the next order of first acceptance.
+    /// Returns the order of an object that is accepted for the first time.
     pub(crate) fn reserve_order(&mut self) -> u64 {
         let order = self.next_order;
         self.next_order += 1;

@@ -25,7 +25,7 @@ mod status_writer;
 mod token_reviewer;
 mod verdict;
 
-pub use accept::{Acceptance, WholeCheck};
+pub use accept::{Acceptance, OtherSources, WholeCheck};
 pub use certificate::{AggregatedService, ServingCertificateStore, SharedServingCertificate};
 pub use client::{HubAddress, HubClient, HubError};
 pub use collections::{CREDENTIAL_LABEL, HubCollections, HubSnapshot};
@@ -36,7 +36,7 @@ pub use hub_trust::HubTrust;
 pub use in_force::InForce;
 pub use leadership::Leadership;
 pub use lease::LeaseCandidate;
-pub use members::HubRules;
+pub use members::{HubRules, OwnEndpoint, leads_to};
 pub use source::HubSource;
 pub use status_writer::{ReadReports, StatusWriter};
 pub use token_reviewer::HubTokenReviewer;

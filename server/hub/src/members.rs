@@ -1,22 +1,27 @@
 //! The judgement on UpstreamClusters of the hub: each alone, then all together. Without I/O.
 
+mod claims;
+
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
-use tributary_apimachinery::{Object, ResourceVersion, Snapshot, explain, without_brackets};
+use tributary_apimachinery::{Host, Object, ResourceVersion, Snapshot, explain, without_brackets};
 use tributary_crds::{
-    ConfigurationObjects, InsecureMembers, Severity, UpstreamCluster, UpstreamClusterSpec, decode_hub_object,
-    hub_problems,
+    ConfigurationObjects, InsecureMembers, UpstreamCluster, UpstreamClusterSpec, decode_hub_object, hub_problems,
 };
 use tributary_proxy::DialPolicy;
+use tributary_sources::ClusterSpec;
 use tributary_sources::upstream_clusters::cluster_spec;
-use tributary_sources::{ClusterSpec, LoadedConfiguration};
+
+pub(crate) use claims::Claims;
+pub use claims::leads_to;
 
 use crate::credential::{UnusableSecret, resolve_secret};
 use crate::in_force::{MemberInForce, SeenVersions};
+use crate::verdict::check_problems;
 use crate::{ConditionState, HubKind, ObjectReference};
 
 /// Maximum size of an object in bytes: the limit of a request to etcd.
@@ -36,6 +41,19 @@ pub struct HubRules {
     pub reserved_names: Vec<String>,
     /// The policy for the addresses of members.
     pub dial_policy: Arc<DialPolicy>,
+    /// The address and the hosts of this endpoint, which no member may have.
+    pub own: OwnEndpoint,
+}
+
+/// The address and the hosts of this endpoint.
+#[derive(Clone, Debug, Default)]
+pub struct OwnEndpoint {
+    /// The address of the listener; `None` without a listener.
+    pub address: Option<SocketAddr>,
+    /// The hosts of `--merged-host`. Without them, members of the hub may have no hosts.
+    pub merged_hosts: Vec<Host>,
+    /// The hosts of a listener on loopback, as `localhost`.
+    pub local_hosts: Vec<Host>,
 }
 
 /// A member of the hub with the verdict so far.
@@ -85,7 +103,7 @@ pub(crate) fn read_document(object: &Object) -> Result<(Value, i64), ConditionSt
         return Err(ConditionState::failed("TooLarge", format!("The object has more than {OBJECT_BYTES_MAX} bytes.")));
     }
     let document: Value = serde_json::from_slice(object.json())
-        .map_err(|error| ConditionState::failed("Invalid", format!("The object is not JSON: {error}")))?;
+        .map_err(|error| ConditionState::invalid(format!("The object is not JSON: {error}")))?;
     let generation = document["metadata"]["generation"].as_i64().unwrap_or_default();
     Ok((document, generation))
 }
@@ -101,19 +119,26 @@ pub(crate) async fn judge_members(
     for object in listed.iter() {
         // An object that was deleted and made anew is a new object.
         let earlier = in_force.get(object.name()).filter(|earlier| earlier.object.uid == object.uid()).cloned();
-        let earlier = earlier.map(|earlier| without_refused_credential(earlier, secrets, rules));
         judged.push(judge_member(object, secrets, earlier, rules).await);
     }
     judged
 }
 
-/// Removes the credential of the last accepted generation if the Secret now refuses it to the member. So a withdrawn
-/// credential ends, also while the present generation is refused.
-fn without_refused_credential(earlier: MemberInForce, secrets: Option<&Snapshot>, rules: &HubRules) -> MemberInForce {
+/// Resolves the present Secret of the last accepted generation, which stays in force if the present generation is
+/// refused. So a rotated credential takes effect, and a withdrawn credential ends.
+async fn with_present_secret(earlier: MemberInForce, secrets: Option<&Snapshot>, rules: &HubRules) -> MemberInForce {
     match resolve_secret(&earlier.cluster, secrets, &rules.namespace) {
         Err(unusable) if !unusable.keeps_earlier => {
             let spec = without_connection(&earlier.cluster, &unusable.state.message).map(Arc::new);
             MemberInForce { resolved: None, spec, seen: None, ..earlier }
+        }
+        Ok(resolved) if earlier.resolved.as_ref() != Some(&resolved) => {
+            match describe(&earlier.cluster, &resolved, rules).await {
+                Ok(spec) => {
+                    MemberInForce { resolved: Some(resolved), spec: Some(Arc::new(spec)), seen: None, ..earlier }
+                }
+                Err(_) => earlier,
+            }
         }
         _ => earlier,
     }
@@ -146,6 +171,9 @@ async fn judge_member(
         judged.resolved_refs = same.cluster.spec.secret_ref.as_ref().map(|_| resolved());
         judged.draft = Some(same.clone());
         return judged;
+    }
+    if let Some(earlier) = judged.earlier.take() {
+        judged.earlier = Some(with_present_secret(earlier, secrets, rules).await);
     }
     let (document, generation) = match read_document(object) {
         Ok(read) => read,
@@ -180,9 +208,8 @@ fn resolved() -> ConditionState {
 
 /// Decodes a member and checks its fields.
 fn decode_member(document: Value, rules: &HubRules) -> Result<UpstreamCluster, ConditionState> {
-    let invalid = |message: String| ConditionState::failed("Invalid", shorten(message));
-    let mut cluster: UpstreamCluster =
-        decode_hub_object(document, HubKind::UpstreamCluster.as_str()).map_err(|error| invalid(error.to_string()))?;
+    let mut cluster: UpstreamCluster = decode_hub_object(document, HubKind::UpstreamCluster.as_str())
+        .map_err(|error| ConditionState::invalid(error.to_string()))?;
     // Versions, managed fields and timestamps are not part of the configuration.
     let metadata = std::mem::take(&mut cluster.metadata);
     cluster.metadata.name = metadata.name;
@@ -190,14 +217,7 @@ fn decode_member(document: Value, rules: &HubRules) -> Result<UpstreamCluster, C
     cluster.metadata.annotations = metadata.annotations;
     cluster.status = None;
     let alone = ConfigurationObjects { clusters: vec![cluster.clone()], ..ConfigurationObjects::default() };
-    let problems = hub_problems(&cluster, rules.insecure).into_iter().chain(alone.validate());
-    let errors: Vec<String> = problems
-        .filter(|problem| problem.severity == Severity::Error)
-        .map(|problem| format!("{}: {}", problem.field, problem.message))
-        .collect();
-    if !errors.is_empty() {
-        return Err(invalid(errors.join("; ")));
-    }
+    check_problems(hub_problems(&cluster, rules.insecure).into_iter().chain(alone.validate()))?;
     check_addresses(&cluster.spec, rules)?;
     Ok(cluster)
 }
@@ -248,7 +268,7 @@ async fn resolve_member(
                     let state = ConditionState::failed("InvalidCredential", shorten(problem));
                     keep_earlier_credential(judged, *member, UnusableSecret { state, keeps_earlier: true });
                 }
-                Err((_, problem)) => judged.accepted = ConditionState::failed("Invalid", shorten(problem)),
+                Err((_, problem)) => judged.accepted = ConditionState::invalid(problem),
             }
         }
         Err(unusable) => keep_earlier_credential(judged, member, unusable),
@@ -331,68 +351,5 @@ pub(crate) async fn describe(
             Ok(ClusterSpec { origin: origin(&name), is_from_hub: true, dial_policy, ..spec })
         }
         Err(error) => Err(explain(&error)),
-    }
-}
-
-/// The names, indexes and hosts that are in use, each with the description of its owner.
-#[derive(Default)]
-pub(crate) struct Claims {
-    names: BTreeMap<String, String>,
-    indexes: BTreeMap<u16, String>,
-    hosts: BTreeMap<String, String>,
-}
-
-impl Claims {
-    /// Returns the claims of the kubeconfig and the files, which have priority over the hub.
-    pub(crate) fn of_other_sources(base: &LoadedConfiguration) -> Self {
-        let mut claims = Self::default();
-        for spec in &base.clusters {
-            claims.names.insert(spec.name.to_string(), spec.origin.clone());
-            claims.indexes.extend(spec.index.map(|index| (index, spec.origin.clone())));
-        }
-        for cluster in &base.objects.clusters {
-            let owner = format!("UpstreamCluster {}", cluster.metadata.name.as_deref().unwrap_or_default());
-            let hosts = cluster.spec.server_names.iter();
-            claims.hosts.extend(hosts.map(|host| (host.to_ascii_lowercase(), owner.clone())));
-        }
-        claims
-    }
-
-    /// Reserves names for other sources.
-    pub(crate) fn reserve_names(&mut self, names: &[String]) {
-        for name in names {
-            let owner = format!("A flag trusts cluster {name}, which");
-            self.names.entry(name.clone()).or_insert(owner);
-        }
-    }
-
-    /// Claims the name, the index and the hosts of a member.
-    ///
-    /// # Errors
-    /// The state of `Accepted` if another object has one of them.
-    pub(crate) fn claim(&mut self, member: &MemberInForce) -> Result<(), ConditionState> {
-        let (name, spec) = (&member.object.name, &member.cluster.spec);
-        if let Some(owner) = self.names.get(name) {
-            let message = format!(
-                "{owner} already is cluster {name}, and other sources have priority over the hub; rename one of them."
-            );
-            return Err(ConditionState::failed("NameConflict", message));
-        }
-        if let Some((index, owner)) = spec.index.and_then(|index| Some((index, self.indexes.get(&index)?))) {
-            let message =
-                format!("spec.index: {index} is already the index of {owner}; give a number that was never used.");
-            return Err(ConditionState::failed("IndexConflict", message));
-        }
-        let hosts = || spec.server_names.iter().map(|host| host.to_ascii_lowercase());
-        if let Some((host, owner)) = hosts().find_map(|host| self.hosts.get_key_value(&host)) {
-            let message =
-                format!("spec.serverNames: {host:?} is already a host of {owner}; remove it from one of them.");
-            return Err(ConditionState::failed("HostConflict", message));
-        }
-        let owner = origin(name);
-        self.names.insert(name.clone(), owner.clone());
-        self.indexes.extend(spec.index.map(|index| (index, owner.clone())));
-        self.hosts.extend(hosts().map(|host| (host, owner.clone())));
-        Ok(())
     }
 }

@@ -7,10 +7,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
-use tributary_sources::LoadedConfiguration;
 use tributary_sources::data_directory::DataDirectory;
 
-use crate::accept::{Acceptance, WholeCheck, accept};
+use crate::accept::{Acceptance, OtherSources, WholeCheck, accept};
 use crate::disappearance::DisappearanceGuard;
 use crate::in_force::InForce;
 use crate::lease::LeaseCandidate;
@@ -21,7 +20,8 @@ use crate::{HubClient, HubCollections, Verdict};
 /// The file in the data directory with the last accepted configuration and its credentials.
 const FILE: &str = "hub.json";
 
-/// Time for which the start waits for the hub before it uses the copy in the data directory.
+/// Time for which the start waits for the hub before it uses the copy in the data directory. Also the interval of
+/// checks for a new problem during a start without a copy.
 const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Interval of checks whether the hub is in contact.
@@ -44,22 +44,31 @@ pub struct HubSource {
 }
 
 impl HubSource {
-    /// Starts to follow the hub, and waits up to 5 s for its objects. `copy` is the data directory with the last
-    /// accepted configuration, unless no copy is kept. Must be called within a tokio runtime.
+    /// Starts to follow the hub, and waits for its objects: up to 5 s with a copy in the data directory, otherwise
+    /// until the hub has listed all of them, because a start without DeniedUsers or policies would admit too much.
+    /// `copy` is the data directory, unless no copy is kept. Must be called within a tokio runtime. Cancel: safe.
     ///
     /// # Errors
     /// The copy is unreadable.
     pub async fn start(client: Arc<HubClient>, rules: HubRules, copy: Option<DataDirectory>) -> anyhow::Result<Self> {
         let collections = Arc::new(HubCollections::start(&client, &rules.namespace)?);
-        let in_force = copy.as_ref().map(read_copy).transpose()?.unwrap_or_default();
-        if timeout(FIRST_LIST_TIMEOUT, collections.listed()).await.is_err() {
-            let problem = collections.problem().unwrap_or_default();
-            tracing::warn!(
-                problem,
-                members = in_force.members.len(),
-                "the hub has not listed its objects within 5 s; the last accepted configuration is served"
-            );
-        }
+        let in_force = match copy.as_ref().map(read_copy).transpose()?.flatten() {
+            Some(in_force) => {
+                if timeout(FIRST_LIST_TIMEOUT, collections.listed()).await.is_err() {
+                    let (problem, members) = (collections.problem(), in_force.members.len());
+                    tracing::warn!(
+                        problem,
+                        members,
+                        "the hub has not listed its objects within 5 s; the copy in the data directory is served"
+                    );
+                }
+                in_force
+            }
+            None => {
+                wait_for_lists(&collections).await;
+                InForce::default()
+            }
+        };
         Ok(Self {
             collections,
             rules,
@@ -103,12 +112,6 @@ impl HubSource {
         }
     }
 
-    /// Postpones the present changes to the next acceptance, because other sources cannot be read.
-    pub fn postpone_changes(&mut self) {
-        self.collections.postpone_changes();
-        self.decides_at = None;
-    }
-
     /// Returns the reason why changes of the hub do not arrive.
     pub fn problem(&self) -> Option<String> {
         self.collections.problem()
@@ -119,14 +122,12 @@ impl HubSource {
         &self.in_force
     }
 
-    /// Accepts the present objects of the hub in addition to `base`, the configuration of all other sources. Does no
-    /// I/O except for the copy in the data directory.
-    pub async fn accept(&mut self, base: LoadedConfiguration, check: WholeCheck<'_>) -> Acceptance {
+    /// Accepts the present objects of the hub in addition to the other sources. Does no I/O except for the copy in the
+    /// data directory.
+    pub async fn accept(&mut self, others: &OtherSources<'_>, check: WholeCheck<'_>) -> Acceptance {
         let snapshot = self.collections.snapshot();
-        let before = self.in_force.fingerprint();
         let (in_force, guard) = (&mut self.in_force, &mut self.guard);
-        let mut accepted = accept(in_force, guard, &snapshot, base, &self.rules, check).await;
-        accepted.is_changed = before != self.in_force.fingerprint();
+        let accepted = accept(in_force, guard, &snapshot, others, &self.rules, check).await;
         self.decides_at = accepted.decides_at;
         self.verdicts.send_replace(accepted.verdicts.clone());
         self.write_copy();
@@ -161,23 +162,34 @@ impl HubSource {
     }
 }
 
-/// Reads the copy of the last accepted configuration.
+/// Waits until the hub has listed each collection. Logs each new problem.
+async fn wait_for_lists(collections: &HubCollections) {
+    let mut logged = None;
+    while timeout(FIRST_LIST_TIMEOUT, collections.listed()).await.is_err() {
+        let problem = collections.problem();
+        if problem != logged {
+            tracing::warn!(
+                problem,
+                "the start waits until the hub has listed its objects, because the data directory has no copy of them"
+            );
+            logged = problem;
+        }
+    }
+}
+
+/// Reads the copy of the last accepted configuration; `None` without a copy.
 ///
 /// # Errors
 /// The file cannot be read. A damaged file is an error, too: it names the members that a user expects.
-fn read_copy(directory: &DataDirectory) -> anyhow::Result<InForce> {
-    let Some(bytes) = directory.read(FILE)? else { return Ok(InForce::default()) };
-    match serde_json::from_slice(&bytes) {
-        Ok(in_force) => Ok(in_force),
-        Err(error) => {
-            // The parser's message could quote a credential.
-            let place = directory.file(FILE);
-            anyhow::bail!(
-                "{} is damaged at line {}, column {}; remove it, and start Tributary while the hub answers",
-                place.display(),
-                error.line(),
-                error.column()
-            )
-        }
-    }
+fn read_copy(directory: &DataDirectory) -> anyhow::Result<Option<InForce>> {
+    let Some(bytes) = directory.read(FILE)? else { return Ok(None) };
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| {
+        // The parser's message could quote a credential.
+        anyhow::anyhow!(
+            "{} is damaged at line {}, column {}; remove it, and start Tributary while the hub answers",
+            directory.file(FILE).display(),
+            error.line(),
+            error.column()
+        )
+    })
 }

@@ -47,6 +47,7 @@ impl DesiredStatus {
             conditions.push(NamedCondition { name: "Ready", state: ready(verdict, report) });
             if let Some(report) = report {
                 conditions.push(NamedCondition { name: "Synced", state: synced(report) });
+                conditions.push(NamedCondition { name: "UniqueUID", state: unique_uid(report) });
                 values = member_values(report, present);
             }
         }
@@ -149,6 +150,15 @@ fn synced(report: &ClusterReport) -> ConditionState {
     }
 }
 
+/// Returns the state of the condition `UniqueUID`. An equal uid alone refuses no member, because a hostile member can
+/// report any uid.
+fn unique_uid(report: &ClusterReport) -> ConditionState {
+    match &report.identity_problem {
+        None => ConditionState::fulfilled("NoConflict", "No other cluster reports the same uid of kube-system."),
+        Some(problem) => ConditionState::failed("UnclearIdentity", shorten(problem.clone())),
+    }
+}
+
 /// Returns the fields of a member's status. Values that change without end are rounded or dates.
 fn member_values(report: &ClusterReport, present: &Value) -> Map<String, Value> {
     let mut values = Map::new();
@@ -223,13 +233,28 @@ mod tests {
         let status = applied(&desired, &Value::Null);
         let conditions: Vec<_> =
             status["conditions"].as_array().unwrap().iter().map(|one| (&one["type"], &one["reason"])).collect();
-        let expected =
-            [("Accepted", "Accepted"), ("ResolvedRefs", "Resolved"), ("Ready", "Synced"), ("Synced", "Synced")];
+        let expected = [
+            ("Accepted", "Accepted"),
+            ("ResolvedRefs", "Resolved"),
+            ("Ready", "Synced"),
+            ("Synced", "Synced"),
+            ("UniqueUID", "NoConflict"),
+        ];
         assert!(
             conditions.iter().map(|(name, reason)| (name.as_str().unwrap(), reason.as_str().unwrap())).eq(expected)
         );
         assert_eq!((&status["objects"], &status["synced"]), (&json!("~12k"), &json!("24/24")));
         assert_eq!(status["staleSince"], Value::Null);
+    }
+
+    #[test]
+    fn status_shows_a_uid_that_another_cluster_reports() {
+        let problem = Some("cluster us and this cluster have the same kube-system uid".to_owned());
+        let report = ClusterReport { identity_problem: problem.clone(), ..report(ClusterCondition::Ready) };
+        let status = applied(&DesiredStatus::render(&verdict(), Some(&report), &Value::Null), &Value::Null);
+        let unique = present_condition(&status, "UniqueUID");
+        assert_eq!((&unique["status"], unique["message"].as_str()), (&json!("False"), problem.as_deref()));
+        assert_eq!(present_condition(&status, "Ready")["status"], "True", "an equal uid refuses no member");
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! The verdict on an object of the hub, which its status shows.
 
 use serde::{Deserialize, Serialize};
+use tributary_crds::{Severity, ValidationProblem};
+
+use crate::members::shorten;
 
 /// Kind of a configuration object of the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -96,6 +99,21 @@ impl ConditionState {
     pub fn failed(reason: &str, message: impl Into<String>) -> Self {
         Self { status: ConditionStatus::False, reason: reason.to_owned(), message: message.into() }
     }
+
+    /// Creates the state of `Accepted` for an object with an invalid field.
+    pub(crate) fn invalid(message: String) -> Self {
+        Self::failed("Invalid", shorten(message))
+    }
+}
+
+/// Returns the errors among the problems as one state of `Accepted`. Warnings refuse no object.
+///
+/// # Errors
+/// The state of `Accepted`.
+pub(crate) fn check_problems(problems: impl IntoIterator<Item = ValidationProblem>) -> Result<(), ConditionState> {
+    let errors = problems.into_iter().filter(|problem| problem.severity == Severity::Error);
+    let errors: Vec<String> = errors.map(|problem| format!("{}: {}", problem.field, problem.message)).collect();
+    if errors.is_empty() { Ok(()) } else { Err(ConditionState::invalid(errors.join("; "))) }
 }
 
 /// The verdict on an object: whether its present generation is in force, and the reason.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::{ArgAction, Args};
 use tributary_crds::InsecureMembers;
-use tributary_hub::{AggregatedService, HubAddress, HubRules};
+use tributary_hub::{AggregatedService, HubAddress, HubRules, OwnEndpoint};
 use tributary_listener::ListenAddress;
 use tributary_proxy::DialPolicy;
 
@@ -81,6 +81,7 @@ impl HubArguments {
             reserved_names: Vec::new(),
             insecure,
             dial_policy: Arc::new(policy),
+            own: OwnEndpoint::default(),
         }
     }
 

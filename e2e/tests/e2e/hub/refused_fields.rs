@@ -70,6 +70,12 @@ async fn refused_field_leaves_the_last_generation_in_force(context: TestContext)
             json!({"secureServing": {"keyFile": "/key"}, "serverNames": ["eu.example.com"]}),
             "spec.secureServing.keyFile",
         ),
+        (
+            json!({"secureServing": {"clientCAData": "eA=="}, "serverNames": ["eu.example.com"]}),
+            "spec.secureServing.clientCAData",
+        ),
+        // Tributary runs without --merged-host here.
+        (json!({"serverNames": ["eu.example.com"]}), "spec.serverNames"),
         (json!({"endpoints": [plain]}), "spec.endpoints[0]"),
         (json!({"endpoints": ["https://ann:s3cret@eu.example.com"]}), "spec.endpoints[0]"),
         (json!({"endpoints": ["https://[::ffff:169.254.169.254]"]}), "spec.endpoints[0]"),

@@ -11,6 +11,7 @@ use tributary_proxy::DialPolicy;
 use tributary_sources::ClusterSpec;
 
 use super::*;
+use crate::OwnEndpoint;
 
 /// An authority in the form of a Secret.
 fn authority() -> Value {
@@ -19,6 +20,21 @@ fn authority() -> Value {
         STANDARD.encode(rcgen::CertificateParams::default().self_signed(&key).unwrap().pem())
     });
     json!(*AUTHORITY)
+}
+
+/// The flags of a listener at `127.0.0.1:7443` with the merged view's host `all.example.com`.
+fn rules() -> HubRules {
+    HubRules {
+        namespace: "ns".to_owned(),
+        reserved_names: vec!["reviewer".to_owned()],
+        insecure: InsecureMembers::Allowed,
+        dial_policy: Arc::new(DialPolicy::default()),
+        own: OwnEndpoint {
+            address: Some("127.0.0.1:7443".parse().unwrap()),
+            merged_hosts: vec!["all.example.com".parse().unwrap()],
+            local_hosts: vec!["localhost".parse().unwrap()],
+        },
+    }
 }
 
 /// A hub in memory, and the objects in force.
@@ -30,6 +46,8 @@ struct Hub {
     guard: DisappearanceGuard,
     version: u64,
     others: Vec<ClusterSpec>,
+    indexes: IndexOwners,
+    has_no_merged_host: bool,
 }
 
 impl Hub {
@@ -39,7 +57,7 @@ impl Hub {
         let before = self.objects.get(&key);
         let uid = before.map_or(json!(format!("uid-{}", self.version)), |before| before["metadata"]["uid"].clone());
         let generation = before.and_then(|before| before["metadata"]["generation"].as_i64()).unwrap_or_default() + 1;
-        let created = format!("2026-01-01T00:00:{:02}Z", self.version);
+        let created = format!("2026-01-01T00:{:02}:{:02}Z", self.version / 60, self.version % 60);
         let created = before.map_or(json!(created), |before| before["metadata"]["creationTimestamp"].clone());
         document["apiVersion"] = json!(tributary_crds::API_VERSION);
         document["kind"] = json!(kind.as_str());
@@ -99,15 +117,17 @@ impl Hub {
     }
 
     async fn accept_checked(&mut self, check: WholeCheck<'_>) -> Acceptance {
-        let rules = HubRules {
-            namespace: "ns".to_owned(),
-            reserved_names: vec!["reviewer".to_owned()],
-            insecure: InsecureMembers::Allowed,
-            dial_policy: Arc::new(DialPolicy::default()),
-        };
+        self.accept_snapshot(&self.snapshot(), check).await
+    }
+
+    async fn accept_snapshot(&mut self, snapshot: &HubSnapshot, check: WholeCheck<'_>) -> Acceptance {
+        let mut rules = rules();
+        if self.has_no_merged_host {
+            rules.own.merged_hosts.clear();
+        }
         let base = LoadedConfiguration { clusters: self.others.clone(), ..LoadedConfiguration::default() };
-        let snapshot = self.snapshot();
-        accept(&mut self.in_force, &mut self.guard, &snapshot, base, &rules, check).await
+        let others = OtherSources { configuration: &base, indexes: self.indexes.clone() };
+        accept(&mut self.in_force, &mut self.guard, snapshot, &others, &rules, check).await
     }
 }
 
@@ -187,6 +207,58 @@ async fn cluster_that_a_flag_trusts_does_not_come_from_the_hub() {
     let mut hub = Hub::default();
     hub.put_member("reviewer", json!({}));
     assert_outcome(&hub.accept().await, &[], &["reviewer NameConflict"]);
+}
+
+#[tokio::test]
+async fn member_with_an_address_or_a_host_of_this_server_is_refused() {
+    let mut hub = Hub::default();
+    hub.put_member("a", json!({"endpoints": ["https://all.example.com:7443"]}));
+    hub.put_member("b", json!({"endpoints": ["https://b.example.com", "https://B.example.com:7443"]}));
+    hub.put_member("c", json!({"serverNames": ["All.example.com"]}));
+    hub.put_member("d", json!({"serverNames": ["localhost"]}));
+    hub.put_member("e", json!({"endpoints": ["https://all.example.com:6443"], "serverNames": ["e.example.com"]}));
+    let mut file = ClusterSpec::new(ClusterName::new("file").unwrap(), "a file".to_owned(), Err(String::new()));
+    file.hosts.names = vec!["b.example.com".parse().unwrap()];
+    hub.others = vec![file];
+    let refused = ["a RefusedAddress", "b RefusedAddress", "c HostConflict", "d HostConflict"];
+    assert_outcome(&hub.accept().await, &["e", "file"], &refused);
+}
+
+#[tokio::test]
+async fn member_has_hosts_only_if_the_merged_view_has_hosts_of_its_own() {
+    let mut hub = Hub { has_no_merged_host: true, ..Hub::default() };
+    hub.put_member("a", json!({"serverNames": ["a.example.com"]}));
+    let accepted = hub.accept().await;
+    assert_outcome(&accepted, &[], &["a Invalid"]);
+    assert!(accepted.verdicts[0].accepted.message.contains("--merged-host"));
+    hub.has_no_merged_host = false;
+    assert_outcome(&hub.accept().await, &["a"], &[]);
+}
+
+#[tokio::test]
+async fn member_does_not_take_the_stored_index_of_a_different_cluster() {
+    let mut hub = Hub::default();
+    hub.indexes.0.insert(1, ClusterName::new("file").unwrap());
+    hub.indexes.0.insert(2, ClusterName::new("b").unwrap());
+    hub.put_member("a", json!({"index": 1}));
+    hub.put_member("b", json!({"index": 2}));
+    assert_outcome(&hub.accept().await, &["b"], &["a IndexConflict"]);
+}
+
+#[tokio::test]
+async fn rotated_credential_takes_effect_while_the_present_generation_is_refused() {
+    let mut hub = Hub::default();
+    hub.put_member("a", json!({}));
+    hub.accept().await;
+    hub.put_member("a", json!({"endpoints": ["https://127.0.0.1"]}));
+    hub.accept().await;
+    hub.put_secret("a", json!({"token": "bmV3", "ca.crt": authority()}));
+    let accepted = hub.accept().await;
+    assert_outcome(&accepted, &["a"], &["a RefusedAddress"]);
+    assert!(accepted.is_changed);
+    let resolved = hub.in_force.members["a"].resolved.as_ref().unwrap();
+    assert_eq!(resolved.credentials.as_ref().unwrap().token.as_ref().unwrap().expose(), "new");
+    assert!(!hub.accept().await.is_changed);
 }
 
 #[tokio::test]
@@ -306,6 +378,94 @@ async fn members_stay_when_most_of_them_disappear_at_once() {
     assert_outcome(&hub.accept().await, &[], &[]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn no_object_leaves_while_most_members_disappear() {
+    let mut hub = Hub::default();
+    for name in ["a", "b", "c", "d"] {
+        hub.put_member(name, json!({}));
+    }
+    put_one_of_each_other_kind(&mut hub);
+    hub.accept().await;
+    hub.objects.retain(|(kind, name), _| *kind == HubKind::UpstreamCluster as usize && name == "a");
+    let accepted = hub.accept().await;
+    assert_outcome(&accepted, &["a", "b", "c", "d"], &[]);
+    assert_eq!(numbers_of_other_kinds(&accepted), (1, 1, 1));
+    tokio::time::sleep_until(accepted.decides_at.unwrap()).await;
+    let accepted = hub.accept().await;
+    assert_outcome(&accepted, &["a"], &[]);
+    assert_eq!(numbers_of_other_kinds(&accepted), (0, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_object_leaves_while_all_denied_users_disappear() {
+    let mut hub = Hub::default();
+    hub.put_member("a", json!({}));
+    put_one_of_each_other_kind(&mut hub);
+    hub.put(HubKind::DeniedUsers, "others", json!({"deniedUsers": ["bob"]}));
+    hub.accept().await;
+    hub.objects.remove(&(HubKind::DeniedUsers as usize, "others".to_owned()));
+    assert_eq!(hub.accept().await.denied.into_iter().collect::<Vec<_>>(), ["ann"]);
+    hub.objects.clear();
+    let accepted = hub.accept().await;
+    assert_outcome(&accepted, &["a"], &[]);
+    assert_eq!(numbers_of_other_kinds(&accepted), (1, 1, 1));
+    tokio::time::sleep_until(accepted.decides_at.unwrap()).await;
+    assert_eq!(numbers_of_other_kinds(&hub.accept().await), (0, 0, 0));
+}
+
+fn put_one_of_each_other_kind(hub: &mut Hub) {
+    hub.put(HubKind::DeniedUsers, "leavers", json!({"deniedUsers": ["ann"]}));
+    hub.put(HubKind::ResourceRegistry, "pods", json!({"spec": {"resources": ["pods"]}}));
+    hub.put(HubKind::MergedEndpoint, "all", json!({"spec": {}}));
+}
+
+/// The numbers of denied users, registries and MergedEndpoints in force.
+fn numbers_of_other_kinds(accepted: &Acceptance) -> (usize, usize, usize) {
+    let objects = &accepted.configuration.objects;
+    (accepted.denied.len(), objects.registries.len(), objects.merged_endpoints.len())
+}
+
+#[tokio::test]
+async fn many_conflicts_of_the_whole_configuration_refuse_only_their_causes() {
+    let mut hub = Hub::default();
+    hub.put_member("a", json!({}));
+    hub.accept().await;
+    hub.put_member("a", json!({"index": 1}));
+    for index in 0..=40 {
+        hub.put_member(&format!("bad-{index}"), json!({}));
+    }
+    hub.put_member("z", json!({}));
+    let accepted = hub.accept_checked(&no_bad_member).await;
+    let (names, refused) = outcome(&accepted);
+    assert_eq!((names, refused.len()), (vec!["a".to_owned(), "z".to_owned()], 41), "{refused:?}");
+    assert!(refused.iter().all(|refused| refused.starts_with("bad-") && refused.ends_with(" Conflict")));
+    assert_eq!(accepted.configuration.clusters[0].index, Some(1), "the changed member has its new generation");
+}
+
+fn no_bad_member(configuration: &LoadedConfiguration) -> Result<(), String> {
+    let bad = configuration.clusters.iter().find(|spec| spec.name.as_str().starts_with("bad"));
+    bad.map_or(Ok(()), |spec| Err(format!("{} leads to this server", spec.name)))
+}
+
+#[tokio::test]
+async fn registry_that_fails_the_whole_check_keeps_its_last_generation() {
+    let mut hub = Hub::default();
+    hub.put_member("a", json!({}));
+    hub.put(HubKind::ResourceRegistry, "pods", json!({"spec": {"resources": ["pods"]}}));
+    hub.accept().await;
+    hub.put(HubKind::ResourceRegistry, "pods", json!({"spec": {"resources": ["services"]}}));
+    hub.put(HubKind::MergedEndpoint, "all", json!({"spec": {}}));
+    let check = |configuration: &LoadedConfiguration| {
+        let objects = &configuration.objects;
+        let is_bad = objects.registries.iter().any(|registry| registry.spec.resources == ["services"]);
+        if is_bad || !objects.merged_endpoints.is_empty() { Err("a flag forbids it".to_owned()) } else { Ok(()) }
+    };
+    let accepted = hub.accept_checked(&check).await;
+    assert_outcome(&accepted, &["a"], &["all Conflict", "pods Conflict"]);
+    assert_eq!(accepted.configuration.objects.registries[0].spec.resources, ["pods"]);
+    assert!(check(&accepted.configuration).is_ok());
+}
+
 #[tokio::test]
 async fn conflict_of_the_whole_configuration_refuses_only_its_cause() {
     let mut hub = Hub::default();
@@ -314,7 +474,7 @@ async fn conflict_of_the_whole_configuration_refuses_only_its_cause() {
     }
     hub.accept().await;
     let check = |configuration: &LoadedConfiguration| {
-        let bad = ["bad", "worse"]
+        let bad = ["worse", "bad"]
             .into_iter()
             .find(|bad| configuration.clusters.iter().any(|spec| spec.name.as_str() == *bad));
         bad.map_or(Ok(()), |bad| Err(format!("{bad} leads to this server")))
@@ -324,6 +484,10 @@ async fn conflict_of_the_whole_configuration_refuses_only_its_cause() {
     }
     let accepted = hub.accept_checked(&check).await;
     assert_outcome(&accepted, &["a", "b", "c", "d", "e", "f"], &["bad Conflict", "worse Conflict"]);
+    for name in ["bad", "worse"] {
+        let verdict = accepted.verdicts.iter().find(|verdict| verdict.object.name == name).unwrap();
+        assert_eq!(verdict.accepted.message, format!("{name} leads to this server"));
+    }
 }
 
 #[tokio::test]
@@ -335,15 +499,7 @@ async fn copy_of_the_objects_in_force_serves_without_the_hub() {
     hub.accept().await;
     let copy = serde_json::to_string(&hub.in_force).unwrap();
     let mut restarted = Hub { in_force: serde_json::from_str(&copy).unwrap(), ..Hub::default() };
-    let rules = HubRules {
-        namespace: "ns".to_owned(),
-        reserved_names: Vec::new(),
-        insecure: InsecureMembers::Allowed,
-        dial_policy: Arc::new(DialPolicy::default()),
-    };
-    let nothing = HubSnapshot::default();
-    let (in_force, guard) = (&mut restarted.in_force, &mut restarted.guard);
-    let accepted = accept(in_force, guard, &nothing, LoadedConfiguration::default(), &rules, &|_| Ok(())).await;
+    let accepted = restarted.accept_snapshot(&HubSnapshot::default(), &|_| Ok(())).await;
     let spec = &accepted.configuration.clusters[0];
     assert!(spec.config.as_ref().unwrap().auth_info.token.is_some() && spec.index == Some(3));
     assert_eq!(accepted.denied.into_iter().collect::<Vec<_>>(), ["ann"]);

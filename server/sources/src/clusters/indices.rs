@@ -3,8 +3,11 @@
 //! Clients store resourceVersions that contain a cluster's index. If the index were later assigned to a different
 //! cluster, a stored version would refer to that cluster's objects. So an index is never reused, even after its cluster
 //! was removed, and `UpstreamCluster.spec.index` is compared with the stored indexes.
+//!
+//! Indexes of hub members are not stored: replicas have different data directories, and a user of the hub must not use
+//! up indexes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tributary_apimachinery::ClusterName;
 use tributary_merge::integer::CLUSTERS_MAX;
@@ -59,14 +62,16 @@ pub enum ClusterIndexError {
     },
 }
 
-/// Assigns an index to each cluster: the configured index, the stored index, or a new index that no cluster has used.
+/// Assigns an index to each cluster of the kubeconfig and the files: the configured index, the stored index, or a new
+/// index that no cluster has used. A member of the hub keeps its configured index unless it is stored for a different
+/// cluster.
 ///
 /// # Errors
 /// [`ClusterIndexError`]; the file is then unchanged.
 pub async fn assign(directory: &DataDirectory, clusters: &mut [ClusterSpec]) -> Result<(), ClusterIndexError> {
     // Two processes with one data directory must not assign the same index to two clusters.
     let _lock = directory.lock().await?;
-    let mut owners = read(directory)?;
+    let mut owners = IndexOwners::read(directory)?;
     let before = owners.0.clone();
     owners.assign(clusters)?;
     if owners.0 != before {
@@ -76,59 +81,69 @@ pub async fn assign(directory: &DataDirectory, clusters: &mut [ClusterSpec]) -> 
     Ok(())
 }
 
-fn read(directory: &DataDirectory) -> Result<Owners, ClusterIndexError> {
-    let Some(bytes) = directory.read(FILE)? else { return Ok(Owners::default()) };
-    let owners = serde_json::from_slice(&bytes);
-    owners
-        .map(Owners)
-        .map_err(|source| ClusterIndexError::Damaged { path: directory.file(FILE).display().to_string(), source })
+/// Checks whether [`assign`] would succeed. Changes nothing.
+///
+/// # Errors
+/// [`ClusterIndexError`].
+pub fn check(directory: &DataDirectory, clusters: &[ClusterSpec]) -> Result<(), ClusterIndexError> {
+    let mut others: Vec<ClusterSpec> = clusters.iter().filter(|spec| !spec.is_from_hub).cloned().collect();
+    IndexOwners::read(directory)?.assign(&mut others)
 }
 
-/// The present and former owners of the indexes.
-#[derive(Default)]
-struct Owners(BTreeMap<u16, ClusterName>);
+/// The present and former owners of the stored indexes, by index.
+#[derive(Clone, Debug, Default)]
+pub struct IndexOwners(pub BTreeMap<u16, ClusterName>);
 
-impl Owners {
+impl IndexOwners {
+    /// Reads the owners from the data directory.
+    ///
+    /// # Errors
+    /// [`ClusterIndexError`] for an unreadable or damaged file.
+    pub fn read(directory: &DataDirectory) -> Result<Self, ClusterIndexError> {
+        let Some(bytes) = directory.read(FILE)? else { return Ok(Self::default()) };
+        serde_json::from_slice(&bytes)
+            .map(Self)
+            .map_err(|source| ClusterIndexError::Damaged { path: directory.file(FILE).display().to_string(), source })
+    }
+
+    /// Returns the cluster that has or had the index.
+    pub fn owner(&self, index: u16) -> Option<&ClusterName> {
+        self.0.get(&index)
+    }
+
     fn assign(&mut self, clusters: &mut [ClusterSpec]) -> Result<(), ClusterIndexError> {
+        let (of_hub, others): (Vec<_>, Vec<_>) = clusters.iter_mut().partition(|spec| spec.is_from_hub);
+        let avoided: BTreeSet<u16> = of_hub.iter().filter_map(|spec| spec.index).collect();
         // Configured indexes are assigned first, so that no other cluster gets them.
-        for spec in &*clusters {
+        for spec in &others {
             let Some(index) = spec.index else { continue };
             if let Some(owner) = self.0.get(&index).filter(|owner| **owner != spec.name) {
-                if spec.is_from_hub {
-                    continue;
-                }
-                let (origin, owner, free) = (spec.origin.clone(), owner.clone(), self.free());
+                let (origin, owner, free) = (spec.origin.clone(), owner.clone(), self.free(&avoided));
                 return Err(ClusterIndexError::Taken { origin, index, owner, free });
             }
             self.0.insert(index, spec.name.clone());
         }
-        // Replicas have different data directories, so none of them may choose the index of a member of the hub.
-        let (of_hub, others): (Vec<_>, Vec<_>) = clusters.iter_mut().partition(|spec| spec.is_from_hub);
-        for spec in of_hub {
-            let index = spec.index.filter(|index| self.0.get(index) == Some(&spec.name));
-            if index != spec.index {
-                tracing::warn!(cluster = %spec.name, index = spec.index,
-                    "spec.index was the index of a different cluster before, so registries with itemResourceVersions: \
-                     Integer omit the cluster; give an index that no cluster has had");
-            }
-            spec.index = index;
-        }
         for spec in others.into_iter().filter(|spec| spec.index.is_none()) {
             let own = self.0.iter().rev().find(|(_, owner)| **owner == spec.name).map(|(index, _)| *index);
-            let index = own.or_else(|| self.free());
+            let index = own.or_else(|| self.free(&avoided));
             let index = index.ok_or_else(|| ClusterIndexError::Exhausted { origin: spec.origin.clone() })?;
             self.0.insert(index, spec.name.clone());
             spec.index = Some(index);
         }
+        for spec in of_hub {
+            // The acceptance of hub objects refuses such an index, unless it was stored just now.
+            spec.index = spec.index.filter(|index| self.0.get(index).is_none_or(|owner| *owner == spec.name));
+        }
         Ok(())
     }
 
-    /// Returns the index after the highest used index. If that index is too large, returns any unused index.
-    fn free(&self) -> Option<u16> {
-        let above = self.0.last_key_value().map_or(Some(0), |(last, _)| last.checked_add(1));
-        above
-            .filter(|index| *index < CLUSTERS_MAX)
-            .or_else(|| (0..CLUSTERS_MAX).find(|index| !self.0.contains_key(index)))
+    /// Returns the index after the highest used index. If that index is too large, returns any unused index, and only
+    /// as the last choice one of the `avoided` indexes of hub members.
+    fn free(&self, avoided: &BTreeSet<u16>) -> Option<u16> {
+        let last = self.0.last_key_value().map(|(last, _)| last).max(avoided.last());
+        let above = last.map_or(Some(0), |last| last.checked_add(1)).filter(|index| *index < CLUSTERS_MAX);
+        let unused = || (0..CLUSTERS_MAX).filter(|index| !self.0.contains_key(index));
+        above.or_else(|| unused().find(|index| !avoided.contains(index))).or_else(|| unused().next())
     }
 }
 
@@ -183,7 +198,7 @@ mod tests {
 
     #[test]
     fn unused_cluster_indices_are_assigned_until_none_is_left() {
-        let mut owners = Owners::default();
+        let mut owners = IndexOwners::default();
         let mut last = specs(&[("last", Some(CLUSTERS_MAX - 1)), ("gap", None)]);
         owners.assign(&mut last).unwrap();
         assert_eq!(last[1].index, Some(0));
@@ -191,6 +206,37 @@ mod tests {
         owners.0.extend((1..CLUSTERS_MAX - 1).map(|index| (index, name.clone())));
         let error = owners.assign(&mut specs(&[("more", None)])).unwrap_err();
         assert!(error.to_string().contains("UpstreamCluster more: all 10000 indices"), "{error}");
+    }
+
+    #[test]
+    fn hub_members_use_no_stored_index() {
+        let mut owners = IndexOwners::default();
+        let mut clusters = specs(&[("hub", Some(3)), ("unnumbered", None), ("file", None), ("moved", Some(9))]);
+        for name in [0, 1, 3] {
+            clusters[name].is_from_hub = true;
+        }
+        owners.0.insert(9, ClusterName::new("moved").unwrap());
+        owners.assign(&mut clusters).unwrap();
+        let indexes: Vec<_> = clusters.iter().map(|spec| spec.index).collect();
+        assert_eq!(indexes, [Some(3), None, Some(10), Some(9)], "a file cluster gets no index of a member");
+        assert_eq!(owners.0.keys().copied().collect::<Vec<_>>(), [9, 10]);
+        // A member loses an index that belonged to a different cluster.
+        let mut clusters = specs(&[("hub", Some(9))]);
+        clusters[0].is_from_hub = true;
+        owners.assign(&mut clusters).unwrap();
+        assert_eq!(clusters[0].index, None);
+    }
+
+    #[test]
+    fn hub_members_with_all_indexes_leave_indexes_to_file_clusters() {
+        let mut owners = IndexOwners::default();
+        let mut clusters: Vec<ClusterSpec> = (0..CLUSTERS_MAX)
+            .map(|index| ClusterSpec { index: Some(index), is_from_hub: true, ..ClusterSpec::named("hub") })
+            .collect();
+        clusters.extend(specs(&[("file", None)]));
+        owners.assign(&mut clusters).unwrap();
+        assert_eq!(clusters.last().unwrap().index, Some(0));
+        assert_eq!(clusters[0].index, None);
     }
 
     #[tokio::test]

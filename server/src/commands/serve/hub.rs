@@ -6,10 +6,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tributary_hub::{
     Acceptance, ConditionStatus, HubClient, HubRules, HubSource, Leadership, LeaseCandidate, ObjectReference,
-    StatusWriter, Verdict, WholeCheck,
+    OtherSources, StatusWriter, Verdict, WholeCheck,
 };
 use tributary_router::Router;
 use tributary_sources::LoadedConfiguration;
+use tributary_sources::clusters::indices::IndexOwners;
 use tributary_sources::data_directory::DataDirectory;
 
 use crate::cli::HubArguments;
@@ -90,37 +91,36 @@ impl HubConnection {
 pub(super) struct FollowedHub {
     source: HubSource,
     denied: Arc<DeniedUsers>,
+    /// The last valid configuration of all other sources.
+    base: LoadedConfiguration,
     /// The refusals that were logged, by object.
     logged: BTreeMap<ObjectReference, String>,
 }
 
 impl FollowedHub {
-    /// Waits up to 5 s for the objects of the hub.
+    /// Waits for the objects of the hub as [`HubSource::start`]. `base` is the configuration of all other sources.
     ///
     /// # Errors
     /// A runtime failure for an unreadable copy of the configuration.
     pub(super) async fn start(
         client: Arc<HubClient>,
-        arguments: &HubArguments,
-        directory: &DataDirectory,
-        reserved_names: Vec<String>,
+        rules: HubRules,
+        copy: Option<DataDirectory>,
         denied: Arc<DeniedUsers>,
+        base: LoadedConfiguration,
     ) -> Result<Self, Failure> {
-        let copy = arguments.hub_remember.then(|| directory.clone());
-        let source = HubSource::start(client, HubRules { reserved_names, ..arguments.rules() }, copy)
-            .await
-            .map_err(Failure::runtime)?;
-        Ok(Self { source, denied, logged: BTreeMap::new() })
+        let source = HubSource::start(client, rules, copy).await.map_err(Failure::runtime)?;
+        Ok(Self { source, denied, base, logged: BTreeMap::new() })
+    }
+
+    /// Replaces the configuration of all other sources.
+    pub(super) fn set_base(&mut self, base: LoadedConfiguration) {
+        self.base = base;
     }
 
     /// Waits until the objects of the hub must be accepted again. Cancel: safe.
     pub(super) async fn changed(&self) {
         self.source.changed().await;
-    }
-
-    /// Postpones the present changes to the next acceptance.
-    pub(super) fn postpone_changes(&mut self) {
-        self.source.postpone_changes();
     }
 
     /// Returns the position of a member in the order of first acceptance; `None` for a cluster of another source.
@@ -130,12 +130,9 @@ impl FollowedHub {
 
     /// Adds the objects of the hub to the configuration of all other sources. Returns whether objects in force have
     /// changed.
-    pub(super) async fn accept(
-        &mut self,
-        base: LoadedConfiguration,
-        check: WholeCheck<'_>,
-    ) -> (LoadedConfiguration, bool) {
-        let accepted = self.source.accept(base, check).await;
+    pub(super) async fn accept(&mut self, indexes: IndexOwners, check: WholeCheck<'_>) -> (LoadedConfiguration, bool) {
+        let others = OtherSources { configuration: &self.base, indexes };
+        let accepted = self.source.accept(&others, check).await;
         let Acceptance { configuration, denied, verdicts, is_changed, .. } = accepted;
         self.denied.set_hub(denied);
         self.log_refusals(&verdicts);

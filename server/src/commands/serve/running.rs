@@ -8,12 +8,14 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
-use tributary_apimachinery::{ClusterName, or_pending, without_brackets};
+use tributary_apimachinery::{ClusterName, or_pending};
 use tributary_hosts::{HostTable, Hosts, is_valid_for};
+use tributary_hub::{HubClient, HubRules, OwnEndpoint, leads_to};
 use tributary_listener::tls::TlsSettings;
 use tributary_records::access_log::AccessLog;
 use tributary_router::{Policies, Router};
-use tributary_sources::clusters::{Clusters, indices};
+use tributary_sources::clusters::Clusters;
+use tributary_sources::clusters::indices::{self, IndexOwners};
 use tributary_sources::contexts::format_exclusion;
 use tributary_sources::data_directory::DataDirectory;
 use tributary_sources::kubeconfig::users_file;
@@ -92,16 +94,13 @@ pub(super) struct RunningEndpoint {
 }
 
 impl RunningEndpoint {
-    /// Applies the first configuration. Any error in the configuration ends the start.
+    /// Applies the first configuration. Any error in the configuration of files and kubeconfigs ends the start.
     pub(super) async fn start(&mut self, configuration: LoadedConfiguration) -> Result<(), Failure> {
-        let denied = Arc::clone(&self.denied_users);
-        let trusted = [&self.arguments.shared.token_review_cluster, &self.arguments.create_in];
-        let reserved = trusted.into_iter().flatten().map(ToString::to_string).collect();
-        if let Some(HubConnection { client, .. }) = &self.hub_connection {
-            let (arguments, directory) = (&self.arguments.hub, &self.identity.directory);
-            self.hub = Some(FollowedHub::start(Arc::clone(client), arguments, directory, reserved, denied).await?);
-        }
-        let (configuration, _) = self.with_hub(configuration).await;
+        let client = self.hub_connection.as_ref().map(|connection| Arc::clone(&connection.client));
+        let configuration = match client {
+            Some(client) => self.start_hub(client, configuration).await?,
+            None => configuration,
+        };
         self.apply(configuration).await.map_err(Failure::Usage)?;
         self.router.asked_once(FIRST_ANSWERS_TIMEOUT).await;
         self.router.rights_found_once(FIRST_RIGHTS_TIMEOUT).await;
@@ -116,16 +115,50 @@ impl RunningEndpoint {
         }
     }
 
+    /// Starts to follow the hub. Returns the configuration of all sources.
+    async fn start_hub(
+        &mut self,
+        client: Arc<HubClient>,
+        base: LoadedConfiguration,
+    ) -> Result<LoadedConfiguration, Failure> {
+        // An error in a file ends the start before the wait for the hub.
+        self.check_sources(&base).map_err(Failure::Usage)?;
+        let trusted = [&self.arguments.shared.token_review_cluster, &self.arguments.create_in];
+        let rules = HubRules {
+            reserved_names: trusted.into_iter().flatten().map(ToString::to_string).collect(),
+            own: OwnEndpoint {
+                address: Some(self.address),
+                merged_hosts: self.arguments.merged_hosts.clone(),
+                local_hosts: self.arguments.listen.local_hosts(),
+            },
+            ..self.arguments.hub.rules()
+        };
+        let copy = self.arguments.hub.hub_remember.then(|| self.identity.directory.clone());
+        let denied = Arc::clone(&self.denied_users);
+        let mut hub = FollowedHub::start(client, rules, copy, denied, base).await?;
+        let (configuration, _) = self.accept_hub(&mut hub).await;
+        self.hub = Some(hub);
+        Ok(configuration)
+    }
+
     /// Adds the accepted objects of the hub to the configuration of all other sources. Returns whether objects of the
     /// hub have changed.
-    async fn with_hub(&mut self, base: LoadedConfiguration) -> (LoadedConfiguration, bool) {
-        let Some(mut hub) = self.hub.take() else { return (base, false) };
+    async fn accept_hub(&self, hub: &mut FollowedHub) -> (LoadedConfiguration, bool) {
         let check = |configuration: &LoadedConfiguration| {
-            self.check_whole(configuration).map(drop).map_err(|error| format!("{error:#}"))
+            self.check_sources(configuration).map_err(|error| format!("{error:#}"))
         };
-        let accepted = hub.accept(base, &check).await;
-        self.hub = Some(hub);
-        accepted
+        // The check reports a damaged file of indexes, if the indexes are used.
+        let indexes = IndexOwners::read(&self.identity.directory).unwrap_or_default();
+        hub.accept(indexes, &check).await
+    }
+
+    /// Checks a whole configuration in hub mode, so that no object of the hub causes an error when the configuration is
+    /// applied.
+    fn check_sources(&self, configuration: &LoadedConfiguration) -> anyhow::Result<()> {
+        if self.check_whole(configuration)?.policies.any_integer() {
+            indices::check(&self.identity.directory, &configuration.clusters)?;
+        }
+        Ok(())
     }
 
     /// Makes hosts and policies of a configuration, and checks that its parts fit together.
@@ -184,11 +217,7 @@ impl RunningEndpoint {
             (None, None) => {}
         }
         let is_running = !self.clusters.names().is_empty();
-        // A user of the hub must not take the merged view's host names at a start, either.
-        if (is_running || self.arguments.shared.has_hub)
-            && self.hosts.table().has_merged_view()
-            && !hosts.has_merged_view()
-        {
+        if is_running && self.hosts.table().has_merged_view() && !hosts.has_merged_view() {
             anyhow::bail!(
                 "with the first spec.serverNames of an UpstreamCluster, the merged view would lose its host names, \
                  which are in use; restart the server with --merged-host HOST, or without it if the merged view is \
@@ -279,31 +308,31 @@ impl RunningEndpoint {
     /// configuration stays.
     async fn reload(&mut self, why: ReloadCause) {
         let (before, revisions) = (self.clusters.client_contexts(), self.clusters.revisions());
-        let applied = match self.sources.read().await {
-            Ok(configuration) => {
-                let (configuration, is_changed) = self.with_hub(configuration).await;
-                // Writes of status change objects of the hub, and not the configuration.
-                let is_needed = is_changed || why != ReloadCause::HubChanged || self.refused.is_some();
-                if is_needed { self.apply(configuration).await } else { Ok(()) }
-            }
-            Err(error) => {
-                // The retry applies them. Without this call, they would cause a reload at once.
-                if let Some(hub) = &mut self.hub {
-                    hub.postpone_changes();
-                }
-                Err(error)
-            }
-        };
-        match applied {
+        let was_refused = self.refused.is_some();
+        match self.read_and_apply(why).await {
             Err(error) => self.refuse(why, format!("{error:#}")),
-            Ok(()) => {
-                let was_refused = self.refused.take().is_some();
-                let is_other = revisions != self.clusters.revisions() || before != self.clusters.client_contexts();
-                if why.is_always_logged() || was_refused || is_other {
-                    self.report_change(why, &before).await;
-                }
-            }
+            Ok(()) => self.refused = None,
         }
+        let is_other = revisions != self.clusters.revisions() || before != self.clusters.client_contexts();
+        if is_other || (self.refused.is_none() && (why.is_always_logged() || was_refused)) {
+            self.report_change(why, &before).await;
+        }
+    }
+
+    /// Reads all sources and applies them. While a file has an error, the previous files stay in use, and changes of
+    /// the hub are applied.
+    async fn read_and_apply(&mut self, why: ReloadCause) -> anyhow::Result<()> {
+        let read = self.sources.read().await;
+        let Some(mut hub) = self.hub.take() else { return self.apply(read?).await };
+        let checked = read.and_then(|base| self.check_sources(&base).map(|()| base));
+        let refused = checked.map(|base| hub.set_base(base));
+        let (configuration, is_changed) = self.accept_hub(&mut hub).await;
+        self.hub = Some(hub);
+        // Writes of status change objects of the hub, and not the configuration.
+        if is_changed || why != ReloadCause::HubChanged || self.refused.is_some() {
+            self.apply(configuration).await?;
+        }
+        refused
     }
 
     fn reload_clients(&mut self) {
@@ -419,12 +448,7 @@ impl RunningEndpoint {
 /// Refuses a cluster whose address is this endpoint, because requests to this cluster would loop through the endpoint
 /// forever.
 fn check_not_this_endpoint(address: SocketAddr, hosts: &HostTable, clusters: &[ClusterSpec]) -> anyhow::Result<()> {
-    let leads_here = |server: &http::Uri| {
-        let host = without_brackets(server.host().unwrap_or_default());
-        let named = host.parse().is_ok_and(|host| hosts.has(&host));
-        let same_host = named || host == "localhost" || host.parse() == Ok(address.ip());
-        same_host && server.port_u16() == Some(address.port())
-    };
+    let leads_here = |url: &http::Uri| leads_to(address, url, |host| hosts.has(host));
     let leads_here = |spec: &&ClusterSpec| {
         spec.config.as_ref().is_ok_and(|config| leads_here(&config.cluster_url))
             || spec.further_endpoints.iter().any(|further| leads_here(&further.url))

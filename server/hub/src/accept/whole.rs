@@ -1,0 +1,111 @@
+//! The check of the whole configuration, which concerns several objects and the flags.
+
+use tributary_crds::{MergedEndpoint, ResourceRegistry};
+use tributary_sources::LoadedConfiguration;
+
+use super::WholeCheck;
+use crate::ConditionState;
+use crate::in_force::MemberInForce;
+use crate::members::{JudgedMember, shorten};
+
+/// The most members that are found by a binary search. Further members are added one by one, which needs a check for
+/// each member.
+const REFUSED_BY_SEARCH_MAX: usize = 32;
+
+/// The parts of the whole configuration that do not change while members are refused.
+pub(super) struct Whole<'a> {
+    base: &'a LoadedConfiguration,
+    /// The registries of the files, then the accepted registries of the hub.
+    pub(super) registries: Vec<ResourceRegistry>,
+    /// The MergedEndpoint of the files or of the hub.
+    pub(super) merged_endpoints: Vec<MergedEndpoint>,
+    check: WholeCheck<'a>,
+}
+
+impl<'a> Whole<'a> {
+    /// Creates the whole configuration of the other sources alone, which passes the check.
+    pub(super) fn new(base: &'a LoadedConfiguration, check: WholeCheck<'a>) -> Self {
+        let (registries, merged_endpoints) = (base.objects.registries.clone(), base.objects.merged_endpoints.clone());
+        Self { base, registries, merged_endpoints, check }
+    }
+
+    /// Checks the configuration without members of the hub.
+    ///
+    /// # Errors
+    /// The state of `Accepted` for the object that was added last.
+    pub(super) fn check_without_members(&self) -> Result<(), ConditionState> {
+        self.check_members(&[]).map_err(conflict)
+    }
+
+    /// Returns the configuration after the refusal of members without which it passes the check.
+    pub(super) fn settle(&self, members: &mut [JudgedMember]) -> LoadedConfiguration {
+        for _ in 0..REFUSED_BY_SEARCH_MAX {
+            let drafts: Vec<&MemberInForce> = members.iter().filter_map(|member| member.draft.as_ref()).collect();
+            let configuration = self.configuration(&drafts);
+            if (self.check)(&configuration).is_ok() {
+                return configuration;
+            }
+            let Some((name, problem)) = self.first_refused(&drafts) else { break };
+            let Some(member) = members.iter_mut().find(|member| member.object.name == name) else { break };
+            member.draft = member.refuse(conflict(problem));
+        }
+        self.add_one_by_one(members)
+    }
+
+    /// Returns the name of the first member with which the configuration of all members before it fails the check, and
+    /// the problem.
+    fn first_refused(&self, drafts: &[&MemberInForce]) -> Option<(String, String)> {
+        // The check passes without members and fails with all: search for the first count that fails.
+        let (mut passing, mut failing) = (0, drafts.len());
+        while failing - passing > 1 {
+            let middle = passing.midpoint(failing);
+            if self.check_members(&drafts[..middle]).is_ok() { passing = middle } else { failing = middle }
+        }
+        let problem = self.check_members(&drafts[..failing]).err()?;
+        drafts.get(passing).map(|member| (member.object.name.clone(), problem))
+    }
+
+    /// Adds members in order, and refuses each member with which the configuration fails the check.
+    fn add_one_by_one(&self, members: &mut [JudgedMember]) -> LoadedConfiguration {
+        let mut accepted: Vec<MemberInForce> = Vec::with_capacity(members.len());
+        for member in members {
+            while let Some(draft) = member.draft.take() {
+                accepted.push(draft);
+                let all: Vec<&MemberInForce> = accepted.iter().collect();
+                let Err(problem) = self.check_members(&all) else {
+                    member.draft = accepted.last().cloned();
+                    break;
+                };
+                member.draft = accepted.pop();
+                member.draft = member.refuse(conflict(problem));
+            }
+        }
+        self.configuration(&accepted.iter().collect::<Vec<_>>())
+    }
+
+    fn check_members(&self, members: &[&MemberInForce]) -> Result<(), String> {
+        (self.check)(&self.configuration(members))
+    }
+
+    fn configuration(&self, members: &[&MemberInForce]) -> LoadedConfiguration {
+        let mut objects = self.base.objects.clone();
+        let mut clusters = self.base.clusters.clone();
+        for member in members {
+            let Some(spec) = &member.spec else { continue };
+            objects.clusters.push(member.cluster.clone());
+            clusters.push(spec.as_ref().clone());
+        }
+        objects.registries.clone_from(&self.registries);
+        // Members come and go, and a placement in an absent member must not refuse the whole configuration.
+        for registry in &mut objects.registries {
+            let is_known = |name: &String| clusters.iter().any(|spec| spec.name.as_str() == name);
+            registry.spec.placement = registry.spec.placement.take().filter(is_known);
+        }
+        objects.merged_endpoints.clone_from(&self.merged_endpoints);
+        LoadedConfiguration::new(clusters, objects, self.base.files.clone())
+    }
+}
+
+fn conflict(problem: String) -> ConditionState {
+    ConditionState::failed("Conflict", shorten(problem))
+}

@@ -1,0 +1,136 @@
+//! The names, indexes, hosts and addresses that only one cluster may have.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use http::Uri;
+use tributary_apimachinery::{Host, without_brackets};
+
+use super::{HubRules, origin};
+use crate::accept::OtherSources;
+use crate::in_force::MemberInForce;
+use crate::{ConditionState, OwnEndpoint};
+
+/// Returns whether a URL leads to the listener at `address`. `is_own_host` tells whether the listener serves a host.
+pub fn leads_to(address: SocketAddr, url: &Uri, is_own_host: impl Fn(&Host) -> bool) -> bool {
+    let host = without_brackets(url.host().unwrap_or_default());
+    let is_same_host =
+        host == "localhost" || host.parse() == Ok(address.ip()) || host.parse().is_ok_and(|host| is_own_host(&host));
+    let default_port = if url.scheme_str() == Some("http") { 80 } else { 443 };
+    is_same_host && url.port_u16().unwrap_or(default_port) == address.port()
+}
+
+/// The names, indexes and hosts that are in use, each with the description of its owner.
+pub(crate) struct Claims<'a> {
+    own: &'a OwnEndpoint,
+    others: &'a OtherSources<'a>,
+    names: BTreeMap<String, String>,
+    indexes: BTreeMap<u16, String>,
+    hosts: BTreeMap<Host, String>,
+}
+
+impl<'a> Claims<'a> {
+    /// Returns the claims of this endpoint and of the other sources, which have priority over the hub.
+    pub(crate) fn new(others: &'a OtherSources<'a>, rules: &'a HubRules) -> Self {
+        let mut claims =
+            Self { own: &rules.own, others, names: BTreeMap::new(), indexes: BTreeMap::new(), hosts: BTreeMap::new() };
+        for spec in &others.configuration.clusters {
+            claims.names.insert(spec.name.to_string(), spec.origin.clone());
+            claims.indexes.extend(spec.index.map(|index| (index, spec.origin.clone())));
+            let hosts = spec.hosts.names.iter().cloned().map(Host::Name);
+            claims.hosts.extend(hosts.map(|host| (host, spec.origin.clone())));
+        }
+        for name in &rules.reserved_names {
+            let owner = format!("A flag trusts cluster {name}, which");
+            claims.names.entry(name.clone()).or_insert(owner);
+        }
+        let merged = rules.own.merged_hosts.iter().map(|host| (host.clone(), "the merged view (--merged-host)"));
+        let local = rules.own.local_hosts.iter().map(|host| (host.clone(), "this server itself"));
+        claims.hosts.extend(merged.chain(local).map(|(host, owner)| (host, owner.to_owned())));
+        claims
+    }
+
+    /// Claims the name, the index and the hosts of a member.
+    ///
+    /// # Errors
+    /// The state of `Accepted` if another object has one of them, or if an endpoint is this server itself.
+    pub(crate) fn claim(&mut self, member: &MemberInForce) -> Result<(), ConditionState> {
+        let (name, spec) = (&member.object.name, &member.cluster.spec);
+        let hosts: Vec<Host> = spec.server_names.iter().filter_map(|host| host.parse().ok()).collect();
+        self.check_name(name)?;
+        self.check_index(name, spec.index)?;
+        self.check_hosts(&hosts)?;
+        self.check_endpoints(&spec.endpoints, &hosts)?;
+        let owner = origin(name);
+        self.names.insert(name.clone(), owner.clone());
+        self.indexes.extend(spec.index.map(|index| (index, owner.clone())));
+        self.hosts.extend(hosts.into_iter().map(|host| (host, owner.clone())));
+        Ok(())
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), ConditionState> {
+        let Some(owner) = self.names.get(name) else { return Ok(()) };
+        let message = format!(
+            "{owner} already is cluster {name}, and other sources have priority over the hub; rename one of them."
+        );
+        Err(ConditionState::failed("NameConflict", message))
+    }
+
+    /// Compares an index with present indexes, and with the former indexes of clusters of other sources: clients may
+    /// still have resourceVersions with them.
+    fn check_index(&self, name: &str, index: Option<u16>) -> Result<(), ConditionState> {
+        let Some(index) = index else { return Ok(()) };
+        let former = self.others.indexes.owner(index).filter(|owner| owner.as_str() != name);
+        let problem = match (self.indexes.get(&index), former) {
+            (Some(owner), _) => format!("is already the index of {owner}"),
+            (None, Some(owner)) => format!("was the index of cluster {owner} before"),
+            (None, None) => return Ok(()),
+        };
+        let message = format!("spec.index: {index} {problem}; give a number that was never used.");
+        Err(ConditionState::failed("IndexConflict", message))
+    }
+
+    /// Refuses hosts without `--merged-host`: with the first host of a cluster, the merged view loses all hosts that no
+    /// flag names.
+    fn check_hosts(&self, hosts: &[Host]) -> Result<(), ConditionState> {
+        if !hosts.is_empty() && self.own.merged_hosts.is_empty() {
+            let message = "spec.serverNames: objects of a hub may have hosts only if Tributary runs with --merged-host, \
+                           which keeps the hosts of the merged view. Add the flag, or remove the field.";
+            return Err(ConditionState::invalid(message.to_owned()));
+        }
+        let Some((host, owner)) = hosts.iter().find_map(|host| self.hosts.get_key_value(host)) else { return Ok(()) };
+        let message =
+            format!("spec.serverNames: \"{host}\" is already a host of {owner}; give each host to one of them only.");
+        Err(ConditionState::failed("HostConflict", message))
+    }
+
+    /// Refuses an endpoint that is this server itself, because requests would loop through it. `hosts` are the hosts of
+    /// the member.
+    fn check_endpoints(&self, endpoints: &[String], hosts: &[Host]) -> Result<(), ConditionState> {
+        let Some(address) = self.own.address else { return Ok(()) };
+        let is_own_host = |host: &Host| self.hosts.contains_key(host) || hosts.contains(host);
+        let leads_here = |url: &String| url.parse().is_ok_and(|url: Uri| leads_to(address, &url, is_own_host));
+        let Some(index) = endpoints.iter().position(leads_here) else { return Ok(()) };
+        let message = format!(
+            "spec.endpoints[{index}]: the address leads to {address}, which is this server itself; give the address of \
+             the cluster."
+        );
+        Err(ConditionState::failed("RefusedAddress", message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn url_without_a_port_leads_to_the_default_port_of_its_scheme() {
+        let leads = |url: &str, port: u16| {
+            let address = SocketAddr::from(([192, 0, 2, 1], port));
+            leads_to(address, &url.parse().unwrap(), |host| host.to_string() == "all.example.com")
+        };
+        assert!(leads("https://all.example.com", 443) && leads("http://192.0.2.1", 80));
+        assert!(!leads("https://all.example.com", 6443) && !leads("http://192.0.2.1", 443));
+        assert!(leads("https://localhost:6443", 6443) && !leads("https://other.example.com:6443", 6443));
+    }
+}
