@@ -18,7 +18,7 @@ use http::{Request, Response};
 use hyper::upgrade::OnUpgrade;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tributary_apimachinery::{AuditLevel, HostName};
+use tributary_apimachinery::{AuditLevel, Door, HostName};
 use tributary_hosts::HostRefusal;
 use tributary_listener::{AnswerCapacity, AuthenticationOutcome, ConnectionUser, LimitCheck, ListenerRefusal};
 use tributary_records::audit::{AuditedRequest, Auditor};
@@ -165,8 +165,11 @@ impl<H: Handler> Front<H> {
             }
         };
         // Stage: policies that refuse every request to a cluster. These policies precede authentication, because
-        // authentication may send a TokenReview to that cluster.
-        if let Some(refused) = self.handler.refuse_unheard(&head, &arrival) {
+        // authentication may send a TokenReview to that cluster. The aggregated entry asks no cluster, and does not show
+        // the state of clusters to unauthenticated clients.
+        if arrival.door == Door::Direct
+            && let Some(refused) = self.handler.refuse_unheard(&head, &arrival)
+        {
             observed.record_target(&arrival);
             // The result of `record_outcome` is ignored. A connection with only refused requests is closed.
             let _it_is_refused_either_way = record_outcome(AuthenticationOutcome::Unauthorized);

@@ -9,11 +9,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tributary_sources::data_directory::DataDirectory;
 
-use crate::accept::{Acceptance, OtherSources, WholeCheck, accept};
+use crate::accept::{Acceptance, WholeCheck, accept};
 use crate::disappearance::DisappearanceGuard;
 use crate::in_force::InForce;
 use crate::lease::LeaseCandidate;
 use crate::members::HubRules;
+use crate::other_sources::OtherSources;
 use crate::status_writer::StatusWriter;
 use crate::{HubClient, HubCollections, Verdict};
 

@@ -3,10 +3,12 @@
 use tributary_crds::{MergedEndpoint, ResourceRegistry};
 use tributary_sources::LoadedConfiguration;
 
-use super::WholeCheck;
 use crate::ConditionState;
 use crate::in_force::MemberInForce;
 use crate::members::{JudgedMember, shorten};
+
+/// Checks a whole configuration, for conflicts that concern several objects and the flags.
+pub type WholeCheck<'a> = &'a dyn Fn(&LoadedConfiguration) -> Result<(), String>;
 
 /// The most members that are found by a binary search. Further members are added one by one, which needs a check for
 /// each member.

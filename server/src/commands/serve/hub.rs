@@ -74,6 +74,12 @@ impl HubConnection {
     pub(super) async fn open(arguments: &HubArguments) -> Result<Option<Self>, Failure> {
         let Some(address) = arguments.address() else { return Ok(None) };
         let client = Arc::new(HubClient::connect(&address).await.map_err(Failure::Usage)?);
+        if arguments.aggregated_listen.is_some() && !client.is_verified() {
+            return Err(Failure::Usage(anyhow::anyhow!(
+                "--aggregated-listen trusts the hub to name its users, and the kubeconfig of the hub does not verify the \
+                 hub's certificate; give https and certificate-authority, and remove insecure-skip-tls-verify"
+            )));
+        }
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let identity = format!("{host}_{:016x}", rand::random::<u64>());
         let candidate = LeaseCandidate::new(arguments.hub_secret_namespace.clone(), identity);
