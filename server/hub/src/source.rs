@@ -1,6 +1,5 @@
 //! The hub as a source of the configuration.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use crate::disappearance::DisappearanceGuard;
 use crate::in_force::InForce;
 use crate::lease::LeaseCandidate;
 use crate::members::HubRules;
-use crate::status_writer::StatusWriter;
+use crate::status_writer::{StatusWriter, WriteRecord};
 use crate::{HubClient, HubCollections, Verdict};
 
 /// The file in the data directory with the last accepted configuration and its credentials.
@@ -81,8 +80,7 @@ impl HubSource {
             collections: Arc::clone(&self.collections),
             verdicts: self.verdicts.subscribe(),
             candidate: LeaseCandidate::new(self.rules.namespace.clone(), identity),
-            written: BTreeMap::new(),
-            refused: BTreeMap::new(),
+            record: WriteRecord::default(),
         }
     }
 

@@ -96,6 +96,11 @@ impl ConditionState {
     pub fn failed(reason: &str, message: impl Into<String>) -> Self {
         Self { status: ConditionStatus::False, reason: reason.to_owned(), message: message.into() }
     }
+
+    /// Creates the state of a condition that is not known.
+    pub(crate) fn unknown(reason: &str, message: impl Into<String>) -> Self {
+        Self { status: ConditionStatus::Unknown, reason: reason.to_owned(), message: message.into() }
+    }
 }
 
 /// The verdict on an object: whether its present generation is in force, and the reason.
