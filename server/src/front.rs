@@ -28,7 +28,7 @@ use tributary_router::{
 
 use crate::authentication::{AuthenticationFailureLog, Authenticator, ClientChain, Unauthenticated};
 use crate::handler::{Body, Handler};
-use crate::metrics::ServerMetrics;
+use crate::metrics::{HubView, ServerMetrics};
 use crate::status;
 pub use observed::Observers;
 use observed::RequestRecords;
@@ -74,6 +74,16 @@ impl<H: Handler> Front<H> {
             hosts: Arc::default(),
             authentication_failures: AuthenticationFailureLog::default(),
         }
+    }
+
+    /// Adds the hub to the report and the metrics.
+    #[must_use]
+    pub fn followed_hub(mut self, hub: Option<HubView>) -> Self {
+        if let Some(hub) = &hub {
+            self.handler.register_metrics(&mut |registry| hub.register(registry));
+        }
+        self.metrics.hub = hub;
+        self
     }
 
     /// Adds an audit log to the front.

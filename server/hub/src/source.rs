@@ -15,7 +15,7 @@ use crate::in_force::InForce;
 use crate::lease::LeaseCandidate;
 use crate::members::HubRules;
 use crate::status_writer::{StatusWriter, WriteRecord};
-use crate::{HubClient, HubCollections, Verdict};
+use crate::{HubClient, HubCollections, HubMonitor, Verdict};
 
 /// The file in the data directory with the last accepted configuration and its credentials.
 const FILE: &str = "hub.json";
@@ -82,6 +82,11 @@ impl HubSource {
             candidate: LeaseCandidate::new(self.rules.namespace.clone(), identity),
             record: WriteRecord::default(),
         }
+    }
+
+    /// Returns a view of the hub's state for the report and the metrics.
+    pub fn monitor(&self) -> HubMonitor {
+        HubMonitor { collections: Arc::clone(&self.collections), verdicts: self.verdicts.subscribe() }
     }
 
     /// Waits until the objects of the hub must be accepted again. Logs when contact with the hub is lost and when it is

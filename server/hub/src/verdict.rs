@@ -115,3 +115,13 @@ pub struct Verdict {
     /// The generation in force; `None` if no generation of the object is in force.
     pub generation_in_force: Option<i64>,
 }
+
+impl Verdict {
+    /// Returns the messages of the conditions that do not apply; `None` if the object has no problem.
+    pub fn problem(&self) -> Option<String> {
+        let states = [Some(&self.accepted), self.resolved_refs.as_ref()];
+        let failed = states.into_iter().flatten().filter(|state| state.status == ConditionStatus::False);
+        let messages: Vec<&str> = failed.map(|state| state.message.as_str()).collect();
+        (!messages.is_empty()).then(|| messages.join(" "))
+    }
+}

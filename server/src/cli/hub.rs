@@ -14,6 +14,28 @@ use super::boolean::boolean;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Hub mode: configuration and credentials in a cluster")]
 pub struct HubArguments {
+    /// The flags that `check` has as well.
+    #[command(flatten)]
+    pub objects: HubObjectArguments,
+    /// Keep the last accepted configuration of the hub, with its credentials, in the data directory (mode 0600). A
+    /// start without an answer of the hub within 5 s serves this copy
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        default_value = "true",
+        action = ArgAction::Set,
+        value_parser = boolean(),
+    )]
+    pub hub_remember: bool,
+}
+
+/// The flags that select the hub, and the rules for its objects.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Hub mode: configuration and credentials in a cluster")]
+pub struct HubObjectArguments {
     /// A kubeconfig for the hub, the cluster with UpstreamClusters, ResourceRegistries, a MergedEndpoint, DeniedUsers
     /// and Secrets. This flag enables shared mode. Other sources (--config, --contexts) can be used as well
     #[arg(long, value_name = "FILE", conflicts_with = "hub_in_cluster")]
@@ -38,22 +60,9 @@ pub struct HubArguments {
     /// Allow insecureSkipVerify in objects of the hub
     #[arg(long)]
     pub hub_allow_insecure_skip_verify: bool,
-    /// Keep the last accepted configuration of the hub, with its credentials, in the data directory (mode 0600). A
-    /// start without an answer of the hub within 5 s serves this copy
-    #[arg(
-        long,
-        value_name = "BOOL",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        default_value = "true",
-        action = ArgAction::Set,
-        value_parser = boolean(),
-    )]
-    pub hub_remember: bool,
 }
 
-impl HubArguments {
+impl HubObjectArguments {
     /// Returns the rules for objects of the hub.
     pub fn rules(&self) -> HubRules {
         let insecure = match self.hub_allow_insecure_skip_verify {

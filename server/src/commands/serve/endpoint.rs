@@ -21,7 +21,7 @@ use tributary_sources::clusters::Clusters;
 use tributary_sources::data_directory::{DataDirectory, EPOCHS, last_heard};
 
 use super::clients::SharedClients;
-use super::hub::DeniedUsers;
+use super::hub::{DeniedUsers, FollowedHub};
 use super::prepare::{Logs, Prepared};
 use super::running::RunningEndpoint;
 use super::unserved::UnservedResources;
@@ -31,6 +31,7 @@ use crate::cli::bytes::format_size;
 use crate::cli::{LimitArguments, ServeArguments};
 use crate::exit::Failure;
 use crate::front::Front;
+use crate::metrics::HubView;
 use crate::process::descriptors;
 use crate::process::memory::Memory;
 use crate::process::threads::{Threads, cores};
@@ -141,7 +142,9 @@ impl BoundEndpoint {
         }
         let front = Front::new(Arc::new(Arc::clone(router)), build_authenticator(&running)?, stop.clone());
         let Logs { audit, observers } = parts.logs.clone();
-        let front = front.audited(audit).observed(observers).at(Arc::clone(&running.hosts));
+        let monitor = running.hub.as_ref().map(FollowedHub::monitor);
+        let hub = monitor.map(|monitor| HubView::new(move || monitor.report()));
+        let front = front.followed_hub(hub).audited(audit).observed(observers).at(Arc::clone(&running.hosts));
         let limits = &arguments.limits;
         let connections = descriptors::limit_connections(limits.max_connections);
         let bounds = Bounds { connections, unread_bytes: limits.max_unread_bytes };

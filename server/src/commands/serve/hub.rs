@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tributary_hub::{
-    Acceptance, ConditionStatus, HubClient, HubRules, HubSource, ObjectReference, StatusWriter, Verdict, WholeCheck,
+    Acceptance, HubClient, HubMonitor, HubRules, HubSource, ObjectReference, StatusWriter, Verdict, WholeCheck,
 };
 use tributary_router::Router;
 use tributary_sources::LoadedConfiguration;
@@ -74,10 +74,10 @@ impl FollowedHub {
         reserved_names: Vec<String>,
         denied: Arc<DeniedUsers>,
     ) -> Result<Option<Self>, Failure> {
-        let Some(address) = arguments.address() else { return Ok(None) };
+        let Some(address) = arguments.objects.address() else { return Ok(None) };
         let client = Arc::new(HubClient::connect(&address).await.map_err(Failure::Usage)?);
         let copy = arguments.hub_remember.then(|| directory.clone());
-        let source = HubSource::start(client, HubRules { reserved_names, ..arguments.rules() }, copy)
+        let source = HubSource::start(client, HubRules { reserved_names, ..arguments.objects.rules() }, copy)
             .await
             .map_err(Failure::runtime)?;
         Ok(Some(Self { source, denied, logged: BTreeMap::new() }))
@@ -97,6 +97,11 @@ impl FollowedHub {
     pub(super) fn status_writer(&self) -> StatusWriter {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         self.source.status_writer(format!("{host}_{:016x}", rand::random::<u64>()))
+    }
+
+    /// Returns a view of the hub's state for the report and the metrics.
+    pub(super) fn monitor(&self) -> HubMonitor {
+        self.source.monitor()
     }
 
     /// Returns the position of a member in the order of first acceptance; `None` for a cluster of another source.
@@ -122,12 +127,7 @@ impl FollowedHub {
     fn log_refusals(&mut self, verdicts: &[Verdict]) {
         let mut refusals = BTreeMap::new();
         for verdict in verdicts {
-            let states = [Some(&verdict.accepted), verdict.resolved_refs.as_ref()];
-            let failed = states.into_iter().flatten().filter(|state| state.status == ConditionStatus::False);
-            let problems: Vec<&str> = failed.map(|state| state.message.as_str()).collect();
-            if !problems.is_empty() {
-                refusals.insert(verdict.object.clone(), problems.join(" "));
-            }
+            refusals.extend(verdict.problem().map(|problem| (verdict.object.clone(), problem)));
         }
         for (object, problem) in &refusals {
             if self.logged.get(object) != Some(problem) {
