@@ -1,5 +1,6 @@
 //! Hub mode: a real kube-apiserver stores the configuration objects and the credentials of members.
 
+mod check;
 mod disappearance;
 mod refused_fields;
 
@@ -40,6 +41,7 @@ pub(crate) fn cases() -> Vec<Case> {
         users_denied_by_the_hub_are_refused,
         one_replica_writes_the_status_of_objects,
     ];
+    cases.extend(check::cases());
     cases.extend(disappearance::cases());
     cases.extend(refused_fields::cases());
     cases
