@@ -28,7 +28,7 @@ use tributary_router::{
 
 use crate::authentication::{AuthenticationFailureLog, ClientChain, Unauthenticated};
 use crate::handler::{Body, Handler};
-use crate::metrics::ServerMetrics;
+use crate::metrics::{HubView, ServerMetrics};
 use crate::status;
 pub use entry::{Entry, EntryService};
 pub use observed::Observers;
@@ -72,6 +72,13 @@ impl<H: Handler> Front<H> {
             audit: None,
             observers: Observers::default(),
             authentication_failures: AuthenticationFailureLog::default(),
+        }
+    }
+
+    /// Adds the hub to the report and the metrics. A second call has no effect.
+    pub fn follow_hub(&self, hub: HubView) {
+        if self.metrics.hub.set(hub.clone()).is_ok() {
+            self.handler.register_metrics(&mut |registry| hub.register(registry));
         }
     }
 

@@ -100,6 +100,11 @@ impl ConditionState {
         Self { status: ConditionStatus::False, reason: reason.to_owned(), message: message.into() }
     }
 
+    /// Creates the state of a condition that is not known.
+    pub(crate) fn unknown(reason: &str, message: impl Into<String>) -> Self {
+        Self { status: ConditionStatus::Unknown, reason: reason.to_owned(), message: message.into() }
+    }
+
     /// Creates the state of `Accepted` for an object with an invalid field.
     pub(crate) fn invalid(message: String) -> Self {
         Self::failed("Invalid", shorten(message))
@@ -127,4 +132,14 @@ pub struct Verdict {
     pub resolved_refs: Option<ConditionState>,
     /// The generation in force; `None` if no generation of the object is in force.
     pub generation_in_force: Option<i64>,
+}
+
+impl Verdict {
+    /// Returns the messages of the conditions that do not apply; `None` if the object has no problem.
+    pub fn problem(&self) -> Option<String> {
+        let states = [Some(&self.accepted), self.resolved_refs.as_ref()];
+        let failed = states.into_iter().flatten().filter(|state| state.status == ConditionStatus::False);
+        let messages: Vec<&str> = failed.map(|state| state.message.as_str()).collect();
+        (!messages.is_empty()).then(|| messages.join(" "))
+    }
 }

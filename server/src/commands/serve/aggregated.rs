@@ -148,7 +148,7 @@ impl EntryCertificate {
         let made = certificates::self_signed(&listen.certificate_names(), certificates::now());
         let current = ServingCertificate::new(made.map_err(Failure::runtime)?);
         let HubConnection { client, leadership, .. } = connection;
-        let (namespace, service) = (&arguments.hub_secret_namespace, arguments.aggregated_service.clone());
+        let (namespace, service) = (&arguments.objects.hub_secret_namespace, arguments.aggregated_service.clone());
         let store = ServingCertificateStore::new(Arc::clone(client), leadership.clone(), namespace, service);
         let following = tokio::spawn(follow_store(store.subscribe(), Arc::clone(&current)));
         tokio::spawn(store.run(stop.clone()));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tributary_hub::{
-    Acceptance, ConditionStatus, HubClient, HubRules, HubSource, Leadership, LeaseCandidate, ObjectReference,
-    OtherSources, StatusWriter, Verdict, WholeCheck,
+    Acceptance, HubClient, HubMonitor, HubRules, HubSource, Leadership, LeaseCandidate, ObjectReference, OtherSources,
+    StatusWriter, Verdict, WholeCheck,
 };
 use tributary_router::Router;
 use tributary_sources::LoadedConfiguration;
@@ -72,7 +72,7 @@ impl HubConnection {
     /// # Errors
     /// A usage failure for an invalid kubeconfig.
     pub(super) async fn open(arguments: &HubArguments) -> Result<Option<Self>, Failure> {
-        let Some(address) = arguments.address() else { return Ok(None) };
+        let Some(address) = arguments.objects.address() else { return Ok(None) };
         let client = Arc::new(HubClient::connect(&address).await.map_err(Failure::Usage)?);
         if arguments.aggregated_listen.is_some() && !client.is_verified() {
             return Err(Failure::Usage(anyhow::anyhow!(
@@ -82,7 +82,7 @@ impl HubConnection {
         }
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let identity = format!("{host}_{:016x}", rand::random::<u64>());
-        let candidate = LeaseCandidate::new(arguments.hub_secret_namespace.clone(), identity);
+        let candidate = LeaseCandidate::new(arguments.objects.hub_secret_namespace.clone(), identity);
         let leadership = candidate.leadership();
         Ok(Some(Self { client, candidate: Some(candidate), leadership }))
     }
@@ -129,6 +129,11 @@ impl FollowedHub {
         self.source.changed().await;
     }
 
+    /// Returns a view of the hub's state for the report and the metrics.
+    pub(super) fn monitor(&self) -> HubMonitor {
+        self.source.monitor()
+    }
+
     /// Returns the position of a member in the order of first acceptance; `None` for a cluster of another source.
     pub(super) fn order_of(&self, name: &str) -> Option<u64> {
         self.source.in_force().order_of(name)
@@ -149,12 +154,7 @@ impl FollowedHub {
     fn log_refusals(&mut self, verdicts: &[Verdict]) {
         let mut refusals = BTreeMap::new();
         for verdict in verdicts {
-            let states = [Some(&verdict.accepted), verdict.resolved_refs.as_ref()];
-            let failed = states.into_iter().flatten().filter(|state| state.status == ConditionStatus::False);
-            let problems: Vec<&str> = failed.map(|state| state.message.as_str()).collect();
-            if !problems.is_empty() {
-                refusals.insert(verdict.object.clone(), problems.join(" "));
-            }
+            refusals.extend(verdict.problem().map(|problem| (verdict.object.clone(), problem)));
         }
         for (object, problem) in &refusals {
             if self.logged.get(object) != Some(problem) {
