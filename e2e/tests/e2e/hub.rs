@@ -1,6 +1,7 @@
 //! Hub mode: a real kube-apiserver stores the configuration objects and the credentials of members.
 
 mod aggregated;
+mod clients;
 mod disappearance;
 mod forged_headers;
 mod refused_fields;
@@ -43,6 +44,7 @@ pub(crate) fn cases() -> Vec<Case> {
         one_replica_writes_the_status_of_objects,
     ];
     cases.extend(aggregated::cases());
+    cases.extend(clients::cases());
     cases.extend(disappearance::cases());
     cases.extend(forged_headers::cases());
     cases.extend(refused_fields::cases());
@@ -86,8 +88,13 @@ impl Hub {
 
     /// Configures Tributary, which keeps its data in the folder of the hub.
     fn builder(&self) -> TributaryBuilder {
-        let builder = Tributary::in_hub_mode(&self.server.kubeconfig()).shared(&self.folder.path().join("clients.crt"));
-        builder.arguments(["--hub-allow-cidr=127.0.0.0/8", "--partial=Allow"]).folder(self.folder.path())
+        self.builder_as(&self.server.kubeconfig()).argument("--partial=Allow").folder(self.folder.path())
+    }
+
+    /// Configures Tributary, which uses this kubeconfig for the hub.
+    fn builder_as(&self, kubeconfig: &Path) -> TributaryBuilder {
+        let builder = Tributary::in_hub_mode(kubeconfig).shared(&self.folder.path().join("clients.crt"));
+        builder.argument("--hub-allow-cidr=127.0.0.0/8")
     }
 
     async fn http(&self, tributary: &Tributary) -> anyhow::Result<HttpClient> {
