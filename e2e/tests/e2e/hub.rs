@@ -5,6 +5,7 @@ mod clients;
 mod disappearance;
 mod forged_headers;
 mod refused_fields;
+mod replicas;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -48,6 +49,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(disappearance::cases());
     cases.extend(forged_headers::cases());
     cases.extend(refused_fields::cases());
+    cases.extend(replicas::cases());
     cases
 }
 
