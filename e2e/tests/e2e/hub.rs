@@ -4,6 +4,7 @@ mod aggregated;
 mod clients;
 mod disappearance;
 mod forged_headers;
+mod outages;
 mod refused_fields;
 mod replicas;
 
@@ -48,6 +49,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(clients::cases());
     cases.extend(disappearance::cases());
     cases.extend(forged_headers::cases());
+    cases.extend(outages::cases());
     cases.extend(refused_fields::cases());
     cases.extend(replicas::cases());
     cases
