@@ -1,7 +1,9 @@
 //! Hub mode: a real kube-apiserver stores the configuration objects and the credentials of members.
 
 mod aggregated;
+mod canary;
 mod clients;
+mod cost;
 mod disappearance;
 mod forged_headers;
 mod outages;
@@ -46,7 +48,9 @@ pub(crate) fn cases() -> Vec<Case> {
         one_replica_writes_the_status_of_objects,
     ];
     cases.extend(aggregated::cases());
+    cases.extend(canary::cases());
     cases.extend(clients::cases());
+    cases.extend(cost::cases());
     cases.extend(disappearance::cases());
     cases.extend(forged_headers::cases());
     cases.extend(outages::cases());
