@@ -5,6 +5,7 @@ mod canary;
 mod clients;
 mod cost;
 mod disappearance;
+mod figures;
 mod forged_headers;
 mod outages;
 mod refused_fields;
@@ -52,6 +53,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(clients::cases());
     cases.extend(cost::cases());
     cases.extend(disappearance::cases());
+    cases.extend(figures::cases());
     cases.extend(forged_headers::cases());
     cases.extend(outages::cases());
     cases.extend(refused_fields::cases());
