@@ -2,7 +2,7 @@
 # Runs the tests that are too long for continuous integration. `make proof` runs all parts, or the parts in PROOF.
 #
 #   proof.sh [property] [model] [fleet] [specs] [reads] [bookmarks] [silence] [oracle] [authorization]
-#            [races] [rights] [behind] [faults] [clients] [container] [upgrade] [day] [fuzz]
+#            [races] [rights] [behind] [faults] [clients] [container] [upgrade] [day] [hub] [fuzz]
 #
 # Each part writes one row of ../PROOF.md: day, commit, command, result and duration. Rows of parts that did not run stay.
 # New rows are appended to the file, so the table must be its last element.
@@ -101,7 +101,7 @@ upgrade() {
 # Runs the part `day`, whose output has a line for each minute.
 day() { cargo test --workspace --locked --test e2e -- --ignored --nocapture day::proof; }
 
-all=(property model fleet specs reads bookmarks silence oracle authorization races rights behind faults clients container upgrade day fuzz)
+all=(property model fleet specs reads bookmarks silence oracle authorization races rights behind faults clients container upgrade day hub fuzz)
 parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=("${all[@]}")
 # Checks the names before the build, which takes minutes.
@@ -128,6 +128,7 @@ for name in "${parts[@]}"; do
     clients) part clients 'cargo test --test listener -- --ignored many_clients' cargo test --workspace --locked --test listener -- --ignored many_clients ;;
     container) part container "${static}cargo test --test e2e -- --ignored deployment::container::proof" e2e deployment::container::proof ;;
     upgrade) part upgrade "TRIBUTARY_UPGRADE_FROM=$upgrade_from cargo test --test e2e -- --ignored deployment::upgrade::proof" upgrade ;;
+    hub) part hub 'cargo test --test e2e -- --ignored hub::outages::proof; … hub::figures::proof' e2e hub::outages::proof hub::figures::proof ;;
     day) part day "TRIBUTARY_DAY_MINUTES=$TRIBUTARY_DAY_MINUTES cargo test --test e2e -- --ignored day::proof" day ;;
     fuzz) part fuzz "cargo fuzz run, $fuzz_seconds s each" fuzz ;;
   esac

@@ -42,10 +42,11 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-struct Followed {
-    kubeconfig: PathBuf,
-    members: Vec<Arc<TestCluster>>,
-    namespace: String,
+/// The server that a client uses, and the objects that it follows.
+pub(crate) struct Followed {
+    pub(crate) kubeconfig: PathBuf,
+    pub(crate) members: Vec<Arc<TestCluster>>,
+    pub(crate) namespace: String,
 }
 
 async fn of_a_member(context: &TestContext) -> anyhow::Result<Followed> {
@@ -181,7 +182,7 @@ fn new_object(resource: &str, name: &str, generation: &str) -> Value {
 
 /// The ways in which a client-go program lists.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Lists {
+pub(crate) enum Lists {
     Paged,
     /// By a watch with initial events (`WatchListClient`).
     Streamed,
@@ -190,7 +191,12 @@ enum Lists {
 }
 
 /// A Go client follows all members during random writes. At the end the client must have the objects of all members.
-async fn follow(context: &TestContext, followed: Followed, subcommand: &str, lists: Lists) -> anyhow::Result<()> {
+pub(crate) async fn follow(
+    context: &TestContext,
+    followed: Followed,
+    subcommand: &str,
+    lists: Lists,
+) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let environment = [
         ("KUBE_FEATURE_WatchListClient", if lists == Lists::Paged { "false" } else { "true" }),

@@ -1,14 +1,14 @@
 //! Tests the files in `deploy`. The real Helm and a real kube-apiserver accept the chart and the manifests, and the
 //! rendered pod runs. Replicas are replaced under load, and the static program needs no other files.
 
-mod balancer;
+pub(crate) mod balancer;
 mod container;
 mod documented_hub;
 mod name_server;
 mod pod;
 mod references;
 pub(crate) mod render;
-mod rolling;
+pub(crate) mod rolling;
 mod unit;
 mod upgrade;
 mod volumes;

@@ -1,7 +1,7 @@
 //! Helm 3 and Helm 4 over two members: the merged view installs, upgrades and uninstalls a release, which is never in
 //! two clusters.
 
-mod chart;
+pub(crate) mod chart;
 
 use crate::context::{Case, TestContext, eventually};
 use crate::victim::{Harm, Victim};

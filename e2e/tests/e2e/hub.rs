@@ -1,11 +1,17 @@
 //! Hub mode: a real kube-apiserver stores the configuration objects and the credentials of members.
 
 mod aggregated;
+mod canary;
 mod check;
+mod clients;
+mod cost;
 mod disappearance;
+mod figures;
 mod forged_headers;
 mod other_sources;
+mod outages;
 mod refused_fields;
+mod replicas;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -46,10 +52,16 @@ pub(crate) fn cases() -> Vec<Case> {
     ];
     cases.extend(aggregated::cases());
     cases.extend(check::cases());
+    cases.extend(canary::cases());
+    cases.extend(clients::cases());
+    cases.extend(cost::cases());
     cases.extend(disappearance::cases());
+    cases.extend(figures::cases());
     cases.extend(forged_headers::cases());
     cases.extend(other_sources::cases());
+    cases.extend(outages::cases());
     cases.extend(refused_fields::cases());
+    cases.extend(replicas::cases());
     cases
 }
 
@@ -90,8 +102,13 @@ impl Hub {
 
     /// Configures Tributary, which keeps its data in the folder of the hub.
     fn builder(&self) -> TributaryBuilder {
-        let builder = Tributary::in_hub_mode(&self.server.kubeconfig()).shared(&self.folder.path().join("clients.crt"));
-        builder.arguments(["--hub-allow-cidr=127.0.0.0/8", "--partial=Allow"]).folder(self.folder.path())
+        self.builder_as(&self.server.kubeconfig()).argument("--partial=Allow").folder(self.folder.path())
+    }
+
+    /// Configures Tributary, which uses this kubeconfig for the hub.
+    fn builder_as(&self, kubeconfig: &Path) -> TributaryBuilder {
+        let builder = Tributary::in_hub_mode(kubeconfig).shared(&self.folder.path().join("clients.crt"));
+        builder.argument("--hub-allow-cidr=127.0.0.0/8")
     }
 
     async fn http(&self, tributary: &Tributary) -> anyhow::Result<HttpClient> {

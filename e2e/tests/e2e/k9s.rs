@@ -70,7 +70,7 @@ async fn shipped_k9s_views_have_a_cluster_column(context: TestContext) -> anyhow
 }
 
 /// The first views of k9s: group, resource, and whether the resource is namespaced.
-const VIEWS: [(&str, &str, bool); 6] = [
+pub(crate) const VIEWS: [(&str, &str, bool); 6] = [
     ("", "namespaces", false),
     ("", "nodes", false),
     ("", "configmaps", true),
@@ -83,11 +83,11 @@ const VIEWS: [(&str, &str, bool); 6] = [
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
 /// One view of k9s. Before k9s shows a view, it reviews the user's rights, lists a Table, and opens a watch.
-struct Opened<'a> {
-    http: &'a HttpClient,
-    group: &'a str,
-    resource: &'a str,
-    namespace: Option<&'a str>,
+pub(crate) struct Opened<'a> {
+    pub(crate) http: &'a HttpClient,
+    pub(crate) group: &'a str,
+    pub(crate) resource: &'a str,
+    pub(crate) namespace: Option<&'a str>,
 }
 
 impl Opened<'_> {
@@ -125,7 +125,7 @@ impl Opened<'_> {
     }
 
     /// Opens the view, and starts its watch.
-    async fn open(&self, missing: Option<&str>) -> anyhow::Result<(Vec<String>, EventStream)> {
+    pub(crate) async fn open(&self, missing: Option<&str>) -> anyhow::Result<(Vec<String>, EventStream)> {
         self.allowed(missing).await?;
         let (table, version, warning) = self.table().await?;
         let is_said = missing.map_or(warning.is_empty(), |missing| warning.contains(missing));
@@ -144,7 +144,7 @@ fn names(table: &Value) -> Vec<String> {
 }
 
 /// The next event of a view: type and name of the object.
-async fn next(stream: &mut EventStream) -> anyhow::Result<(String, String)> {
+pub(crate) async fn next(stream: &mut EventStream) -> anyhow::Result<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     loop {
         let event = stream.expect(SOON).await?;

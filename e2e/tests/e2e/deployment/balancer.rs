@@ -26,16 +26,18 @@ const PERIOD: Duration = Duration::from_millis(100);
 const FAILURES: u32 = 2;
 
 /// A running balancer. Dropping it closes its connections.
-pub(super) struct Balancer {
-    pub(super) port: u16,
+pub(crate) struct Balancer {
+    pub(crate) port: u16,
     ready: Arc<Mutex<Vec<bool>>>,
+    /// Number of connections to each server so far.
+    connections: Arc<Vec<AtomicUsize>>,
     _tasks: JoinSet<()>,
 }
 
 impl Balancer {
     /// Starts a balancer in front of these servers. The client beside each address sends the health checks to that
     /// server.
-    pub(super) async fn start(servers: Vec<(SocketAddr, HttpClient)>) -> anyhow::Result<Self> {
+    pub(crate) async fn start(servers: Vec<(SocketAddr, HttpClient)>) -> anyhow::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
         let ready = Arc::new(Mutex::new(vec![false; servers.len()]));
@@ -44,12 +46,18 @@ impl Balancer {
         for (index, (_, client)) in servers.into_iter().enumerate() {
             tasks.spawn(probe(index, client, Arc::clone(&ready)));
         }
-        tasks.spawn(accept(listener, addresses, Arc::clone(&ready)));
-        Ok(Self { port, ready, _tasks: tasks })
+        let connections: Arc<Vec<_>> = Arc::new(addresses.iter().map(|_| AtomicUsize::new(0)).collect());
+        tasks.spawn(accept(listener, addresses, Arc::clone(&ready), Arc::clone(&connections)));
+        Ok(Self { port, ready, connections, _tasks: tasks })
+    }
+
+    /// Returns the number of connections to a server so far.
+    pub(crate) fn connections(&self, index: usize) -> usize {
+        self.connections[index].load(Ordering::Relaxed)
     }
 
     /// Returns whether the balancer connects clients to a server.
-    pub(super) fn is_ready(&self, index: usize) -> bool {
+    pub(crate) fn is_ready(&self, index: usize) -> bool {
         self.ready.lock()[index]
     }
 }
@@ -71,17 +79,24 @@ async fn probe(index: usize, client: HttpClient, ready: Arc<Mutex<Vec<bool>>>) {
     }
 }
 
-async fn accept(listener: TcpListener, servers: Vec<SocketAddr>, ready: Arc<Mutex<Vec<bool>>>) {
+async fn accept(
+    listener: TcpListener,
+    servers: Vec<SocketAddr>,
+    ready: Arc<Mutex<Vec<bool>>>,
+    counts: Arc<Vec<AtomicUsize>>,
+) {
     let (mut connections, turn) = (JoinSet::new(), AtomicUsize::new(0));
     loop {
         let Ok((mut client, _)) = listener.accept().await else { continue };
         while connections.try_join_next().is_some() {}
-        let ready: Vec<SocketAddr> =
-            servers.iter().zip(ready.lock().iter()).filter(|(_, ready)| **ready).map(|(server, _)| *server).collect();
+        let ready: Vec<usize> =
+            ready.lock().iter().enumerate().filter(|(_, ready)| **ready).map(|(index, _)| index).collect();
         if ready.is_empty() {
             continue;
         }
-        let server = ready[turn.fetch_add(1, Ordering::Relaxed) % ready.len()];
+        let index = ready[turn.fetch_add(1, Ordering::Relaxed) % ready.len()];
+        counts[index].fetch_add(1, Ordering::Relaxed);
+        let server = servers[index];
         connections.spawn(async move {
             let Ok(mut server) = TcpStream::connect(server).await else { return };
             // The client or the server may close the connection at any time.

@@ -93,14 +93,25 @@ impl Fleet {
     }
 }
 
+/// The results of the load.
 #[derive(Default)]
-struct ReplicaResults {
-    stop: AtomicBool,
+pub(crate) struct ReplicaResults {
+    /// Ends the load.
+    pub(crate) stop: AtomicBool,
     answered: AtomicUsize,
     lost: Mutex<Vec<String>>,
 }
 
 impl ReplicaResults {
+    /// Checks that all requests were answered, and returns their number.
+    pub(crate) fn check_none_is_lost(&self) -> anyhow::Result<usize> {
+        let (lost, answered) = (self.lost.lock(), self.answered.load(Ordering::Relaxed));
+        let (count, first) = (lost.len(), &lost[..lost.len().min(5)]);
+        ensure!(lost.is_empty(), "{count} of {} requests were lost: {first:#?}", answered + count);
+        ensure!(answered > 200, "no load: {answered} requests");
+        Ok(answered)
+    }
+
     /// Sends a request that must get one of the statuses in `due`. Like Go's client, it repeats the request once, but
     /// only after a GOAWAY frame with NO_ERROR that excludes the request.
     async fn ask(&self, request: RequestBuilder, due: &[u16]) -> Option<HttpResponse> {
@@ -126,7 +137,7 @@ impl ReplicaResults {
 }
 
 /// Sends reads until the end of the test. Each read has a new connection, or all reads share one connection.
-async fn reads(
+pub(crate) async fn reads(
     results: Arc<ReplicaResults>,
     kubeconfig: PathBuf,
     paths: [String; 3],
@@ -148,7 +159,7 @@ async fn reads(
 
 /// Lists in pages, with a new connection for each page. The balancer chooses a replica for each connection. A replica
 /// answers `continue` with the next page, or with 410 for an old list, after which clients list again.
-async fn pages(results: Arc<ReplicaResults>, kubeconfig: PathBuf, maps: String) -> anyhow::Result<()> {
+pub(crate) async fn pages(results: Arc<ReplicaResults>, kubeconfig: PathBuf, maps: String) -> anyhow::Result<()> {
     while !results.stop.load(Ordering::Relaxed) {
         let client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
         let Some(page) = results.ask(client.get(&format!("{maps}?limit=1")), &[200]).await else { continue };
@@ -162,7 +173,7 @@ async fn pages(results: Arc<ReplicaResults>, kubeconfig: PathBuf, maps: String) 
 }
 
 /// Writes a new value with each request. The requests go through the balancer to the replicas.
-async fn writes(results: Arc<ReplicaResults>, kubeconfig: PathBuf, path: String) -> anyhow::Result<()> {
+pub(crate) async fn writes(results: Arc<ReplicaResults>, kubeconfig: PathBuf, path: String) -> anyhow::Result<()> {
     let client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
     for step in 0.. {
         if results.stop.load(Ordering::Relaxed) {
@@ -176,7 +187,11 @@ async fn writes(results: Arc<ReplicaResults>, kubeconfig: PathBuf, path: String)
 }
 
 /// Changes an object in each member repeatedly. The changes go directly to the members.
-async fn changes(results: Arc<ReplicaResults>, members: [Arc<TestCluster>; 2], maps: String) -> anyhow::Result<()> {
+pub(crate) async fn changes(
+    results: Arc<ReplicaResults>,
+    members: [Arc<TestCluster>; 2],
+    maps: String,
+) -> anyhow::Result<()> {
     for generation in 1.. {
         if results.stop.load(Ordering::Relaxed) {
             break;
@@ -273,16 +288,7 @@ pub(super) async fn exchanged(context: &TestContext, from: &Path, to: &[&Path]) 
         ended??;
     }
     rolled?;
-    let lost = results.lost.lock().clone();
-    let answered = results.answered.load(Ordering::Relaxed);
-    ensure!(
-        lost.is_empty(),
-        "{} of {} requests were lost: {:#?}",
-        lost.len(),
-        answered + lost.len(),
-        &lost[..lost.len().min(5)]
-    );
-    ensure!(answered > 200, "no load: {answered} requests");
+    let answered = results.check_none_is_lost()?;
     informer.follow(Instant::now() + Duration::from_secs(1), long).await?;
     informer.check(&[&*members[0], &*members[1]]).await?;
     ensure!(informer.lists <= 2, "the informer listed {} times", informer.lists);

@@ -7,7 +7,7 @@ use tributary_e2e::guard;
 /// A chart on disk. Its values: `step`, the data of the ConfigMap; `more`, which adds a second ConfigMap and a hook
 /// with a third; `label`, which adds the release's name to the hook's object; `node`, the node of the Deployment's
 /// pods.
-pub(super) struct Chart {
+pub(crate) struct Chart {
     path: String,
     _folder: tempfile::TempDir,
 }
@@ -77,7 +77,7 @@ spec:
 ];
 
 impl Chart {
-    pub(super) fn write() -> anyhow::Result<Self> {
+    pub(crate) fn write() -> anyhow::Result<Self> {
         let folder = guard::temporary_folder("chart")?;
         fs::create_dir(folder.path().join("templates")).context("make a folder")?;
         for (name, text) in FILES {
@@ -87,7 +87,7 @@ impl Chart {
         Ok(Self { path, _folder: folder })
     }
 
-    pub(super) fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         &self.path
     }
 }

@@ -12,7 +12,9 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tributary_e2e::kubeconfig::{self, ContextParts};
-use tributary_e2e::{HttpClient, Kubectl, PeopleAuthority, TestCluster, Tributary, TributaryBuilder, namespace, ports};
+use tributary_e2e::{
+    HttpClient, Kubectl, MemberBuilder, PeopleAuthority, TestCluster, Tributary, TributaryBuilder, namespace, ports,
+};
 
 use super::{Hub, NAMESPACE, SOON};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -32,7 +34,7 @@ const API_SERVICE: &str = "v1alpha1.aggregation.tributary.dev";
 const SERVICE: &str = "tributary";
 
 /// The user's proxy to the merged view.
-const MERGED: &str = "/apis/aggregation.tributary.dev/v1alpha1/views/all/proxy";
+pub(super) const MERGED: &str = "/apis/aggregation.tributary.dev/v1alpha1/views/all/proxy";
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["hub::aggregated";
@@ -50,14 +52,18 @@ pub(super) fn cases() -> Vec<Case> {
 pub(super) struct Aggregated {
     pub(super) hub: Hub,
     pub(super) port: u16,
-    authority: PeopleAuthority,
+    pub(super) authority: PeopleAuthority,
 }
 
 impl Aggregated {
     /// Starts the hub. Its kube-controller-manager deletes namespaces.
     pub(super) async fn start(context: &TestContext) -> anyhow::Result<Self> {
-        let server = TestCluster::builder("hub").front_proxy(true).controllers(true);
-        let hub = Hub::start_as(context, server).await?;
+        Self::start_as(context, TestCluster::builder("hub")).await
+    }
+
+    /// Starts a hub with more flags.
+    pub(super) async fn start_as(context: &TestContext, server: MemberBuilder) -> anyhow::Result<Self> {
+        let hub = Hub::start_as(context, server.front_proxy(true).controllers(true)).await?;
         let authority = PeopleAuthority::new("the authority of the aggregated API")?;
         // The tests also connect without the hub, by address.
         let (certificate, key) = authority.serving(&[&format!("{SERVICE}.{NAMESPACE}.svc"), "127.0.0.1"])?;
@@ -73,26 +79,36 @@ impl Aggregated {
 
     /// Configures Tributary with a serving certificate from files.
     pub(super) fn builder(&self) -> TributaryBuilder {
+        self.add_certificate(self.builder_without_certificate())
+    }
+
+    /// Adds the serving certificate of the aggregated API.
+    pub(super) fn add_certificate(&self, builder: TributaryBuilder) -> TributaryBuilder {
         let file = |name: &str| self.hub.folder.path().join(name).display().to_string();
-        self.builder_without_certificate().arguments([
+        builder.arguments([
             format!("--aggregated-tls-cert-file={}", file("aggregated.crt")).as_str(),
             format!("--aggregated-tls-private-key-file={}", file("aggregated.key")).as_str(),
         ])
     }
 
     /// Creates the Service and the APIService, and waits until the APIService is available.
-    pub(super) async fn register(&self, authority: Option<&PeopleAuthority>) -> anyhow::Result<()> {
+    async fn register(&self, authority: Option<&PeopleAuthority>) -> anyhow::Result<()> {
+        self.register_at(self.port, authority).await
+    }
+
+    /// Registers the aggregated API at this port, which may be the port of a load balancer.
+    pub(super) async fn register_at(&self, port: u16, authority: Option<&PeopleAuthority>) -> anyhow::Result<()> {
         let http = self.hub.server.http();
         let service = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": SERVICE},
-            "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": self.port}]},
+            "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]},
         });
         http.post(&format!("/api/v1/namespaces/{NAMESPACE}/services"), &service).send().await?.expect(201)?;
         let mut api_service = json!({
             "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": API_SERVICE},
             "spec": {
                 "group": GROUP, "version": "v1alpha1", "groupPriorityMinimum": 100, "versionPriority": 100,
-                "service": {"namespace": NAMESPACE, "name": SERVICE, "port": self.port},
+                "service": {"namespace": NAMESPACE, "name": SERVICE, "port": port},
             },
         });
         if let Some(authority) = authority {
@@ -102,7 +118,7 @@ impl Aggregated {
         self.becomes_available().await
     }
 
-    async fn becomes_available(&self) -> anyhow::Result<()> {
+    pub(super) async fn becomes_available(&self) -> anyhow::Result<()> {
         eventually(SOON, async || {
             let object = self.api_service().await?;
             let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
@@ -130,7 +146,7 @@ impl Aggregated {
     }
 
     /// Writes a kubeconfig for a user of the hub: the hub's address with a path below the aggregated API.
-    fn kubeconfig(&self, user: &Value, path: &str) -> anyhow::Result<PathBuf> {
+    pub(super) fn kubeconfig(&self, user: &Value, path: &str) -> anyhow::Result<PathBuf> {
         let file = self.hub.folder.path().join(namespace::unique_name("through"));
         let mut entries = ContextParts { user: user.clone(), ..self.hub.server.access().entries() };
         entries.cluster["server"] = json!(format!("{}{path}", self.hub.server.access().server));
@@ -138,20 +154,25 @@ impl Aggregated {
         Ok(file)
     }
 
-    async fn kubectl(&self, context: &TestContext, user: &str, path: &str) -> anyhow::Result<Kubectl> {
+    pub(super) async fn kubectl(&self, context: &TestContext, user: &str, path: &str) -> anyhow::Result<Kubectl> {
         let user = self.hub.server.people().user(user, &[])?;
         Kubectl::new(context.fixture.tools().await?, &self.kubeconfig(&user, path)?)
     }
 
-    async fn http(&self, user: &Value, path: &str) -> anyhow::Result<HttpClient> {
+    pub(super) async fn http(&self, user: &Value, path: &str) -> anyhow::Result<HttpClient> {
         HttpClient::from_kubeconfig(&self.kubeconfig(user, path)?, None).await
     }
 
     /// A client of the aggregated API without the hub in between. `user` is the `user` entry of a kubeconfig.
     pub(super) async fn direct(&self, user: &Value) -> anyhow::Result<HttpClient> {
+        self.direct_at(self.port, user).await
+    }
+
+    /// A client of the aggregated API at this port.
+    pub(super) async fn direct_at(&self, port: u16, user: &Value) -> anyhow::Result<HttpClient> {
         let file = self.hub.folder.path().join(namespace::unique_name("direct"));
         let cluster = json!({
-            "server": format!("https://127.0.0.1:{}", self.port),
+            "server": format!("https://127.0.0.1:{port}"),
             "certificate-authority-data": STANDARD.encode(self.authority.pem()),
         });
         kubeconfig::write_entries(&file, &[ContextParts { name: "direct".to_owned(), cluster, user: user.clone() }])?;
@@ -159,7 +180,7 @@ impl Aggregated {
     }
 
     /// A user with all rights in the test's namespace of each member, who may use the proxies.
-    async fn user_of_all_members(&self) -> anyhow::Result<String> {
+    pub(super) async fn user_of_all_members(&self) -> anyhow::Result<String> {
         let user = namespace::unique_name("ann");
         for member in &self.hub.members {
             let all = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
@@ -170,7 +191,7 @@ impl Aggregated {
     }
 
     /// Adds both members, and waits until the user sees their objects through the hub.
-    async fn add_members(&self, user: &str) -> anyhow::Result<()> {
+    pub(super) async fn add_members(&self, user: &str) -> anyhow::Result<()> {
         for (name, member) in ["eu", "us"].into_iter().zip(&self.hub.members) {
             self.hub.add(name, member).await?;
         }
@@ -397,13 +418,13 @@ async fn generated_certificate_makes_the_api_service_available(context: TestCont
     Ok(())
 }
 
-/// kube-apiserver turns a redirect into 502, so each redirect would break a client.
-async fn no_answer_of_the_aggregated_api_is_a_redirect(context: TestContext) -> anyhow::Result<()> {
-    let _permit = context.fixture.own_members.acquire().await?;
-    let aggregated = Aggregated::start(&context).await?;
-    let _tributary = aggregated.serve(&context).await?;
-    let user = aggregated.user_of_all_members().await?;
-    aggregated.add_members(&user).await?;
+/// The paths of the proxies to the merged view and to one member.
+fn proxies() -> [String; 2] {
+    [MERGED.to_owned(), format!("{API}/clusters/eu/proxy")]
+}
+
+/// Valid, unknown and malformed paths of the aggregated API.
+pub(super) fn paths() -> Vec<String> {
     let own = [
         "/",
         "/apis",
@@ -419,7 +440,6 @@ async fn no_answer_of_the_aggregated_api_is_a_redirect(context: TestContext) -> 
         "/apis/aggregation.tributary.dev/v1alpha1/",
         "/openapi/v3/apis/aggregation.tributary.dev/v1alpha1?hash=STALE",
     ];
-    let proxies = [MERGED.to_owned(), format!("{API}/clusters/eu/proxy")];
     let below = [
         "",
         "/",
@@ -437,8 +457,19 @@ async fn no_answer_of_the_aggregated_api_is_a_redirect(context: TestContext) -> 
         "/clusters/us/api",
         "/k8s/clusters/eu/api",
     ];
-    let proxied = proxies.iter().flat_map(|proxy| below.map(|path| format!("{proxy}{path}")));
-    let paths: Vec<String> = own.map(str::to_owned).into_iter().chain(proxied).collect();
+    let proxied = proxies().into_iter().flat_map(|proxy| below.map(|path| format!("{proxy}{path}")));
+    own.map(str::to_owned).into_iter().chain(proxied).collect()
+}
+
+/// kube-apiserver turns a redirect into 502, so each redirect would break a client.
+async fn no_answer_of_the_aggregated_api_is_a_redirect(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let aggregated = Aggregated::start(&context).await?;
+    let _tributary = aggregated.serve(&context).await?;
+    let user = aggregated.user_of_all_members().await?;
+    aggregated.add_members(&user).await?;
+    let proxies = proxies();
+    let paths = paths();
     let direct = aggregated.direct(&aggregated.hub.server.people().user(&user, &[])?).await?;
     for path in &paths {
         for method in [Method::GET, Method::HEAD, Method::POST, Method::OPTIONS] {

@@ -1,0 +1,194 @@
+//! Programs that use members with the address and the login of the hub: Helm, the Python client, the requests of k9s,
+//! client-go informers and a controller-runtime cache.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use anyhow::{Context as _, ensure};
+use futures::future::try_join_all;
+use serde_json::{Value, json};
+use tributary_e2e::{HttpClient, Kubectl};
+
+use super::SOON;
+use super::aggregated::{API, Aggregated, MERGED};
+use crate::clients::{Followed, Lists, follow};
+use crate::context::{Case, TestContext, cases, eventually};
+use crate::deployment::balancer::Balancer;
+use crate::deployment::rolling::{ReplicaResults, reads};
+use crate::helm::chart::Chart;
+use crate::k9s::{Opened, VIEWS, next};
+use crate::kubectl::Setup;
+use crate::shared_mode::{grant, make_config_map};
+
+/// The annotation of the bookmark after the initial events of a watch.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!["hub::clients";
+        helm_k9s_and_python_work_through_the_hub, informers_follow_members_through_the_hub_over_goaways,
+    ]
+}
+
+async fn helm_k9s_and_python_work_through_the_hub(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let aggregated = Aggregated::start(&context).await?;
+    let _tributary = aggregated.serve(&context).await?;
+    let user = aggregated.user_of_all_members().await?;
+    aggregated.add_members(&user).await?;
+    for version in [3, 4] {
+        check_helm(&context, &aggregated, &user, version).await.with_context(|| format!("Helm {version}"))?;
+    }
+    check_k9s(&aggregated, &user).await.context("k9s")?;
+    check_python(&context, &aggregated, &user).await.context("the Python client")
+}
+
+/// Installs a release in one member, and upgrades and uninstalls it in the merged view.
+async fn check_helm(context: &TestContext, aggregated: &Aggregated, user: &str, version: u8) -> anyhow::Result<()> {
+    let (tools, chart) = (context.fixture.tools().await?, Chart::write()?);
+    let namespace = &aggregated.hub.namespace;
+    let login = aggregated.hub.server.people().user(user, &[])?;
+    let helm = |path: &str| Kubectl::helm(tools, version, &aggregated.kubeconfig(&login, path)?);
+    let (native, merged) = (helm(&format!("{API}/clusters/us/proxy"))?, helm(MERGED)?);
+    let release = format!("web{version}");
+    let change = |verb: &'static str, values: &'static str| {
+        let words = [verb, &release, chart.path(), "-n", namespace, "--wait", "--timeout", "60s", "--set", values];
+        words.map(str::to_owned)
+    };
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps/{release}-map");
+    let [other, owner] = &aggregated.hub.members;
+    for (helm, verb, values, step) in
+        [(&native, "install", "node=member2-node-0", "1"), (&merged, "upgrade", "node=member2-node-0,step=2", "2")]
+    {
+        helm.ok(&change(verb, values).each_ref().map(String::as_str)).await?;
+        let map = owner.http().get(&path).send().await?.expect(200)?.json()?;
+        ensure!(map["data"]["step"] == step, "{verb}: {map}");
+        other.http().get(&path).send().await?.expect(404)?;
+        let listed: Value = serde_json::from_str(&helm.ok(&["list", "-n", namespace, "-o", "json"]).await?)?;
+        let status = listed.as_array().into_iter().flatten().find(|one| one["name"] == *release);
+        ensure!(status.is_some_and(|one| one["status"] == "deployed" && one["revision"] == step), "{listed}");
+    }
+    merged.ok(&["uninstall", &release, "-n", namespace, "--wait", "--timeout", "60s"]).await?;
+    owner.http().get(&path).send().await?.expect(404).map(drop)
+}
+
+/// Opens the first views of k9s, and follows one of them.
+async fn check_k9s(aggregated: &Aggregated, user: &str) -> anyhow::Result<()> {
+    let (hub, namespace) = (&aggregated.hub, &aggregated.hub.namespace);
+    for member in &hub.members {
+        let all = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]);
+        grant(member, "", user, user, all).await?;
+    }
+    let http = aggregated.http(&hub.server.people().user(user, &[])?, MERGED).await?;
+    for (group, resource, is_namespaced) in VIEWS {
+        let view = Opened { http: &http, group, resource, namespace: is_namespaced.then_some(namespace.as_str()) };
+        eventually(SOON, async || view.open(None).await.map(drop)).await?;
+    }
+    let view = Opened { http: &http, group: "", resource: "configmaps", namespace: Some(namespace) };
+    let (rows, mut stream) = view.open(None).await?;
+    ensure!(rows == ["of-member1", "of-member2"], "{rows:?}");
+    make_config_map(&hub.members[1], namespace, "new-in-k9s", 1).await?;
+    let event = next(&mut stream).await?;
+    ensure!(event == ("ADDED".to_owned(), "new-in-k9s".to_owned()), "{event:?}");
+    Ok(())
+}
+
+/// Uses a ConfigMap and a pod with the Python client, in the merged view and in one member.
+async fn check_python(context: &TestContext, aggregated: &Aggregated, user: &str) -> anyhow::Result<()> {
+    let Some(python) = context.fixture.tools().await?.python().await? else {
+        println!("without python3, the Python client does not run");
+        return Ok(());
+    };
+    for (path, index, cluster, pod) in
+        [(MERGED.to_owned(), 0, "eu", "py-eu"), (format!("{API}/clusters/us/proxy"), 1, "us", "py-us")]
+    {
+        let login = aggregated.hub.server.people().user(user, &[])?;
+        let kubectl = aggregated.kubectl(context, user, &path).await?;
+        let (namespace, members) = (aggregated.hub.namespace.clone(), aggregated.hub.members.clone());
+        let setup = Setup { kubectl, namespace, members, _tributary: None };
+        setup.running_pod(index, pod).await?;
+        let mut command = Command::new(&python);
+        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/clients/python/objects.py"));
+        command.arg("--kubeconfig").arg(aggregated.kubeconfig(&login, &path)?);
+        command.args(["--namespace", &setup.namespace, "--cluster", cluster, "--pod", pod]);
+        let text = setup.kubectl.run_with(command, None).await?.success()?;
+        let shown: Value = serde_json::from_str(&text)?;
+        ensure!(shown["made"] == "1" && shown["changed"] == "2" && shown["watched"] == "MODIFIED", "{shown}");
+        ensure!(shown["listed"].as_array().is_some_and(|names| names.contains(&json!("python"))), "{shown}");
+        let printed = format!("{}\na b&c=d;e\n", setup.members[index].name());
+        ensure!(shown["printed"] == *printed && shown["afterDeletion"] == 404, "{shown}");
+    }
+    Ok(())
+}
+
+/// Watches with initial events. The names of their objects must come before the bookmark that ends them.
+async fn check_initial_events(http: &HttpClient, namespace: &str, expected: &[&str]) -> anyhow::Result<()> {
+    let options = "watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
+    let mut watch = http.watch(&format!("/api/v1/namespaces/{namespace}/configmaps?{options}")).await?;
+    let mut names = Vec::new();
+    let bookmark = loop {
+        let event = watch.expect(SOON).await?;
+        match event["type"].as_str() {
+            Some("ADDED") => names.extend(event["object"]["metadata"]["name"].as_str().map(str::to_owned)),
+            _ => break event,
+        }
+    };
+    let annotation = &bookmark["object"]["metadata"]["annotations"][INITIAL_EVENTS_END];
+    ensure!(bookmark["type"] == "BOOKMARK" && *annotation == "true", "{bookmark}");
+    names.sort();
+    ensure!(names == expected, "{names:?}");
+    Ok(())
+}
+
+/// The connections of the hub's kube-apiserver end many times. Each client must have the objects of both members at the
+/// end, and no other request may be lost.
+async fn informers_follow_members_through_the_hub_over_goaways(context: TestContext) -> anyhow::Result<()> {
+    let _permits = context.fixture.load_on_own_member().await?;
+    let aggregated = Aggregated::start(&context).await?;
+    let builder = aggregated.builder().argument("--goaway-chance=0.02");
+    let _tributary = context.fixture.watch_log(builder.start().await?).await;
+    // The balancer counts the connections of the kube-apiserver.
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, aggregated.port));
+    let balancer = Balancer::start(vec![(address, aggregated.direct(&json!({})).await?)]).await?;
+    aggregated.register_at(balancer.port, Some(&aggregated.authority)).await?;
+    let user = aggregated.user_of_all_members().await?;
+    aggregated.add_members(&user).await?;
+    let (hub, login) = (&aggregated.hub, aggregated.hub.server.people().user(&user, &[])?);
+    for (path, expected) in
+        [(MERGED.to_owned(), &["of-member1", "of-member2"][..]), (format!("{API}/clusters/us/proxy"), &["of-member2"])]
+    {
+        check_initial_events(&aggregated.http(&login, &path).await?, &hub.namespace, expected).await?;
+    }
+
+    let mut followers = Vec::new();
+    for (program, lists) in
+        [("informer", Lists::Streamed), ("informer", Lists::Paged), ("controller-runtime", Lists::Streamed)]
+    {
+        let namespace = context.namespace("through", &hub.members).await?;
+        for member in &hub.members {
+            let all = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
+            grant(member, &namespace, &user, &user, all).await?;
+        }
+        let kubeconfig = aggregated.kubeconfig(&login, MERGED)?;
+        followers.push(follow(
+            &context,
+            Followed { kubeconfig, members: hub.members.to_vec(), namespace },
+            program,
+            lists,
+        ));
+    }
+    let maps = format!("/api/v1/namespaces/{}/configmaps", hub.namespace);
+    let paths = [maps.clone(), format!("{maps}/of-member1"), format!("{maps}/of-member2")];
+    let results = Arc::new(ReplicaResults::default());
+    let before = balancer.connections(0);
+    let load = tokio::spawn(reads(Arc::clone(&results), aggregated.kubeconfig(&login, MERGED)?, paths, false));
+    let followed = try_join_all(followers).await;
+    results.stop.store(true, Ordering::Relaxed);
+    load.await??;
+    followed?;
+    let (answered, connections) = (results.check_none_is_lost()?, balancer.connections(0) - before);
+    println!("{answered} requests through the hub were answered over {connections} connections, none lost");
+    ensure!(connections >= 5, "the kube-apiserver of the hub opened only {connections} connections");
+    Ok(())
+}
