@@ -105,8 +105,10 @@ mod tests {
         }
     }
 
-    /// Checks the target, the prefix and the inner path of paths. `None` is an unknown name.
-    fn check_table(mount: &Mount, cases: &[(&str, Option<(MountTarget, &str, &str)>)]) {
+    /// The target, the prefix and the inner path. `None` is an unknown name.
+    type Expected = Option<(MountTarget, &'static str, &'static str)>;
+
+    fn check_table(mount: &Mount, cases: &[(&str, Expected)]) {
         for (path, expected) in cases {
             let mounted = mount.resolve(path);
             if let Err(status) = &mounted {

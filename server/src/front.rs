@@ -172,8 +172,8 @@ impl<H: Handler> Front<H> {
             }
         };
         // Stage: policies that refuse every request to a cluster. These policies precede authentication, because
-        // authentication may send a TokenReview to that cluster. The aggregated entry asks no cluster, and does not show
-        // the state of clusters to unauthenticated clients.
+        // authentication may send a TokenReview to that cluster. The aggregated entry asks no cluster, and does not
+        // show the state of clusters to unauthenticated clients.
         if arrival.door == Door::Direct
             && let Some(refused) = self.handler.refuse_unheard(&head, &arrival)
         {

@@ -122,8 +122,8 @@ impl ClusterStatus {
         json!({"kind": "Cluster", "apiVersion": format!("{GROUP}/{VERSION}"), "metadata": metadata, "status": status})
     }
 
-    /// Returns the uid of the object: a UUID of version 8 (RFC 9562) from the name. The uid is equal in all replicas, and
-    /// does not change when a cluster answers for the first time.
+    /// Returns the uid of the object: a UUID of version 8 (RFC 9562) from the name. The uid is equal in all replicas,
+    /// and does not change when a cluster answers for the first time.
     pub fn object_uid(&self) -> String {
         let mut digest = Sha256::new();
         for part in [GROUP, &self.origin.name] {

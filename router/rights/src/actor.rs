@@ -122,7 +122,8 @@ impl Actor {
         ShareKey::of_user(&self.authority, &self.user.username)
     }
 
-    /// Returns the name of the sender as the sender's verifier reports it, and the name that clusters see, if it differs.
+    /// Returns the name of the sender as the sender's verifier reports it, and the name that clusters see, if it
+    /// differs.
     pub(super) fn sender_names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.user.username.as_str()).chain(self.sent_name.as_deref())
     }

@@ -22,9 +22,9 @@ use tributary_sources::{ClusterSpec, LoadedConfiguration, known_clusters};
 
 use crate::disappearance::{DisappearanceGuard, Disappeared};
 use crate::in_force::{InForce, MemberInForce, ObjectInForce, conflict_order};
-use crate::members::{Claims, HubRules, JudgedMember, describe, judge_members, read_document, shorten};
+use crate::members::{Claims, HubRules, JudgedMember, describe, judge_members, read_document};
 use crate::other_sources::OtherSources;
-use crate::verdict::check_problems;
+use crate::verdict::{check_problems, shorten};
 use crate::{ConditionState, HubKind, HubSnapshot, ObjectReference, Verdict};
 use whole::Whole;
 pub use whole::WholeCheck;
@@ -109,7 +109,8 @@ pub(crate) async fn accept(
     accept_registries(in_force, &listed, &mut whole, &|registry| known.validate_registry(registry), &mut verdicts);
     accept_merged_endpoints(in_force, &listed, &mut whole, &mut verdicts);
     let configuration = whole.settle(&mut members);
-    record_members(in_force, members, &mut verdicts);
+    let needs_index = whole.needs_indexes();
+    record_members(in_force, members, needs_index, &mut verdicts);
     let denied = in_force.denied_users.values().flat_map(|object| object.value.iter().cloned()).collect();
     let is_changed = before != in_force.fingerprint();
     Acceptance { configuration, denied, verdicts, is_changed, decides_at: guard.decides_at() }
@@ -183,7 +184,7 @@ fn settle_members(judged: &mut [JudgedMember], mut claims: Claims<'_>) {
 }
 
 /// Records the members in force, and adds their verdicts.
-fn record_members(in_force: &mut InForce, judged: Vec<JudgedMember>, verdicts: &mut Vec<Verdict>) {
+fn record_members(in_force: &mut InForce, judged: Vec<JudgedMember>, needs_index: bool, verdicts: &mut Vec<Verdict>) {
     let before = std::mem::take(&mut in_force.members);
     for member in judged {
         let JudgedMember { object, draft, mut accepted, resolved_refs, .. } = member;
@@ -194,6 +195,7 @@ fn record_members(in_force: &mut InForce, judged: Vec<JudgedMember>, verdicts: &
             generation_in_force: draft.as_ref().map(|member| member.object.generation),
             accepted,
             resolved_refs,
+            indexed: draft.as_ref().filter(|_| needs_index).map(|member| indexed(member.cluster.spec.index)),
             object,
         });
         let Some(mut draft) = draft else { continue };
@@ -201,6 +203,20 @@ fn record_members(in_force: &mut InForce, judged: Vec<JudgedMember>, verdicts: &
             draft.order = in_force.reserve_order();
         }
         in_force.members.insert(draft.object.name.clone(), draft);
+    }
+}
+
+/// Returns the state of the condition `Indexed`. Replicas assign no index by themselves, because two replicas could
+/// assign different indexes.
+fn indexed(index: Option<u16>) -> ConditionState {
+    match index {
+        Some(_) => {
+            ConditionState::fulfilled("Indexed", "Registries with itemResourceVersions: Integer have the member.")
+        }
+        None => ConditionState::failed(
+            "IndexMissing",
+            "Registries with itemResourceVersions: Integer omit the member. Give spec.index a number that no cluster had.",
+        ),
     }
 }
 
@@ -283,6 +299,7 @@ fn accept_in_order<T: Clone + PartialEq>(
             generation_in_force: own.as_ref().map(|own| own.object.generation),
             accepted: state,
             resolved_refs,
+            indexed: None,
             object,
         });
         accepted.extend(own.map(|own| (own.object.name.clone(), own)));

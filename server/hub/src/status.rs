@@ -9,7 +9,7 @@ use tributary_crds::round_count;
 use tributary_router::report::{ClusterCondition, ClusterReport};
 
 use crate::collections::PresentStatus;
-use crate::members::shorten;
+use crate::verdict::shorten;
 use crate::{ConditionState, HubKind, ObjectReference, Verdict};
 
 /// Least time between two writes of the status of an object, if no condition has changed.
@@ -59,6 +59,8 @@ impl DesiredStatus {
         conditions.extend(refs.map(|state| NamedCondition { name: "ResolvedRefs", state }));
         let mut values = Map::new();
         if verdict.object.kind == HubKind::UpstreamCluster {
+            let indexed = verdict.indexed.clone();
+            conditions.extend(indexed.map(|state| NamedCondition { name: "Indexed", state }));
             conditions.push(NamedCondition { name: "Ready", state: ready(verdict, report) });
             if let Some(report) = report {
                 conditions.push(NamedCondition { name: "Synced", state: synced(report) });
@@ -236,6 +238,7 @@ mod tests {
         Verdict {
             object,
             accepted: ConditionState::fulfilled("Accepted", "The object is in force."),
+            indexed: None,
             resolved_refs: Some(ConditionState::fulfilled("Resolved", "")),
             generation_in_force: Some(3),
         }

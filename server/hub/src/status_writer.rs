@@ -220,7 +220,7 @@ mod tests {
         let name = format!("member-{index:03}");
         let object = ObjectReference { kind: HubKind::UpstreamCluster, uid: name.clone(), name, generation: 1 };
         let accepted = ConditionState::failed(reason, "");
-        Verdict { object, accepted, resolved_refs: None, generation_in_force: Some(1) }
+        Verdict { object, accepted, resolved_refs: None, indexed: None, generation_in_force: Some(1) }
     }
 
     /// 10,000 changes per second: 200 objects change 50 times per second.

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use tributary_crds::{Severity, ValidationProblem};
 
-use crate::members::shorten;
+/// Maximum length of a condition's message in bytes.
+const MESSAGE_BYTES_MAX: usize = 1024;
 
 /// Kind of a configuration object of the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -111,6 +112,16 @@ impl ConditionState {
     }
 }
 
+/// Shortens a message to [`MESSAGE_BYTES_MAX`].
+pub(crate) fn shorten(mut message: String) -> String {
+    if message.len() > MESSAGE_BYTES_MAX {
+        let end = (0..=MESSAGE_BYTES_MAX - 3).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+        message.truncate(end);
+        message.push_str("...");
+    }
+    message
+}
+
 /// Returns the errors among the problems as one state of `Accepted`. Warnings refuse no object.
 ///
 /// # Errors
@@ -128,8 +139,10 @@ pub struct Verdict {
     pub object: ObjectReference,
     /// The condition `Accepted`.
     pub accepted: ConditionState,
-    /// The condition `ResolvedRefs` of an object that refers to a Secret.
+    /// The condition `ResolvedRefs` of an object that refers to a Secret or to clusters.
     pub resolved_refs: Option<ConditionState>,
+    /// The condition `Indexed` of a member, if a registry needs the indexes of its members.
+    pub indexed: Option<ConditionState>,
     /// The generation in force; `None` if no generation of the object is in force.
     pub generation_in_force: Option<i64>,
 }

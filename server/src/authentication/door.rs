@@ -9,8 +9,8 @@ use tributary_router::RequestArrival;
 pub(super) const IMPERSONATION_AT_ENTRY: &str = "the aggregated API impersonates no user for its own resources; send the request through the hub's kube-apiserver, \
      which does, or without Impersonate headers";
 
-/// Returns whether a request for the entry's own resources asks for impersonation. The hub judges only the sender, so the
-/// answer would be for a different user than the client expects.
+/// Returns whether a request for the entry's own resources asks for impersonation. The hub judges only the sender, so
+/// the answer would be for a different user than the client expects.
 pub(super) fn impersonates_at_entry(head: &Parts, arrival: &RequestArrival) -> bool {
     arrival.is_own_path && head.headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
 }

@@ -88,7 +88,8 @@ impl ReviewedRight {
         self.group == aggregated_group::GROUP
     }
 
-    /// Returns whether the right is a read of `clusters`. Each user has it, and sees the clusters that the user may know.
+    /// Returns whether the right is a read of `clusters`. Each user has it, and sees the clusters that the user may
+    /// know.
     pub(super) fn is_read_of_clusters(&self) -> bool {
         self.is_of_own_group()
             && self.is_read()

@@ -520,3 +520,36 @@ async fn registries_are_accepted_one_by_one() {
     assert_eq!(third.resolved_refs.as_ref().unwrap().reason, "ClusterNotFound");
     assert_eq!(accepted.configuration.objects.registries.len(), 2);
 }
+
+#[tokio::test]
+async fn member_without_index_is_named_if_a_registry_needs_indexes() {
+    let mut hub = Hub::default();
+    hub.put_member("a", json!({"index": 1}));
+    hub.put_member("b", json!({}));
+    let reasons = |accepted: &Acceptance| -> Vec<Option<String>> {
+        let members = accepted.verdicts.iter().filter(|verdict| verdict.object.kind == HubKind::UpstreamCluster);
+        members.map(|verdict| verdict.indexed.as_ref().map(|state| state.reason.clone())).collect()
+    };
+    assert_eq!(reasons(&hub.accept().await), [None, None]);
+    let spec = json!({"resources": ["pods"], "itemResourceVersions": "Integer"});
+    hub.put(HubKind::ResourceRegistry, "pods", json!({ "spec": spec }));
+    assert_eq!(reasons(&hub.accept().await), [Some("Indexed".to_owned()), Some("IndexMissing".to_owned())]);
+}
+
+#[tokio::test]
+#[ignore = "prints times, for the figures of the closing note"]
+async fn figures() {
+    let mut hub = Hub::default();
+    for number in 0..1_000 {
+        hub.put_member(&format!("m{number}"), json!({}));
+    }
+    let snapshot = hub.snapshot();
+    let begun = std::time::Instant::now();
+    hub.accept_snapshot(&snapshot, &|_| Ok(())).await;
+    println!("1,000 members: {:?}", begun.elapsed());
+    hub.put_member("m5", json!({"index": 3}));
+    let snapshot = hub.snapshot();
+    let begun = std::time::Instant::now();
+    hub.accept_snapshot(&snapshot, &|_| Ok(())).await;
+    println!("one changed member: {:?}", begun.elapsed());
+}

@@ -1,11 +1,13 @@
 //! The check of the whole configuration, which concerns several objects and the flags.
 
+use tributary_apimachinery::ItemResourceVersions;
 use tributary_crds::{MergedEndpoint, ResourceRegistry};
 use tributary_sources::LoadedConfiguration;
 
 use crate::ConditionState;
 use crate::in_force::MemberInForce;
-use crate::members::{JudgedMember, shorten};
+use crate::members::JudgedMember;
+use crate::verdict::shorten;
 
 /// Checks a whole configuration, for conflicts that concern several objects and the flags.
 pub type WholeCheck<'a> = &'a dyn Fn(&LoadedConfiguration) -> Result<(), String>;
@@ -25,6 +27,13 @@ pub(super) struct Whole<'a> {
 }
 
 impl<'a> Whole<'a> {
+    /// Returns whether a registry has integer versions, for which each member needs an index.
+    pub(super) fn needs_indexes(&self) -> bool {
+        let is_integer =
+            |registry: &ResourceRegistry| registry.spec.item_resource_versions == ItemResourceVersions::Integer;
+        self.registries.iter().any(is_integer)
+    }
+
     /// Creates the whole configuration of the other sources alone, which passes the check.
     pub(super) fn new(base: &'a LoadedConfiguration, check: WholeCheck<'a>) -> Self {
         let (registries, merged_endpoints) = (base.objects.registries.clone(), base.objects.merged_endpoints.clone());

@@ -101,6 +101,7 @@ mod tests {
             },
             accepted,
             resolved_refs,
+            indexed: None,
             generation_in_force: None,
         };
         let fulfilled = || ConditionState::fulfilled("Accepted", "The object is in force.");
