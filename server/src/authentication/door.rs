@@ -9,7 +9,7 @@ use tributary_router::RequestArrival;
 /// documents that every authenticated user may read, as by the role `system:discovery`.
 pub(super) fn attributes(head: &Parts, arrival: &RequestArrival) -> Option<DoorAttributes> {
     let info = arrival.reading.info().ok()?;
-    if arrival.is_own_path {
+    if arrival.is_entry_path {
         return own_resource(info);
     }
     Some(match &info.cluster {
