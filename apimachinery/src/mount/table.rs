@@ -58,8 +58,8 @@ pub(super) enum PrefixNames {
 pub const MERGED_VIEW: &str = "all";
 
 impl PrefixTable {
-    /// Divides a path by the prefix that it begins with; returns `None` for a path without a prefix. Names need no escapes, so an
-    /// escaped text is no name. The rest of the path is returned byte for byte.
+    /// Divides a path by the prefix that it begins with; returns `None` for a path without a prefix. Names need no
+    /// escapes, so an escaped text is no name. The rest of the path is returned byte for byte.
     ///
     /// # Errors
     /// 404 for a name that is invalid, or that no view has.
