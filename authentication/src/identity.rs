@@ -24,6 +24,10 @@ const ANONYMOUS: [&str; 2] = [ANONYMOUS_USER, UNAUTHENTICATED_GROUP];
 /// of a different verifier is sent with this prefix.
 const HUB_PREFIX: &str = "cluster:hub:";
 
+/// The prefix of the groups of kubeadm's administrators. Each cluster of kubeadm gives `kubeadm:cluster-admins` all
+/// rights, so the group of the hub's administrators must not count in members.
+const KUBEADM_PREFIX: &str = "kubeadm:";
+
 /// The parts of a user that are sent to a member, if the member itself has not authenticated the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberRules {
@@ -135,10 +139,14 @@ pub fn counted_names<'a>(user: &'a UserInfo, authority: &Authority) -> (Cow<'a, 
         Some(_) => NameSource::Member,
         None => NameSource::beyond_home(authority),
     };
+    // Only the hub gives these names, whichever member has authenticated the user.
+    let is_foreign = |name: &str| !authority.verifier.is_hub() && name.starts_with(HUB_PREFIX);
     let name = sent_name(&user.username, source).unwrap_or_default();
-    let groups = match user.groups.iter().all(|group| may_send_group(group, source)) {
+    let name = if is_foreign(&user.username) { Cow::Borrowed("") } else { name };
+    let counts = |group: &String| may_send_group(group, source) && !is_foreign(group);
+    let groups = match user.groups.iter().all(counts) {
         true => Cow::Borrowed(user.groups.as_slice()),
-        false => user.groups.iter().filter(|group| may_send_group(group, source)).cloned().collect(),
+        false => user.groups.iter().filter(|group| counts(group)).cloned().collect(),
     };
     (name, groups)
 }
@@ -195,7 +203,9 @@ fn sent_name(name: &str, source: NameSource) -> Result<Cow<'_, str>, NotSent> {
 
 /// Returns whether a group may be sent to the member.
 fn may_send_group(group: &str, source: NameSource) -> bool {
-    let is_reserved = group.starts_with(SYSTEM_PREFIX) || group.starts_with(HUB_PREFIX);
+    let is_reserved = group.starts_with(SYSTEM_PREFIX)
+        || group.starts_with(HUB_PREFIX)
+        || (source == NameSource::Hub && group.starts_with(KUBEADM_PREFIX));
     let is_known = source == NameSource::Member || group == AUTHENTICATED_GROUP || !is_reserved;
     !group.is_empty() && !is_never_sent(group) && is_known
 }
@@ -354,6 +364,7 @@ mod tests {
             (&proxied, account, &of_account, Ok((sent_account, &["system:authenticated"]))),
             (&hub, "ann", &["dev", "system:masters", "system:ops"], Ok(("ann", &["dev"]))),
             (&hub, "ann", &["system:nodes", "cluster:hub:x", "cluster:x"], Ok(("ann", &["cluster:x"]))),
+            (&hub, "kubernetes-admin", &["kubeadm:cluster-admins", "dev"], Ok(("kubernetes-admin", &["dev"]))),
             (&proxied, "kubernetes-admin", &["system:masters"], Ok(("kubernetes-admin", &[]))),
             (&hub, "cluster:ann", &[], Ok(("cluster:ann", &[]))),
             (&hub, sent_account, &[], reserved(sent_account)),

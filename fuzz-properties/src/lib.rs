@@ -1,4 +1,4 @@
-//! The fuzzed properties of data from clients and members, as bodies of the fuzz targets.
+//! The fuzzed properties of data from clients, members and the hub, as bodies of the fuzz targets.
 //!
 //! Each function takes arbitrary bytes and panics if a property fails. A property is a round trip, the agreement with a
 //! slow and simple reference, or the independence from the positions at which the input is split. `fuzz/fuzz_targets`
@@ -15,6 +15,7 @@ mod audit;
 mod authentication;
 mod bodies;
 mod dispatch;
+mod hub;
 mod members;
 mod protobuf;
 mod requests;
@@ -24,6 +25,7 @@ pub use audit::audit_policy;
 pub use authentication::{authentication_configuration, certificate, token};
 pub use bodies::{json_body, json_patch, yaml_body};
 pub use dispatch::dispatch_policies;
+pub use hub::{dial_address, hub_object};
 pub use members::{frames, list};
 pub use protobuf::protobuf_body;
 pub use requests::{accept, options, path, selectors};
@@ -33,7 +35,7 @@ pub use versions::{continue_token, version};
 pub type FuzzTarget = (&'static str, fn(&[u8]));
 
 /// All fuzz targets.
-pub const TARGETS: [FuzzTarget; 17] = [
+pub const TARGETS: [FuzzTarget; 19] = [
     ("path", path),
     ("options", options),
     ("selectors", selectors),
@@ -51,6 +53,8 @@ pub const TARGETS: [FuzzTarget; 17] = [
     ("authentication_configuration", authentication_configuration),
     ("certificate", certificate),
     ("token", token),
+    ("hub_object", hub_object),
+    ("dial_address", dial_address),
 ];
 
 /// Splits off the first byte, with which a target chooses a variant.

@@ -1,6 +1,7 @@
 //! Addresses to which objects of the hub may not lead. Without the policy, a user who may create an UpstreamCluster
 //! could send requests to services on Tributary's machine, or to the metadata service of a cloud.
 
+use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
@@ -23,6 +24,20 @@ pub struct RefusedAddress {
     class: &'static str,
 }
 
+impl RefusedAddress {
+    /// Returns the refused address among the causes of an error.
+    pub(crate) fn from_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
+        let mut cause = Some(error);
+        while let Some(error) = cause {
+            if let Some(refused) = error.downcast_ref() {
+                return Some(refused);
+            }
+            cause = error.source();
+        }
+        None
+    }
+}
+
 /// Metadata services of clouds outside the link-local network: Azure, Alibaba Cloud, and AWS over IPv6.
 const METADATA: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
@@ -36,24 +51,28 @@ impl DialPolicy {
         Self { allow, deny }
     }
 
-    /// Checks an address, and the IPv4 address inside an IPv6 address.
+    /// Checks an address, and the IPv4 addresses inside an IPv6 address.
     ///
     /// # Errors
     /// [`RefusedAddress`].
     pub fn check(&self, address: IpAddr) -> Result<(), RefusedAddress> {
         let inner = match address {
             IpAddr::V4(_) => None,
-            IpAddr::V6(address) => embedded_ipv4(address).map(IpAddr::V4),
+            IpAddr::V6(address) => Some(embedded_ipv4(address).map(IpAddr::V4)),
         };
-        for form in [Some(address), inner].into_iter().flatten() {
-            let contains = |networks: &[IpNet]| networks.iter().any(|network| network.contains(&form));
-            let class = if contains(&self.deny) { Some("in a network of --hub-deny-cidr") } else { class_of(form) };
-            let is_denied = contains(&self.deny);
-            if let Some(class) = class.filter(|_| is_denied || !contains(&self.allow)) {
-                return Err(RefusedAddress { address, class });
-            }
+        let mut forms = std::iter::once(address).chain(inner.into_iter().flatten());
+        match forms.find_map(|form| self.refused_class(form)) {
+            Some(class) => Err(RefusedAddress { address, class }),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    fn refused_class(&self, address: IpAddr) -> Option<&'static str> {
+        let contains = |networks: &[IpNet]| networks.iter().any(|network| network.contains(&address));
+        if contains(&self.deny) {
+            return Some("in a network of --hub-deny-cidr");
+        }
+        class_of(address).filter(|_| !contains(&self.allow))
     }
 }
 
@@ -76,17 +95,31 @@ fn class_of(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// Returns the IPv4 address inside an IPv6 address: mapped and compatible forms (RFC 4291), NAT64 (RFC 6052 and RFC
-/// 8215) and 6to4 (RFC 3056).
-fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+/// Returns the IPv4 addresses inside an IPv6 address. An address may fit several forms.
+fn embedded_ipv4(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     let [a, b, c, d, e, f, g, h] = address.segments();
     let pair = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
-    match (a, b, c, d, e, f) {
-        (0, 0, 0, 0, 0, 0 | 0xffff) if !address.is_loopback() && !address.is_unspecified() => Some(pair(g, h)),
-        (0x64, 0xff9b, 0, 0, 0, 0) | (0x64, 0xff9b, 1, ..) => Some(pair(g, h)),
-        (0x2002, high, low, ..) => Some(pair(high, low)),
-        _ => None,
-    }
+    let last = pair(g, h);
+    let is_local_nat64 = (a, b, c) == (0x64, 0xff9b, 1);
+    // The local-use prefix has networks of different lengths, and no address begins with 0 in the layout in use.
+    let is_local = |inner: &Ipv4Addr| is_local_nat64 && inner.octets()[0] != 0;
+    let forms = [
+        // Compatible and mapped addresses (RFC 4291), translated addresses (RFC 2765), NAT64 (RFC 6052).
+        match (a, b, c, d, e, f) {
+            (0, 0, 0, 0, 0, 0) if address.is_loopback() || address.is_unspecified() => None,
+            (0, 0, 0, 0, 0, 0 | 0xffff) | (0, 0, 0, 0, 0xffff, 0) | (0x64, 0xff9b, 0, 0, 0, 0) => Some(last),
+            _ => None,
+        },
+        // NAT64 with the local-use prefix (RFC 8215): prefixes of 96 bits, and of 48 bits, whose layout leaves bits 64
+        // to 71 empty.
+        Some(last).filter(is_local),
+        Some(pair(d, (e << 8) | (f >> 8))).filter(|inner| is_local(inner) && e >> 8 == 0),
+        // 6to4 (RFC 3056).
+        (a == 0x2002).then(|| pair(b, c)),
+        // ISATAP (RFC 5214), in every network.
+        ((e | 0x200, f) == (0x200, 0x5efe)).then_some(last),
+    ];
+    forms.into_iter().flatten()
 }
 
 #[cfg(test)]
@@ -108,6 +141,12 @@ mod tests {
             ("::127.0.0.1", Some("a loopback address")),
             ("64:ff9b::127.0.0.1", Some("a loopback address")),
             ("64:ff9b:1::7f00:1", Some("a loopback address")),
+            ("64:ff9b:1:7f00:0:100::", Some("a loopback address")),
+            ("64:ff9b:1:a9fe:a9:fe00:0:1", Some("a link-local address")),
+            ("::ffff:0:127.0.0.1", Some("a loopback address")),
+            ("::5efe:127.0.0.1", Some("a loopback address")),
+            ("2001:db8::5efe:169.254.169.254", Some("a link-local address")),
+            ("2001:db8::200:5efe:127.0.0.1", Some("a loopback address")),
             ("2002:7f00:1::", Some("a loopback address")),
             ("169.254.169.254", Some("a link-local address")),
             ("::ffff:169.254.169.254", Some("a link-local address")),
@@ -126,6 +165,10 @@ mod tests {
             ("2001:db8::1", None),
             ("fd00::1", None),
             ("64:ff9b::10.0.0.1", None),
+            ("64:ff9b:1::10.0.0.1", None),
+            ("64:ff9b:1:a00:0:100::", None),
+            ("::ffff:0:10.0.0.1", None),
+            ("2001:db8::5efe:10.0.0.1", None),
         ] {
             assert_eq!(refused_class(&policy, address), class, "{address}");
         }

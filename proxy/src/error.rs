@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::StatusCode;
 use tributary_apimachinery::ClusterName;
 
+use crate::dial_policy::RefusedAddress;
 use crate::failure_class::FailureClass;
 use crate::left_out::LeftOut;
 
@@ -146,6 +147,18 @@ pub enum ForwardError {
         /// Cause of the failed connection attempt.
         #[source]
         source: SharedError,
+    },
+    /// The server or its proxy has an address that the [`DialPolicy`](crate::DialPolicy) refuses. No connection was
+    /// opened.
+    #[error("cluster {cluster} cannot be reached at {address}: {refused}")]
+    AddressRefused {
+        /// Name of the cluster.
+        cluster: ClusterName,
+        /// Host and port of the server.
+        address: Arc<str>,
+        /// The refused address, with its class and the remedy.
+        #[source]
+        refused: RefusedAddress,
     },
     /// This machine lacks a resource for a connection. The cluster is not at fault.
     #[error(
@@ -364,6 +377,7 @@ impl ForwardError {
             | Self::Credentials { cluster, .. }
             | Self::CredentialsExhausted { cluster, .. }
             | Self::Dial { cluster, .. }
+            | Self::AddressRefused { cluster, .. }
             | Self::Exhausted { cluster, .. }
             | Self::DialTimeout { cluster, .. }
             | Self::NoEndpoint { cluster, .. }
@@ -404,6 +418,7 @@ impl ForwardError {
             Self::Full { .. } | Self::TooManyFailedUpgrades { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::HeadTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::Send { sent: Sent::Maybe, .. }
+            | Self::AddressRefused { .. }
             | Self::Tls { .. }
             | Self::Handshake { .. }
             | Self::Redirect { .. }
@@ -428,6 +443,7 @@ impl ForwardError {
     pub(crate) fn at_endpoint(&self) -> String {
         match self {
             Self::Dial { source, .. } => source.to_string(),
+            Self::AddressRefused { refused, .. } => refused.to_string(),
             Self::Exhausted { what, source, remedy, .. } => format!("{what}: {source}; {remedy}"),
             Self::DialTimeout { step, after, .. } => format!("no {step} within {after:?}"),
             Self::Tls { server_name, source, remedy, .. } => {
@@ -450,6 +466,7 @@ impl ForwardError {
         matches!(
             self,
             Self::Dial { .. }
+                | Self::AddressRefused { .. }
                 | Self::DialTimeout { .. }
                 | Self::Tls { .. }
                 | Self::Handshake { .. }
@@ -473,6 +490,7 @@ impl ForwardError {
         matches!(
             self,
             Self::Dial { .. }
+                | Self::AddressRefused { .. }
                 | Self::Exhausted { .. }
                 | Self::DialTimeout { .. }
                 | Self::NoEndpoint { .. }
@@ -489,6 +507,7 @@ impl ForwardError {
     pub(crate) fn failure_class(&self) -> FailureClass {
         match self {
             Self::Tls { failure_class, .. } => *failure_class,
+            Self::AddressRefused { .. } => FailureClass::Address,
             Self::Unauthorized { .. } => FailureClass::Rejection,
             Self::Credentials { .. } => FailureClass::Credentials,
             _ => FailureClass::Network,

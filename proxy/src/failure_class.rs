@@ -13,4 +13,6 @@ pub enum FailureClass {
     Credentials,
     /// The server speaks another protocol, for example plain HTTP at an `https://` URL.
     Protocol,
+    /// The configuration leads to an address that the process refuses.
+    Address,
 }

@@ -104,15 +104,15 @@ impl Caller {
         let (rights, share_key) = match mirror {
             None => (None, ShareKey::connection(arrival.peer)),
             Some(mirror) => {
-                if mirror.denies(&user.info.username) {
-                    return Err(RequestRefusal::Terminated(TerminationReason::Denied).into());
-                }
                 let given = given.as_ref().map(given_user).transpose().map_err(RequestRefusal::Impersonation)?;
                 given.as_ref().map_or(Ok(()), bounded)?;
                 let actor = match (given, &arrival.remembered) {
                     (None, Some(remembered)) => remembered.actor_for(&user.info, &user.authority),
                     (given, _) => Arc::new(Actor::new(user.info.clone(), user.authority.clone(), given)),
                 };
+                if mirror.denies(&actor) {
+                    return Err(RequestRefusal::Terminated(TerminationReason::Denied).into());
+                }
                 let rights = CallerRights::new(mirror, actor).with_still_known(sender.credential_validity.clone());
                 let rights = rights.remembered_by(arrival.remembered.clone());
                 (Some(rights), ShareKey::of_user(&user.authority, &user.info.username))

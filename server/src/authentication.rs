@@ -116,6 +116,9 @@ impl Authenticator {
     /// The Status for the answer, as for [`HubAuthenticator::authorize_door`].
     pub(crate) async fn authorize_door(&self, head: &Parts, context: &RequestContext) -> Result<(), Status> {
         match self {
+            Self::Hub(_) if door::impersonates_at_entry(head, &context.arrival) => {
+                Err(Status::forbidden(None, "", door::IMPERSONATION_AT_ENTRY))
+            }
             Self::Hub(hub) => match door::attributes(head, &context.arrival) {
                 Some(attributes) => hub.authorize_door(&context.sender, &attributes).await,
                 None => Ok(()),

@@ -18,7 +18,7 @@ use http::{Request, Response};
 use hyper::upgrade::OnUpgrade;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tributary_apimachinery::{AuditLevel, HostName};
+use tributary_apimachinery::{AuditLevel, Door, HostName};
 use tributary_hosts::HostRefusal;
 use tributary_listener::{AnswerCapacity, AuthenticationOutcome, ConnectionUser, LimitCheck, ListenerRefusal};
 use tributary_records::audit::{AuditedRequest, Auditor};
@@ -28,7 +28,7 @@ use tributary_router::{
 
 use crate::authentication::{AuthenticationFailureLog, ClientChain, Unauthenticated};
 use crate::handler::{Body, Handler};
-use crate::metrics::ServerMetrics;
+use crate::metrics::{HubView, ServerMetrics};
 use crate::status;
 pub use entry::{Entry, EntryService};
 pub use observed::Observers;
@@ -72,6 +72,13 @@ impl<H: Handler> Front<H> {
             audit: None,
             observers: Observers::default(),
             authentication_failures: AuthenticationFailureLog::default(),
+        }
+    }
+
+    /// Adds the hub to the report and the metrics. A second call has no effect.
+    pub fn follow_hub(&self, hub: HubView) {
+        if self.metrics.hub.set(hub.clone()).is_ok() {
+            self.handler.register_metrics(&mut |registry| hub.register(registry));
         }
     }
 
@@ -165,8 +172,11 @@ impl<H: Handler> Front<H> {
             }
         };
         // Stage: policies that refuse every request to a cluster. These policies precede authentication, because
-        // authentication may send a TokenReview to that cluster.
-        if let Some(refused) = self.handler.refuse_unheard(&head, &arrival) {
+        // authentication may send a TokenReview to that cluster. The aggregated entry asks no cluster, and does not show
+        // the state of clusters to unauthenticated clients.
+        if arrival.door == Door::Direct
+            && let Some(refused) = self.handler.refuse_unheard(&head, &arrival)
+        {
             observed.record_target(&arrival);
             // The result of `record_outcome` is ignored. A connection with only refused requests is closed.
             let _it_is_refused_either_way = record_outcome(AuthenticationOutcome::Unauthorized);

@@ -1,5 +1,6 @@
 //! The server's own metrics. `/metrics` exposes them together with the handler's metrics.
 
+mod hub;
 mod list;
 
 use std::sync::{Arc, OnceLock};
@@ -17,6 +18,7 @@ use tributary_router::report::LimitReport;
 
 use crate::process::metrics::{ProcessMetrics, resident};
 
+pub use hub::HubView;
 pub use list::{METRICS, MetricDescription, MetricKind, Section, Unit};
 
 /// The media type of the metrics exposition. Prometheus requests this media type, and every scraper accepts it.
@@ -49,6 +51,8 @@ pub struct ServerMetrics {
     pub hosts_refused: Family<HostLabels, Counter>,
     /// The number of requests whose handler panicked.
     pub panics: Counter,
+    /// The hub. Empty without hub mode, and until the start has read the hub.
+    pub hub: OnceLock<HubView>,
 }
 
 impl ServerMetrics {
@@ -71,11 +75,12 @@ impl ServerMetrics {
         registry.register_collector(Box::new(ProcessMetrics));
     }
 
-    /// Adds the memory of the process and the listener's limits to a report.
+    /// Adds the memory of the process, the hub and the listener's limits to a report.
     pub fn add_to(&self, report: &mut Report) {
         let count = |gauge: &Gauge| u64::try_from(gauge.get()).unwrap_or_default();
         let own = &self.listener;
         report.resident_bytes = resident();
+        report.hub = self.hub.get().map(HubView::report);
         report.limits.extend([
             LimitReport::new("connections", count(&own.connections), count(&own.connections_max), None),
             LimitReport::new("unread_bytes", count(&own.unread_bytes), count(&own.unread_bytes_max), None),

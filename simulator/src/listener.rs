@@ -11,7 +11,7 @@ use hyper_util::server::conn::auto;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -80,7 +80,7 @@ pub(crate) async fn run(
                         let _ = stream.set_nodelay(true);
                         tls.accept(LinkStream::new(stream, line)).await
                     };
-                    tasks.spawn(connection(secured, true, api.clone(), stop.clone()));
+                    tasks.spawn(connection(secured, true, api.clone(), faults.disconnect.subscribe(), stop.clone()));
                 }
                 Err(error) => {
                     tracing::debug!(%error, "accept failed");
@@ -116,7 +116,7 @@ pub(crate) async fn run_in_process(
                 // The connection is dropped if the port was closed after the dial.
                 if listens {
                     let plain = |line| std::future::ready(Ok(LinkStream::new(stream, line)));
-                    tasks.spawn(connection(plain, false, api.clone(), stop.clone()));
+                    tasks.spawn(connection(plain, false, api.clone(), faults.disconnect.subscribe(), stop.clone()));
                 }
             }
         }
@@ -142,11 +142,12 @@ async fn accept(socket: Option<&TcpListener>) -> std::io::Result<TcpStream> {
 
 /// Serves a connection until the client disconnects, a fault closes the connection, or the member stops. `open` wraps
 /// the stream in a [`LinkStream`] and in TLS. With `dated`, responses have a `Date` header, whose bytes change each
-/// second.
+/// second. The caller subscribes to `disconnect`, because the port may close before the first poll of this future.
 async fn connection<S, F>(
     open: impl FnOnce(Arc<MemberLink>) -> F + Send,
     dated: bool,
     api: Arc<Api>,
+    mut disconnect: watch::Receiver<u64>,
     stop: CancellationToken,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -154,8 +155,6 @@ async fn connection<S, F>(
 {
     let faults = api.faults().clone();
     let _open = faults.connection_opened();
-    let mut disconnect = faults.disconnect.subscribe();
-    disconnect.mark_unchanged();
     let serve = async {
         let stream = open(faults.line.clone()).await?;
         let service = service_fn(|request| {

@@ -1,6 +1,7 @@
 //! Hub mode: a real kube-apiserver stores the configuration objects and the credentials of members.
 
 mod aggregated;
+mod check;
 mod disappearance;
 mod forged_headers;
 mod other_sources;
@@ -44,6 +45,7 @@ pub(crate) fn cases() -> Vec<Case> {
         one_replica_writes_the_status_of_objects,
     ];
     cases.extend(aggregated::cases());
+    cases.extend(check::cases());
     cases.extend(disappearance::cases());
     cases.extend(forged_headers::cases());
     cases.extend(other_sources::cases());

@@ -20,7 +20,7 @@ use tributary_apimachinery::{ClusterName, without_brackets};
 
 use crate::credentials::CurrentCredentials;
 use crate::credentials::certificate::Certificate;
-use crate::dial_policy::DialPolicy;
+use crate::dial_policy::{DialPolicy, RefusedAddress};
 use crate::error::{ConnectError, ForwardError, SharedError};
 use crate::exhaustion::{Exhaustion, try_socket};
 use crate::failure_class::FailureClass;
@@ -201,8 +201,8 @@ impl Dialer {
     /// purpose of the connection if the server chooses HTTP/2.
     ///
     /// # Errors
-    /// `Dial`, `Exhausted`, `DialTimeout`, `Tls` or `Handshake`; `Credentials` or `CredentialsExhausted` for an
-    /// unusable client certificate.
+    /// `Dial`, `AddressRefused`, `Exhausted`, `DialTimeout`, `Tls` or `Handshake`; `Credentials` or
+    /// `CredentialsExhausted` for an unusable client certificate.
     pub(crate) async fn dial(
         &self,
         protocols: Protocols,
@@ -255,6 +255,9 @@ impl Dialer {
     /// of resources on this machine.
     async fn not_connected(&self, error: BoxError, deadline: Instant) -> ForwardError {
         let (cluster, address) = (self.cluster.clone(), self.target.address.clone());
+        if let Some(refused) = RefusedAddress::from_error(&*error) {
+            return ForwardError::AddressRefused { cluster, address, refused: refused.clone() };
+        }
         let said = Exhaustion::from_error(&*error, try_socket);
         let exhausted = match said {
             Some(said) => said.confirmed(&self.first_hop, deadline).await,
@@ -555,6 +558,28 @@ mod tests {
             let short = Exhaustion::from_error(&*error, || Err(io::Error::from_raw_os_error(libc::EMFILE)));
             assert!(short.is_some_and(|short| short.remedy.contains("ulimit -n")), "{error:?}");
             assert!(OneLine(error).to_string().contains("dns error: "), "it says why");
+        }
+    }
+
+    #[tokio::test]
+    async fn refused_address_is_a_fault_of_the_configuration() {
+        let tuning = ClientTuning { dial_policy: Some(Arc::default()), ..ClientTuning::default() };
+        for (server, proxy) in [
+            ("https://localhost:6443", None),
+            ("https://127.0.0.1:6443", None),
+            ("https://192.0.2.1", Some("http://localhost:3128")),
+            ("https://localhost:6443", Some("http://192.0.2.1:3128")),
+        ] {
+            let target = Arc::new(ServerUrl::parse(&server.parse().unwrap()).unwrap());
+            let proxy: Option<Uri> = proxy.map(|proxy| proxy.parse().unwrap());
+            let route = Route { proxy: proxy.as_ref(), connector: None };
+            let identities = Arc::new(ServerIdentities::new(&[]));
+            let cluster = ClusterName::new("c1").unwrap();
+            let dialer = Dialer::new(cluster, target, route, &tuning, None, identities).unwrap();
+            let Err(error) = dialer.connect(Instant::now() + Duration::from_secs(30)).await else { panic!("{server}") };
+            assert!(matches!(error, ForwardError::AddressRefused { .. }), "{error:?}");
+            assert!(error.at_endpoint().contains(" is a loopback address"), "{error}");
+            assert_eq!((error.failure_class(), error.means_unreachable()), (FailureClass::Address, true));
         }
     }
 

@@ -49,6 +49,13 @@ pub struct ClusterOrigin {
     pub created: Option<Timestamp>,
 }
 
+impl ClusterOrigin {
+    /// Returns whether the name has been given to a different cluster. A cluster without a known uid replaces none.
+    pub fn is_replaced_by(&self, next: &Self) -> bool {
+        matches!((&self.uid, &next.uid), (Some(own), Some(next)) if own != next)
+    }
+}
+
 /// State of a cluster, as the resource `clusters` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterStatus {
@@ -76,7 +83,7 @@ impl ClusterStatus {
     pub fn from_report(report: &Report, origin: ClusterOrigin, before: Option<&Self>, now: Timestamp) -> Option<Self> {
         let cluster = report.cluster(&origin.name)?;
         let behind: Vec<_> = report.behind.iter().filter(|collection| collection.cluster == origin.name).collect();
-        let before = before.filter(|before| before.origin.uid == origin.uid);
+        let before = before.filter(|before| !before.origin.is_replaced_by(&origin));
         let stale_since = stale_since(&behind, now);
         let before_stale = before.and_then(|before| before.stale_since);
         Some(Self {
@@ -115,11 +122,11 @@ impl ClusterStatus {
         json!({"kind": "Cluster", "apiVersion": format!("{GROUP}/{VERSION}"), "metadata": metadata, "status": status})
     }
 
-    /// Returns the uid of the object: a UUID of version 8 (RFC 9562) from the name and the uid of kube-system. The uid
-    /// is equal in all replicas, and differs from the uid of the namespace itself.
+    /// Returns the uid of the object: a UUID of version 8 (RFC 9562) from the name. The uid is equal in all replicas, and
+    /// does not change when a cluster answers for the first time.
     pub fn object_uid(&self) -> String {
         let mut digest = Sha256::new();
-        for part in [GROUP, &self.origin.name, self.origin.uid.as_deref().unwrap_or_default()] {
+        for part in [GROUP, &self.origin.name] {
             digest.update(part);
             digest.update([0]);
         }
@@ -335,14 +342,17 @@ mod tests {
     }
 
     #[test]
-    fn uid_of_a_cluster_object_depends_on_name_and_uid_of_kube_system() {
+    fn uid_of_a_cluster_object_stays_when_the_cluster_first_answers() {
         let uid = |origin| {
             let report = report(ClusterCondition::Ready, &[]);
             ClusterStatus::from_report(&report, origin, None, Timestamp::UNIX_EPOCH).unwrap().object_uid()
         };
         let own = uid(origin());
         assert_eq!(own, uid(ClusterOrigin { created: None, ..origin() }));
-        assert_ne!(own, uid(ClusterOrigin { uid: Some("2".into()), ..origin() }));
+        assert_eq!(own, uid(ClusterOrigin { uid: None, ..origin() }));
+        let replaced =
+            |uid: Option<&str>| origin().is_replaced_by(&ClusterOrigin { uid: uid.map(str::to_owned), ..origin() });
+        assert!(replaced(Some("another")) && !replaced(None) && !replaced(origin().uid.as_deref()));
         assert_eq!((own.len(), &own[14..15]), (36, "8"));
     }
 

@@ -44,6 +44,38 @@ pub struct Report {
     pub behind: Vec<CollectionReport>,
     /// Shared limits, and limits of single collections that are nearly reached.
     pub limits: Vec<LimitReport>,
+    /// The hub. `None` without hub mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hub: Option<HubReport>,
+}
+
+/// State of the hub and its objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HubReport {
+    /// Reason why changes of the hub do not arrive. `None` if changes arrive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Objects of the hub: first objects with a problem, then by kind and name.
+    pub objects: Vec<HubObjectReport>,
+}
+
+/// State of an object of the hub.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HubObjectReport {
+    /// Kind of the object, as in manifests.
+    pub kind: String,
+    /// Name of the object.
+    pub name: String,
+    /// Present generation of the object.
+    pub generation: i64,
+    /// Generation in force. `None` if no generation of the object is in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation_in_force: Option<i64>,
+    /// Reason for the refusal of the object, or of its references.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// Condition of a cluster. If several conditions apply, the first one in this order counts.

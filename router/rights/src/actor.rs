@@ -122,9 +122,9 @@ impl Actor {
         ShareKey::of_user(&self.authority, &self.user.username)
     }
 
-    /// Returns the name of the sender as the sender's verifier reports it.
-    pub(super) fn sender_name(&self) -> &str {
-        &self.user.username
+    /// Returns the name of the sender as the sender's verifier reports it, and the name that clusters see, if it differs.
+    pub(super) fn sender_names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.user.username.as_str()).chain(self.sent_name.as_deref())
     }
 
     /// Returns the user name by which clusters decide.
@@ -390,7 +390,7 @@ mod tests {
                     let subject = actor.subject(user_selector, &cluster("a"), &MemberRules::default()).unwrap();
                     assert_eq!((&subject.spec()["user"], judged.name), (&name.clone().into(), &*name));
                 }
-                assert_eq!(actor.shown().username, actor.sender_name());
+                assert_eq!(actor.sender_names().next(), Some(&*actor.shown().username));
             }
         }
     }

@@ -252,7 +252,7 @@ impl CallerRights {
     /// Reason to end all streams of the sender: Tributary denies the sender, or the credentials are invalid. `None` if
     /// the streams may continue.
     pub(super) fn termination_reason(&self) -> Option<TerminationReason> {
-        if self.mirror.denies(self.actor.sender_name()) {
+        if self.mirror.denies(&self.actor) {
             return Some(TerminationReason::Denied);
         }
         let is_known = self.credential_validity.as_ref().is_none_or(CredentialValidity::is_known);

@@ -344,9 +344,11 @@ impl RightsMirror {
         self.compiled.record_known_clusters();
     }
 
-    /// Returns whether the file of denied users names this user.
-    pub fn denies(&self, user: &str) -> bool {
-        self.denied.load().contains(user)
+    /// Returns whether the denied users contain the sender, by the name that the verifier reports, or by the name that
+    /// clusters see.
+    pub fn denies(&self, actor: &Actor) -> bool {
+        let denied = self.denied.load();
+        !denied.is_empty() && actor.sender_names().any(|name| denied.contains(name))
     }
 
     /// Returns the maximum duration of a stream.

@@ -44,8 +44,8 @@ pub(super) struct ClusterObjectChange {
 }
 
 impl ClusterCollection {
-    /// Takes over the state of a report that was made at `now`. Returns whether an object has changed. An object whose
-    /// uid changes is deleted and made anew.
+    /// Takes over the state of a report that was made at `now`. Returns whether an object has changed. The object of
+    /// a replaced cluster is deleted and made anew.
     pub(super) fn apply(
         &mut self,
         report: &Report,
@@ -61,7 +61,7 @@ impl ClusterCollection {
             }
         }
         let is_replaced = |(cluster, shown): &(&ClusterName, &ShownCluster)| {
-            present.get(*cluster).is_none_or(|status| status.object_uid() != shown.object.uid())
+            present.get(*cluster).is_none_or(|status| shown.status.origin.is_replaced_by(&status.origin))
         };
         let replaced: Vec<_> = self.clusters.iter().filter(is_replaced).map(|(cluster, _)| cluster.clone()).collect();
         for cluster in replaced {

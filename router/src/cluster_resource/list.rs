@@ -33,14 +33,17 @@ pub(super) async fn list(request: ClustersRequest<'_>) -> Result<Response<Body>,
         let message = "lists of clusters have one page, so this continue token belongs to another list";
         return Err(Refusal::malformed(Status::bad_request(message)));
     }
+    let mut revision = collection.revision();
     if let Some(text) = options.resource_version.as_deref().filter(|text| *text != "0") {
         let version = ClustersVersion::parse(text, store.instance())?;
-        let is_exact = options.resource_version_match == Some(ResourceVersionMatch::Exact);
-        if version.revision > collection.revision() || (is_exact && version.revision != collection.revision()) {
+        if version.revision > revision {
             return Err(VersionRefusal::OfAnotherProcess.into());
         }
+        if options.resource_version_match == Some(ResourceVersionMatch::Exact) {
+            revision = version.revision;
+        }
     }
-    let objects = collection.objects();
+    let objects = collection.objects_at(revision).ok_or(VersionRefusal::OfAnotherProcess)?;
     let known = KnownClusters::find(request.rights(), &objects).await;
     if known.has_unknown() {
         request.caller.record_unknown_rights();
@@ -50,7 +53,7 @@ pub(super) async fn list(request: ClustersRequest<'_>) -> Result<Response<Body>,
     let items: Vec<_> =
         shown.map(|(_, object)| (Arc::clone(object), store.version(object.resource_version().0, scope))).collect();
     let mut writer = ObjectWriter::without_clusters(&clusters_kind(), form, include);
-    let text = write_list(&mut writer, &items, &store.version(collection.revision(), scope));
+    let text = write_list(&mut writer, &items, &store.version(revision, scope));
     Ok(response::whole(StatusCode::OK, form, text))
 }
 

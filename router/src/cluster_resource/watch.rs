@@ -185,13 +185,19 @@ impl ClusterWatch {
             return;
         }
         let scope = self.known.scope(self.present.keys());
-        for object in self.shown.values() {
-            let version = self.router.cluster_store().version(object.resource_version().0, scope);
+        let whole = self.version();
+        let has_end = options.sends_initial_events_end();
+        let last = self.shown.keys().last().filter(|_| !has_end);
+        for (cluster, object) in &self.shown {
+            // Without a bookmark, a client resumes from the last event, so that event has the version of all objects.
+            let version = match Some(cluster) == last {
+                true => whole.clone(),
+                false => self.router.cluster_store().version(object.resource_version().0, scope),
+            };
             self.events.push("ADDED", object, &version);
         }
-        if options.sends_initial_events_end() {
-            let version = self.version();
-            self.events.push_bookmark(&version, true);
+        if has_end {
+            self.events.push_bookmark(&whole, true);
         }
     }
 
@@ -261,6 +267,10 @@ impl ClusterWatch {
         }
         let collection = sample::for_watch(&self.router).await;
         let known = KnownClusters::of_present_rights(self.rights.as_ref(), &collection.objects()).await;
+        // An unknown right is no deletion: the client lists again, with a warning.
+        if known.has_unknown() && self.shown.keys().any(|cluster| !known.has(cluster)) {
+            return self.fail(&VersionRefusal::AnotherScope.into());
+        }
         match collection.changes_after(self.revision) {
             Some(changes) => {
                 for change in changes {

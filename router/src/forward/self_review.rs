@@ -59,7 +59,10 @@ pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Bod
     let scope = ReviewScope::read(request, &buffered).await?;
     let candidates = scope.candidates.as_ref().unwrap_or(request.candidates);
     let request = request.about(resource, served, candidates);
+    let is_of_own_group =
+        &*resource.resource.resource == "selfsubjectaccessreviews" && scope.reviewed_right.is_of_own_group();
     let (review, warnings) = match scope.candidates.is_some() && candidates.is_empty() {
+        _ if is_of_own_group => (join::of_own_group(resource, &scope.reviewed_right), Vec::new()),
         true => (join::of_nobody(resource, &scope.reviewed_right, candidates.has_unknown()), Vec::new()),
         false => of_clusters(request, &buffered, &body, &scope).await?,
     };

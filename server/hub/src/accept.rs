@@ -18,26 +18,16 @@ use tributary_crds::denied_users::denied_users_of;
 use tributary_crds::{
     ConfigurationObjects, MergedEndpoint, ResourceRegistry, ValidationProblem, decode_hub_object, registry_conflict,
 };
-use tributary_sources::clusters::indices::IndexOwners;
 use tributary_sources::{ClusterSpec, LoadedConfiguration, known_clusters};
 
 use crate::disappearance::{DisappearanceGuard, Disappeared};
 use crate::in_force::{InForce, MemberInForce, ObjectInForce, conflict_order};
-use crate::members::{Claims, HubRules, JudgedMember, describe, judge_members, read_document, shorten};
-use crate::verdict::check_problems;
+use crate::members::{Claims, HubRules, JudgedMember, describe, judge_members, read_document};
+use crate::other_sources::OtherSources;
+use crate::verdict::{check_problems, shorten};
 use crate::{ConditionState, HubKind, HubSnapshot, ObjectReference, Verdict};
 use candidate::CandidateConfiguration;
-
-/// The check of a configuration of all sources, for conflicts that concern several objects or the flags.
-pub type ConfigurationCheck<'a> = &'a dyn Fn(&LoadedConfiguration) -> Result<(), String>;
-
-/// The sources beside the hub, which have priority over the hub.
-pub struct OtherSources<'a> {
-    /// The configuration of the kubeconfig and the files. It passes the check of the configuration.
-    pub configuration: &'a LoadedConfiguration,
-    /// The present and former indexes of clusters in the data directory.
-    pub indexes: IndexOwners,
-}
+pub use candidate::ConfigurationCheck;
 
 /// The result of an acceptance: the configuration of all sources, and the verdicts.
 pub struct Acceptance {

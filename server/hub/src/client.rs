@@ -59,6 +59,15 @@ pub enum HubError {
 }
 
 impl HubError {
+    /// Returns the reason for clients. The message of the hub is left out, because it could quote the request or name
+    /// Tributary's account.
+    pub(crate) fn reason_for_clients(&self) -> String {
+        match self {
+            Self::Unreachable(_) => "the hub does not answer".to_owned(),
+            Self::Refused { code, reason, .. } => format!("the hub answers {code} {reason}"),
+        }
+    }
+
     /// Returns the HTTP status code of a refusal.
     pub fn code(&self) -> Option<u16> {
         match self {
@@ -71,6 +80,7 @@ impl HubError {
 /// A client of the hub. Renewed credentials (token files, credential plugins) take effect without a new client.
 pub struct HubClient {
     client: ClusterClient,
+    is_verified: bool,
 }
 
 impl fmt::Debug for HubClient {
@@ -90,7 +100,14 @@ impl HubClient {
             HubAddress::InCluster => kube::Config::incluster().context("--hub-in-cluster")?,
         };
         let name = ClusterName::new(NAME)?;
-        Ok(Self { client: ClusterClient::connect(name, config, ClientTuning::default()).await? })
+        let is_verified = !config.accept_invalid_certs && config.cluster_url.scheme_str() == Some("https");
+        Ok(Self { client: ClusterClient::connect(name, config, ClientTuning::default()).await?, is_verified })
+    }
+
+    /// Returns whether the certificate of the hub is verified. Otherwise, a stranger on the way could name the front
+    /// proxies of the aggregated API, and so become any user.
+    pub fn is_verified(&self) -> bool {
+        self.is_verified
     }
 
     /// Returns the transport of a cacher.

@@ -23,9 +23,6 @@ use crate::{HubClient, HubKind, ObjectReference};
 /// The label of Secrets with credentials of members. Tributary reads no other Secrets.
 pub const CREDENTIAL_LABEL: &str = "tributary.dev/credential";
 
-/// The `labelSelector` of the Secrets, percent-encoded.
-const SECRET_SELECTOR: &str = "labelSelector=tributary.dev%2Fcredential%3Dtrue";
-
 /// Time without a further change after which changes are applied: 100 ms, so that a manifest with several objects is
 /// applied as a whole.
 const QUIET_TIME: Duration = Duration::from_millis(100);
@@ -247,7 +244,8 @@ fn selected(transport: Transport) -> Transport {
 
 fn with_selector(uri: &Uri) -> Option<Uri> {
     let separator = if uri.query().is_some() { '&' } else { '?' };
-    format!("{uri}{separator}{SECRET_SELECTOR}").parse().ok()
+    let label = CREDENTIAL_LABEL.replace('/', "%2F");
+    format!("{uri}{separator}labelSelector={label}%3Dtrue").parse().ok()
 }
 
 #[cfg(test)]

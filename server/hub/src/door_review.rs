@@ -205,13 +205,13 @@ impl DoorReviews {
 
 async fn send(hub: Arc<HubClient>, review: Value, _permit: FairPermit<DoorCaller>) -> CachedCheck<DoorAnswer> {
     let answer = hub.send(Method::POST, PATH, "application/json", Some(&review)).await;
-    let answer = answer.map_err(|error| error.to_string()).and_then(|answer| parse(&answer));
-    match answer {
+    let answer = answer.map_err(|error| {
+        tracing::debug!(%error, "the hub has not answered an access review");
+        error.reason_for_clients()
+    });
+    match answer.and_then(|answer| parse(&answer)) {
         Ok(answer) => (answer, Some(ANSWER_TTL)),
-        Err(problem) => {
-            tracing::debug!(problem, "the hub has not answered an access review");
-            (DoorAnswer::Unanswered(problem.into()), None)
-        }
+        Err(problem) => (DoorAnswer::Unanswered(problem.into()), None),
     }
 }
 

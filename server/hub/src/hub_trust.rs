@@ -82,7 +82,9 @@ impl HubTrust {
                 changed();
             }
             let is_failed = self.last_read.lock().problem.is_some();
-            let now = if is_failed { pause } else { INTERVAL };
+            // Before the first accepted read, no request is authenticated, so the pauses stay short.
+            let pause_max = if self.is_read() { INTERVAL } else { REQUESTED_PAUSE };
+            let now = if is_failed { pause.min(pause_max) } else { INTERVAL };
             pause = if is_failed { (pause * 2).min(INTERVAL) } else { FIRST_PAUSE };
             let least = now.min(REQUESTED_PAUSE);
             sleep(least).await;

@@ -1,5 +1,5 @@
-//! The Lease that elects the replica which writes status to the hub. The rules are those of client-go's
-//! `tools/leaderelection`: only the own observations of a changed Lease count, so wrong clocks do no harm.
+//! The Lease of the writer of status in the hub. As in client-go's `tools/leaderelection`, a candidate measures the age
+//! of a renewal from its own observation, so the clocks of replicas may differ.
 
 use std::time::Duration;
 

@@ -21,14 +21,11 @@ pub use claims::leads_to;
 
 use crate::credential::{UnusableSecret, resolve_secret};
 use crate::in_force::{MemberInForce, SeenVersions};
-use crate::verdict::check_problems;
+use crate::verdict::{check_problems, shorten};
 use crate::{ConditionState, HubKind, ObjectReference};
 
 /// Maximum size of an object in bytes: the limit of a request to etcd.
 pub(crate) const OBJECT_BYTES_MAX: usize = 1_572_864;
-
-/// Maximum length of a condition's message in bytes.
-const MESSAGE_BYTES_MAX: usize = 1024;
 
 /// The rules for objects of the hub that flags set.
 #[derive(Clone)]
@@ -82,16 +79,6 @@ impl JudgedMember {
         self.draft = None;
         self.earlier.take().filter(|_| !is_unchanged)
     }
-}
-
-/// Shortens a message to [`MESSAGE_BYTES_MAX`].
-pub(crate) fn shorten(mut message: String) -> String {
-    if message.len() > MESSAGE_BYTES_MAX {
-        let end = (0..=MESSAGE_BYTES_MAX - 3).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
-        message.truncate(end);
-        message.push_str("...");
-    }
-    message
 }
 
 /// Reads an object's JSON and its generation.

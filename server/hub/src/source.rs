@@ -1,6 +1,5 @@
 //! The hub as a source of the configuration.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,13 +8,14 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tributary_sources::data_directory::DataDirectory;
 
-use crate::accept::{Acceptance, ConfigurationCheck, OtherSources, accept};
+use crate::accept::{Acceptance, ConfigurationCheck, accept};
 use crate::disappearance::DisappearanceGuard;
 use crate::in_force::InForce;
 use crate::lease::LeaseCandidate;
 use crate::members::HubRules;
-use crate::status_writer::StatusWriter;
-use crate::{HubClient, HubCollections, Verdict};
+use crate::other_sources::OtherSources;
+use crate::status_writer::{StatusWriter, WriteRecord};
+use crate::{HubClient, HubCollections, HubMonitor, Verdict};
 
 /// The file in the data directory with the last accepted configuration and its credentials.
 const FILE: &str = "hub.json";
@@ -90,9 +90,13 @@ impl HubSource {
             collections: Arc::clone(&self.collections),
             verdicts: self.verdicts.subscribe(),
             candidate,
-            written: BTreeMap::new(),
-            refused: BTreeMap::new(),
+            record: WriteRecord::default(),
         }
+    }
+
+    /// Returns a view of the hub's state for the report and the metrics.
+    pub fn monitor(&self) -> HubMonitor {
+        HubMonitor { collections: Arc::clone(&self.collections), verdicts: self.verdicts.subscribe() }
     }
 
     /// Waits until the objects of the hub must be accepted again. Logs when contact with the hub is lost and when it is

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tributary_crds::round_count;
 use tributary_router::report::{ClusterCondition, ClusterReport};
 
-use crate::members::shorten;
-use crate::{ConditionState, ConditionStatus, HubKind, ObjectReference, Verdict};
+use crate::collections::PresentStatus;
+use crate::verdict::shorten;
+use crate::{ConditionState, HubKind, ObjectReference, Verdict};
 
 /// Least time between two writes of the status of an object, if no condition has changed.
 const VALUES_INTERVAL: Duration = Duration::from_secs(30);
@@ -34,6 +36,19 @@ pub(crate) struct DesiredStatus {
 pub(crate) struct LastWrite {
     pub(crate) status: DesiredStatus,
     pub(crate) at: Instant,
+    /// The status in the hub's answer. A CustomResourceDefinition of another version may have dropped fields.
+    pub(crate) answered: Value,
+    /// The resourceVersion before the write. `None` if the write changed nothing.
+    pub(crate) replaced_version: Option<String>,
+}
+
+/// Urgency of a write. The order is the order of writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum WriteUrgency {
+    /// A condition has changed.
+    Condition,
+    /// Only other values have changed, or a different writer has changed Tributary's fields.
+    Values,
 }
 
 impl DesiredStatus {
@@ -54,27 +69,45 @@ impl DesiredStatus {
         Self { object: verdict.object.clone(), conditions, values }
     }
 
-    /// Returns whether the status must be written now. Conditions are compared with the object's present status. Other
-    /// values are compared with the last write, because a CustomResourceDefinition of another version may drop some.
-    pub(crate) fn is_due(&self, present: &Value, last: Option<&LastWrite>, now: Instant) -> bool {
-        let differs = |condition: &NamedCondition| {
+    /// Returns the urgency of a write now; `None` if the status must not be written now. Without an earlier write of
+    /// this process, the object's present status decides.
+    pub(crate) fn urgency(
+        &self,
+        present: &PresentStatus,
+        last: Option<&LastWrite>,
+        now: Instant,
+    ) -> Option<WriteUrgency> {
+        let condition = self.has_changed_condition(&present.status).then_some(WriteUrgency::Condition);
+        let Some(last) = last.filter(|last| last.status.object.uid == self.object.uid) else {
+            let differs = self.values.iter().any(|(field, value)| present.status[field] != *value);
+            return condition.or(differs.then_some(WriteUrgency::Values));
+        };
+        // The watch has not delivered the last write, so the hub would refuse the resourceVersion of this write.
+        if last.replaced_version.as_ref() == Some(&present.resource_version) {
+            return None;
+        }
+        // A server that drops conditions would otherwise be written to without end.
+        if condition.is_some() && last.status.conditions != self.conditions {
+            return condition;
+        }
+        let differs = last.status != *self || self.own_fields(&present.status).ne(self.own_fields(&last.answered));
+        (differs && now.duration_since(last.at) >= VALUES_INTERVAL).then_some(WriteUrgency::Values)
+    }
+
+    fn has_changed_condition(&self, present: &Value) -> bool {
+        self.conditions.iter().any(|condition| {
             let own = present_condition(present, condition.name);
             let text = |field: &str| own[field].as_str().unwrap_or_default();
             text("status") != condition.state.status.as_str()
                 || text("reason") != condition.state.reason
                 || own["observedGeneration"].as_i64() != Some(self.object.generation)
-        };
-        let same_object = last.filter(|last| last.status.object.uid == self.object.uid);
-        // A server that drops conditions would otherwise be written to without end.
-        if self.conditions.iter().any(differs)
-            && same_object.is_none_or(|last| last.status.conditions != self.conditions)
-        {
-            return true;
-        }
-        match same_object {
-            Some(last) => last.status != *self && now.duration_since(last.at) >= VALUES_INTERVAL,
-            None => self.values.iter().any(|(field, value)| present[field] != *value),
-        }
+        })
+    }
+
+    /// Returns the parts of a status that Tributary writes.
+    fn own_fields<'a>(&'a self, status: &'a Value) -> impl Iterator<Item = &'a Value> {
+        let conditions = self.conditions.iter().map(|condition| present_condition(status, condition.name));
+        conditions.chain(self.values.keys().map(|field| &status[field]))
     }
 
     /// Returns the body of a server-side apply. `now` becomes the transition time of changed conditions.
@@ -115,12 +148,7 @@ fn ready(verdict: &Verdict, report: Option<&ClusterReport>) -> ConditionState {
         return ConditionState::failed("NotAccepted", "No generation of the object is in force.");
     }
     let Some(report) = report else {
-        let message = "Tributary has not connected to the cluster yet.";
-        return ConditionState {
-            status: ConditionStatus::Unknown,
-            reason: "Pending".to_owned(),
-            message: message.into(),
-        };
+        return ConditionState::unknown("Pending", "Tributary has not connected to the cluster yet.");
     };
     let problem = [&report.problem, &report.refusal].into_iter().flatten().next().cloned().unwrap_or_default();
     let failed = |reason: &str| ConditionState::failed(reason, shorten(problem.clone()));
@@ -137,8 +165,7 @@ fn ready(verdict: &Verdict, report: Option<&ClusterReport>) -> ConditionState {
         ClusterCondition::Misconfigured => failed("Misconfigured"),
         ClusterCondition::Troubled => failed("Troubled"),
         ClusterCondition::Pending => {
-            let message = "The cluster has not reported its resources yet.";
-            ConditionState { status: ConditionStatus::Unknown, reason: "Pending".to_owned(), message: message.into() }
+            ConditionState::unknown("Pending", "The cluster has not reported its resources yet.")
         }
     }
 }
@@ -186,8 +213,13 @@ fn member_values(report: &ClusterReport, present: &Value) -> Map<String, Value> 
 
 fn stale_since(report: &ClusterReport) -> Option<String> {
     let seconds = i64::try_from(report.heard_seconds.or(report.problem_seconds)?).ok()?;
-    let since = jiff::Timestamp::now().checked_sub(jiff::SignedDuration::from_secs(seconds)).ok()?;
-    Some(since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+    let since = Timestamp::now().checked_sub(jiff::SignedDuration::from_secs(seconds)).ok()?;
+    Some(format_time(since))
+}
+
+/// Formats a time as in `metav1.Time`.
+pub(crate) fn format_time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 #[cfg(test)]
@@ -247,6 +279,16 @@ mod tests {
         assert_eq!(status["staleSince"], Value::Null);
     }
 
+    fn present(status: Value, version: &str) -> PresentStatus {
+        PresentStatus { status, resource_version: version.to_owned() }
+    }
+
+    /// A write that replaced version 1.
+    fn written(status: &DesiredStatus, answered: &Value, at: Instant) -> LastWrite {
+        let replaced_version = Some("1".to_owned());
+        LastWrite { status: status.clone(), at, answered: answered.clone(), replaced_version }
+    }
+
     #[test]
     fn status_shows_a_uid_that_another_cluster_reports() {
         let problem = Some("cluster us and this cluster have the same kube-system uid".to_owned());
@@ -261,34 +303,58 @@ mod tests {
     fn calm_status_is_written_once() {
         let (now, verdict) = (Instant::now(), verdict());
         let desired = DesiredStatus::render(&verdict, Some(&report(ClusterCondition::Ready)), &Value::Null);
-        assert!(desired.is_due(&Value::Null, None, now));
-        let present = applied(&desired, &Value::Null);
-        let last = LastWrite { status: desired.clone(), at: now };
+        assert_eq!(desired.urgency(&present(Value::Null, "1"), None, now), Some(WriteUrgency::Condition));
+        let status = applied(&desired, &Value::Null);
+        let last = written(&desired, &status, now);
         let later = now + Duration::from_secs(3600);
-        assert!(!desired.is_due(&present, Some(&last), later));
-        assert!(!desired.is_due(&present, None, later), "another leader finds the status as it should be");
+        assert_eq!(desired.urgency(&present(status.clone(), "2"), Some(&last), later), None);
+        assert_eq!(desired.urgency(&present(status, "2"), None, later), None, "a new leader finds the right status");
         // A server that drops unknown fields causes no repeated write.
-        assert!(!desired.is_due(&json!({}), Some(&last), later));
+        let last = LastWrite { answered: json!({}), ..last };
+        assert_eq!(desired.urgency(&present(json!({}), "2"), Some(&last), later), None);
     }
 
     #[test]
     fn changed_condition_is_written_at_once_and_other_values_after_30_seconds() {
         let (now, verdict) = (Instant::now(), verdict());
         let first = DesiredStatus::render(&verdict, Some(&report(ClusterCondition::Ready)), &Value::Null);
-        let present = applied(&first, &Value::Null);
-        let last = LastWrite { status: first, at: now };
+        let status = applied(&first, &Value::Null);
+        let last = written(&first, &status, now);
+        let seen = present(status, "2");
         let more = ClusterReport { objects: 20_000, ..report(ClusterCondition::Ready) };
-        let grown = DesiredStatus::render(&verdict, Some(&more), &present);
-        assert!(!grown.is_due(&present, Some(&last), now + Duration::from_secs(29)));
-        assert!(grown.is_due(&present, Some(&last), now + Duration::from_secs(30)));
-        let lost = DesiredStatus::render(&verdict, Some(&report(ClusterCondition::Unreachable)), &present);
-        assert!(lost.is_due(&present, Some(&last), now));
-        let status = applied(&lost, &present);
+        let grown = DesiredStatus::render(&verdict, Some(&more), &seen.status);
+        let at = |seconds| now + Duration::from_secs(seconds);
+        assert_eq!(grown.urgency(&seen, Some(&last), at(29)), None);
+        assert_eq!(grown.urgency(&seen, Some(&last), at(30)), Some(WriteUrgency::Values));
+        let lost = DesiredStatus::render(&verdict, Some(&report(ClusterCondition::Unreachable)), &seen.status);
+        assert_eq!(lost.urgency(&seen, Some(&last), now), Some(WriteUrgency::Condition));
+        let undelivered = present(Value::Null, "1");
+        assert_eq!(lost.urgency(&undelivered, Some(&last), now), None, "the hub would refuse the old version");
+        let status = applied(&lost, &seen.status);
         let ready = present_condition(&status, "Ready");
         assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("Unreachable")));
         assert_eq!(ready["message"], "no route to host");
         let again = DesiredStatus::render(&verdict, Some(&report(ClusterCondition::Unreachable)), &status);
         assert_eq!(again.values["staleSince"], status["staleSince"], "the date stays");
+    }
+
+    #[test]
+    fn fields_that_another_writer_has_changed_are_repaired_after_30_seconds() {
+        let (now, verdict) = (Instant::now(), verdict());
+        let desired = DesiredStatus::render(&verdict, Some(&report(ClusterCondition::Ready)), &Value::Null);
+        let status = applied(&desired, &Value::Null);
+        let last = written(&desired, &status, now);
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let (mut condition, mut value, mut foreign) = (status.clone(), status.clone(), status);
+        condition["conditions"][0]["status"] = json!("False");
+        value["version"] = json!("v0.0.0");
+        for changed in [condition, value] {
+            let changed = present(changed, "3");
+            assert_eq!(desired.urgency(&changed, Some(&last), at(29)), None);
+            assert_eq!(desired.urgency(&changed, Some(&last), at(30)), Some(WriteUrgency::Values));
+        }
+        foreign["conditions"].as_array_mut().unwrap().push(json!({"type": "Audited", "status": "True"}));
+        assert_eq!(desired.urgency(&present(foreign, "3"), Some(&last), at(30)), None);
     }
 
     #[test]

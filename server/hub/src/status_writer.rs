@@ -1,12 +1,14 @@
 //! Writes the status of the hub's objects. The holder of the Lease writes for all replicas.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::Method;
-use serde_json::json;
+use jiff::Timestamp;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -15,7 +17,7 @@ use tributary_router::report::ClusterReport;
 
 use crate::collections::PresentStatus;
 use crate::lease::{LeaseCandidate, RETRY_PERIOD};
-use crate::status::{DesiredStatus, LastWrite};
+use crate::status::{DesiredStatus, LastWrite, format_time};
 use crate::{HubClient, HubCollections, HubError, ObjectReference, Verdict};
 
 /// Least time between two writes: at most five writes per second.
@@ -30,18 +32,20 @@ const REFUSED_INTERVAL: Duration = Duration::from_secs(60);
 /// Returns the present reports of all clusters.
 pub type ReadReports = Box<dyn Fn() -> BoxFuture<'static, Vec<ClusterReport>> + Send + Sync>;
 
+/// A write that returns the object in the hub's answer.
+type PendingWrite = BoxFuture<'static, Result<Value, HubError>>;
+
 /// Writes the status of the hub's objects while this replica holds the Lease.
 pub struct StatusWriter {
     pub(crate) client: Arc<HubClient>,
     pub(crate) collections: Arc<HubCollections>,
     pub(crate) verdicts: watch::Receiver<Vec<Verdict>>,
     pub(crate) candidate: LeaseCandidate,
-    pub(crate) written: BTreeMap<ObjectReference, LastWrite>,
-    pub(crate) refused: BTreeMap<String, Instant>,
+    pub(crate) record: WriteRecord,
 }
 
 impl StatusWriter {
-    /// Writes until `stop` is cancelled, and then gives the Lease up. Never fails: a hub out of contact is tried again.
+    /// Writes until `stop` is cancelled, and then gives the Lease up. Never fails: the next attempt follows after 2 s.
     pub async fn run(mut self, read_reports: ReadReports, stop: CancellationToken) {
         let mut ticks = interval(RETRY_PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -49,52 +53,88 @@ impl StatusWriter {
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
             let Some(attempt) = stop.run_until_cancelled(self.candidate.attempt(&self.client)).await else { break };
             let now = attempt.err().map(|error| error.to_string());
-            if now.is_some() && now != problem {
-                tracing::warn!(problem = now, "the Lease of the status writer is out of reach");
+            match (&now, &problem) {
+                (Some(_), before) if now != *before => {
+                    tracing::warn!(problem = now, "the Lease tributary-status cannot be read or renewed");
+                }
+                (None, Some(_)) => tracing::info!("the Lease tributary-status can be read and renewed again"),
+                _ => {}
             }
             problem = now;
             if self.candidate.remaining(Instant::now()).is_none() {
                 // Another replica may write meanwhile.
-                self.written.clear();
+                self.record.written.clear();
             } else {
                 stop.run_until_cancelled(async { self.write_due(read_reports().await).await }).await;
             }
         }
         if let Err(error) = self.candidate.release(&self.client).await {
-            tracing::info!(%error, "the Lease of the status writer was not given up; another replica takes it after 15 s");
+            tracing::info!(%error, "the Lease tributary-status was not given up; another replica takes it after 15 s");
         }
     }
 
-    /// Writes the status of each object that is due. Stops when the Lease must be renewed.
+    /// Writes the status of objects that are due, until the Lease must be renewed.
     async fn write_due(&mut self, reports: Vec<ClusterReport>) {
         let reports: BTreeMap<String, ClusterReport> =
             reports.into_iter().map(|report| (report.name.clone(), report)).collect();
         let verdicts = self.verdicts.borrow_and_update().clone();
-        let begun = Instant::now();
-        self.written.retain(|object, _| verdicts.iter().any(|verdict| verdict.object.uid == object.uid));
-        for verdict in verdicts {
-            let Some(present) = self.collections.status_of(&verdict.object) else { continue };
-            let report = reports.get(&verdict.object.name);
-            let desired = DesiredStatus::render(&verdict, report, &present.status);
-            let key = ObjectReference { generation: 0, ..verdict.object };
-            let now = Instant::now();
-            let is_refused = self.refused.get(&key.uid).is_some_and(|at| now.duration_since(*at) < REFUSED_INTERVAL);
-            if is_refused || !desired.is_due(&present.status, self.written.get(&key), now) {
-                continue;
-            }
+        let statuses: Vec<_> = verdicts
+            .iter()
+            .filter_map(|verdict| {
+                let present = self.collections.status_of(&verdict.object)?;
+                let report = reports.get(&verdict.object.name);
+                Some((DesiredStatus::render(verdict, report, &present.status), present))
+            })
+            .collect();
+        let (client, candidate) = (&self.client, &self.candidate);
+        let write = |desired: &DesiredStatus, present: &PresentStatus| {
             // Each write checks the Lease first.
-            let Some(remaining) = self.candidate.remaining(now) else { return };
-            match timeout(remaining.min(WRITE_TIMEOUT), self.write(&desired, &present)).await {
-                Ok(Ok(())) => {
-                    self.written.insert(key, LastWrite { status: desired, at: now });
+            let remaining = candidate.remaining(Instant::now())?;
+            Some(write(Arc::clone(client), desired, present, remaining.min(WRITE_TIMEOUT)))
+        };
+        self.record.write_round(statuses, write).await;
+    }
+}
+
+/// The writes of this process.
+#[derive(Default)]
+pub(crate) struct WriteRecord {
+    /// The last write to each object, by the uid of the object.
+    written: HashMap<String, LastWrite>,
+    /// The time of the refusal of each refused write, by the uid of the object.
+    refused: HashMap<String, Instant>,
+}
+
+impl WriteRecord {
+    /// Writes the statuses that are due: changed conditions first, then by the time of the last write, so that a large
+    /// number of objects delays no object without end. `write` returns `None` without the Lease. The round ends after
+    /// [`RETRY_PERIOD`], because the Lease must be renewed.
+    async fn write_round(
+        &mut self,
+        statuses: Vec<(DesiredStatus, PresentStatus)>,
+        mut write: impl FnMut(&DesiredStatus, &PresentStatus) -> Option<PendingWrite>,
+    ) {
+        let begun = Instant::now();
+        let uids: HashSet<&str> = statuses.iter().map(|(desired, _)| desired.object.uid.as_str()).collect();
+        self.written.retain(|uid, _| uids.contains(uid.as_str()));
+        self.refused.retain(|_, at| begun.duration_since(*at) < REFUSED_INTERVAL);
+        for (desired, present) in self.due(statuses, begun) {
+            let (object, now) = (desired.object.clone(), Instant::now());
+            let Some(pending) = write(&desired, &present) else { return };
+            match pending.await {
+                Ok(mut answer) => {
+                    let is_changed = answer["metadata"]["resourceVersion"] != json!(present.resource_version);
+                    let replaced_version = is_changed.then_some(present.resource_version);
+                    let answered = answer["status"].take();
+                    self.written.insert(object.uid, LastWrite { status: desired, at: now, answered, replaced_version });
                 }
-                // The object was deleted, or deleted and made anew.
-                Ok(Err(error)) if matches!(error.code(), Some(404 | 409)) => {}
-                Ok(Err(HubError::Unreachable(_))) | Err(_) => return,
-                Ok(Err(error)) => {
-                    let (kind, name) = (key.kind.as_str(), &key.name);
+                // The object was deleted, deleted and made anew, or changed since the snapshot.
+                Err(error) if matches!(error.code(), Some(404 | 409)) => {}
+                Err(HubError::Unreachable(_)) => return,
+                Err(error) => {
+                    let (kind, name) = (object.kind.as_str(), &object.name);
                     tracing::warn!(kind, name, %error, "the hub refuses the status of an object");
-                    self.refused.insert(key.uid, now);
+                    self.refused.insert(object.uid, now);
                 }
             }
             sleep(WRITE_INTERVAL).await;
@@ -104,15 +144,148 @@ impl StatusWriter {
         }
     }
 
-    /// Sends a server-side apply. It leaves the conditions of other writers unchanged.
-    async fn write(&self, desired: &DesiredStatus, present: &PresentStatus) -> Result<(), HubError> {
-        let ObjectReference { kind, name, .. } = &desired.object;
-        let path = format!("/apis/{GROUP}/{VERSION}/{}/{name}/status?fieldManager=tributary&force=true", kind.plural());
-        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let mut body = desired.apply_body(&present.status, &now);
-        // The version keeps the status away from a new object of the same name. A change in between causes a 409, and
-        // the next round writes again.
-        body["metadata"]["resourceVersion"] = json!(present.resource_version);
-        self.client.send(Method::PATCH, &path, "application/apply-patch+yaml", Some(&body)).await.map(drop)
+    /// Returns the statuses that are due, in the order of writes.
+    fn due(
+        &self,
+        statuses: Vec<(DesiredStatus, PresentStatus)>,
+        now: Instant,
+    ) -> impl Iterator<Item = (DesiredStatus, PresentStatus)> + use<> {
+        let mut due: Vec<_> = statuses
+            .into_iter()
+            .filter(|(desired, _)| !self.refused.contains_key(&desired.object.uid))
+            .filter_map(|(desired, present)| {
+                let last = self.written.get(&desired.object.uid);
+                let urgency = desired.urgency(&present, last, now)?;
+                Some(((urgency, last.map(|last| last.at)), desired, present))
+            })
+            .collect();
+        due.sort_by_key(|(order, ..)| *order);
+        due.into_iter().map(|(_, desired, present)| (desired, present))
+    }
+}
+
+/// Sends a server-side apply, and returns the object in the answer. Conditions of other writers stay.
+fn write(
+    client: Arc<HubClient>,
+    desired: &DesiredStatus,
+    present: &PresentStatus,
+    time_limit: Duration,
+) -> PendingWrite {
+    let ObjectReference { kind, name, .. } = &desired.object;
+    let path = format!("/apis/{GROUP}/{VERSION}/{}/{name}/status?fieldManager=tributary&force=true", kind.plural());
+    let mut body = desired.apply_body(&present.status, &format_time(Timestamp::now()));
+    // The version keeps the status away from a new object of the same name. A change in between causes a 409, and the
+    // next round writes again.
+    body["metadata"]["resourceVersion"] = json!(present.resource_version);
+    async move {
+        let sent = client.send(Method::PATCH, &path, "application/apply-patch+yaml", Some(&body));
+        timeout(time_limit, sent).await.unwrap_or_else(|_| Err(HubError::Unreachable("no answer in time".to_owned())))
+    }
+    .boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ConditionState, HubKind};
+
+    const MEMBERS: usize = 200;
+
+    /// A hub that stores each write.
+    #[derive(Default)]
+    struct Hub {
+        /// The status and the version of each object.
+        objects: BTreeMap<String, (Value, u64)>,
+        writes: Vec<(String, Instant)>,
+    }
+
+    impl Hub {
+        fn present(&self, name: &str) -> PresentStatus {
+            let (status, version) = self.objects.get(name).cloned().unwrap_or_default();
+            PresentStatus { status, resource_version: version.to_string() }
+        }
+
+        fn apply(&mut self, desired: &DesiredStatus, present: &PresentStatus) -> Option<PendingWrite> {
+            let name = desired.object.name.clone();
+            let status = desired.apply_body(&present.status, "2026-01-01T00:00:00Z")["status"].clone();
+            let version = self.objects.get(&name).map_or(0, |(_, version)| *version) + 1;
+            self.objects.insert(name.clone(), (status.clone(), version));
+            self.writes.push((name, Instant::now()));
+            let answer = json!({"metadata": {"resourceVersion": version.to_string()}, "status": status});
+            Some(std::future::ready(Ok(answer)).boxed())
+        }
+    }
+
+    fn verdict(index: usize, reason: &str) -> Verdict {
+        let name = format!("member-{index:03}");
+        let object = ObjectReference { kind: HubKind::UpstreamCluster, uid: name.clone(), name, generation: 1 };
+        let accepted = ConditionState::failed(reason, "");
+        Verdict { object, accepted, resolved_refs: None, generation_in_force: Some(1) }
+    }
+
+    /// 10,000 changes per second: 200 objects change 50 times per second.
+    #[tokio::test(start_paused = true)]
+    async fn many_changes_cause_at_most_five_writes_per_second_and_each_object_has_its_turn() {
+        let (mut record, mut hub, mut ticks) = (WriteRecord::default(), Hub::default(), interval(RETRY_PERIOD));
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(100) {
+            ticks.tick().await;
+            let change = format!("Change{}", begun.elapsed().as_millis() / 20);
+            let statuses = (0..MEMBERS).map(|index| {
+                let present = hub.present(&format!("member-{index:03}"));
+                (DesiredStatus::render(&verdict(index, &change), None, &present.status), present)
+            });
+            let statuses = statuses.collect();
+            record.write_round(statuses, |desired, present| hub.apply(desired, present)).await;
+        }
+        for window in hub.writes.windows(6) {
+            assert!(window[5].1 - window[0].1 >= Duration::from_secs(1), "{window:?}");
+        }
+        let mut counts = BTreeMap::<&str, usize>::new();
+        hub.writes.iter().for_each(|(name, _)| *counts.entry(name).or_default() += 1);
+        let (least, most) = (counts.values().min().unwrap(), counts.values().max().unwrap());
+        assert!(counts.len() == MEMBERS && most - least <= 1, "{counts:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changed_conditions_are_written_before_other_values() {
+        let (mut record, mut hub) = (WriteRecord::default(), Hub::default());
+        let all = |hub: &Hub, reason: &dyn Fn(usize) -> &'static str| -> Vec<_> {
+            let statuses = (0..8).map(|index| {
+                let present = hub.present(&format!("member-{index:03}"));
+                (DesiredStatus::render(&verdict(index, reason(index)), None, &present.status), present)
+            });
+            statuses.collect()
+        };
+        record.write_round(all(&hub, &|_| "First"), |desired, present| hub.apply(desired, present)).await;
+        assert_eq!(hub.writes.len(), 8);
+        // Another writer changes all objects, and the condition of the last object changes.
+        for (status, version) in hub.objects.values_mut() {
+            status["conditions"][0]["message"] = json!("changed");
+            *version += 1;
+        }
+        hub.writes.clear();
+        tokio::time::advance(Duration::from_secs(60)).await;
+        let second = all(&hub, &|index| if index == 7 { "Second" } else { "First" });
+        record.write_round(second, |desired, present| hub.apply(desired, present)).await;
+        let names: Vec<&str> = hub.writes.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!((names.len(), names[0], names[1]), (8, "member-007", "member-000"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refused_write_is_repeated_after_a_minute() {
+        let (mut record, mut attempts) = (WriteRecord::default(), 0);
+        for pause in [0, 30, 29, 2] {
+            tokio::time::advance(Duration::from_secs(pause)).await;
+            let present = PresentStatus { status: Value::Null, resource_version: "1".to_owned() };
+            let statuses = vec![(DesiredStatus::render(&verdict(0, "First"), None, &Value::Null), present)];
+            let refusal = HubError::Refused { code: 403, reason: "Forbidden".to_owned(), message: String::new() };
+            let refuse = |_: &DesiredStatus, _: &PresentStatus| -> Option<PendingWrite> {
+                attempts += 1;
+                Some(std::future::ready(Err(refusal.clone())).boxed())
+            };
+            record.write_round(statuses, refuse).await;
+        }
+        assert_eq!(attempts, 2);
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::TokenReviewer;
 
-use crate::client::{HubClient, HubError};
+use crate::client::HubClient;
 
 /// Sends TokenReviews to the hub, with Tributary's own account in the hub.
 #[derive(Debug)]
@@ -23,11 +23,7 @@ impl TokenReviewer for HubTokenReviewer {
             let review: Value = serde_json::from_slice(&body).map_err(|_| "the TokenReview is not JSON".to_owned())?;
             let path = "/apis/authentication.k8s.io/v1/tokenreviews";
             let answer = hub.send(Method::POST, path, "application/json", Some(&review)).await;
-            answer.map(|answer| answer.to_string().into_bytes()).map_err(|error| match error {
-                // The message of the hub is left out, because it could quote the review.
-                HubError::Refused { code, reason, .. } => format!("the hub answers {code} {reason}"),
-                unreachable @ HubError::Unreachable(_) => unreachable.to_string(),
-            })
+            answer.map(|answer| answer.to_string().into_bytes()).map_err(|error| error.reason_for_clients())
         }
         .boxed()
     }

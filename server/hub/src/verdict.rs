@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use tributary_crds::{Severity, ValidationProblem};
 
-use crate::members::shorten;
+/// Maximum length of a condition's message in bytes.
+const MESSAGE_BYTES_MAX: usize = 1024;
 
 /// Kind of a configuration object of the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -100,6 +101,11 @@ impl ConditionState {
         Self { status: ConditionStatus::False, reason: reason.to_owned(), message: message.into() }
     }
 
+    /// Creates the state of a condition that is not known.
+    pub(crate) fn unknown(reason: &str, message: impl Into<String>) -> Self {
+        Self { status: ConditionStatus::Unknown, reason: reason.to_owned(), message: message.into() }
+    }
+
     /// Creates the state of `Accepted` for an object with an invalid field.
     pub(crate) fn invalid(message: String) -> Self {
         Self::failed("Invalid", shorten(message))
@@ -127,4 +133,24 @@ pub struct Verdict {
     pub resolved_refs: Option<ConditionState>,
     /// The generation in force; `None` if no generation of the object is in force.
     pub generation_in_force: Option<i64>,
+}
+
+impl Verdict {
+    /// Returns the messages of the conditions that do not apply; `None` if the object has no problem.
+    pub fn problem(&self) -> Option<String> {
+        let states = [Some(&self.accepted), self.resolved_refs.as_ref()];
+        let failed = states.into_iter().flatten().filter(|state| state.status == ConditionStatus::False);
+        let messages: Vec<&str> = failed.map(|state| state.message.as_str()).collect();
+        (!messages.is_empty()).then(|| messages.join(" "))
+    }
+}
+
+/// Shortens a message to [`MESSAGE_BYTES_MAX`].
+pub(crate) fn shorten(mut message: String) -> String {
+    if message.len() > MESSAGE_BYTES_MAX {
+        let end = (0..=MESSAGE_BYTES_MAX - 3).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+        message.truncate(end);
+        message.push_str("...");
+    }
+    message
 }

@@ -5,6 +5,16 @@ use tributary_apimachinery::{MERGED_VIEW, RequestInfo, Verb};
 use tributary_hub::{DoorAttributes, DoorResource};
 use tributary_router::RequestArrival;
 
+/// The reason for a 403 to impersonation at the entry's own resources.
+pub(super) const IMPERSONATION_AT_ENTRY: &str = "the aggregated API impersonates no user for its own resources; send the request through the hub's kube-apiserver, \
+     which does, or without Impersonate headers";
+
+/// Returns whether a request for the entry's own resources asks for impersonation. The hub judges only the sender, so the
+/// answer would be for a different user than the client expects.
+pub(super) fn impersonates_at_entry(head: &Parts, arrival: &RequestArrival) -> bool {
+    arrival.is_entry_path && head.headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
+}
+
 /// Returns the attributes for the hub's review. `None` for an unreadable path, whose answer is an error, and for
 /// documents that every authenticated user may read, as by the role `system:discovery`.
 pub(super) fn attributes(head: &Parts, arrival: &RequestArrival) -> Option<DoorAttributes> {
@@ -28,7 +38,7 @@ fn own_resource(info: &RequestInfo) -> Option<DoorAttributes> {
         // The entry answers 405.
         _ => return None,
     };
-    Some(DoorAttributes::of_resource(resource, verb, request.name.as_deref().unwrap_or_default()))
+    Some(DoorAttributes::of_resource(resource, verb, request.authorization_name()))
 }
 
 #[cfg(test)]

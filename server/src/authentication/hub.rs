@@ -137,7 +137,10 @@ impl HubAuthenticator {
                 }
                 error.to_string()
             }),
-            FrontProxy::Untrusted { reason, .. } => Err(reason.clone()),
+            FrontProxy::Untrusted { reason, .. } => {
+                self.trust.request_read();
+                Err(reason.clone())
+            }
         };
         let mut refuse = |why: String| {
             tracing::debug!(why, "the user headers of the hub's front proxy are rejected");

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::group_resource::GroupResource;
+use super::hub::HubObjectArguments;
 
 /// The text below the flags in `tributary check --help`.
 pub(super) const EXAMPLES: &str = "Examples:
@@ -14,6 +15,9 @@ pub(super) const EXAMPLES: &str = "Examples:
       shows the resources that ann can read in each cluster, and the binding that allows it; the
       account of Tributary reads the rules
   tributary check --as ann --contexts eu,us --resources pods,jobs.batch
+  tributary check --hub-kubeconfig hub.kubeconfig --config clusters/
+      shows for each object of the hub whether serve would accept it beside these files; writes
+      nothing
 
 A configuration file:
   apiVersion: tributary.dev/v1alpha1
@@ -29,7 +33,8 @@ A configuration file:
     resources: [pods, deployments.apps]
     placement: eu
 
-Exit codes: 0 valid, 1 a cluster does not answer, 2 the configuration has errors.";
+Exit codes: 0 valid, 1 a cluster or the hub does not answer, or an object of the hub is refused,
+2 the configuration has errors.";
 
 /// The arguments of `check`.
 #[derive(Args, Clone, Debug)]
@@ -61,11 +66,15 @@ pub struct CheckArguments {
     /// The contexts of the clusters [default: as for serve]
     #[arg(long, value_name = "LIST", requires = "as_user")]
     pub contexts: Option<String>,
+    /// The hub whose objects are checked.
+    #[command(flatten)]
+    pub hub: HubObjectArguments,
 }
 
 impl CheckArguments {
-    /// Returns whether a flag selects a file or a user to check.
+    /// Returns whether a flag selects a file, a user or a hub to check.
     pub fn names_anything(&self) -> bool {
-        self.config.is_some() || self.authentication_config.is_some() || self.as_user.is_some()
+        let has_file = self.config.is_some() || self.authentication_config.is_some();
+        has_file || self.as_user.is_some() || self.hub.address().is_some()
     }
 }

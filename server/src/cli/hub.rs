@@ -15,32 +15,9 @@ use super::boolean::boolean;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Hub mode: configuration, credentials and the aggregated API")]
 pub struct HubArguments {
-    /// A kubeconfig for the hub, the cluster with UpstreamClusters, ResourceRegistries, a MergedEndpoint, DeniedUsers
-    /// and Secrets. This flag enables shared mode. Other sources (--config, --contexts) can be used as well
-    #[arg(long, value_name = "FILE", conflicts_with = "hub_in_cluster")]
-    pub hub_kubeconfig: Option<PathBuf>,
-    /// The context of --hub-kubeconfig [default: its current context]
-    #[arg(long, value_name = "NAME", requires = "hub_kubeconfig")]
-    pub hub_context: Option<String>,
-    /// The hub is the cluster in which Tributary runs; the ServiceAccount of its Pod is used. This flag enables shared
-    /// mode
-    #[arg(long)]
-    pub hub_in_cluster: bool,
-    /// The namespace of the hub with the Secrets of members, the Lease of the status writer, and the generated
-    /// certificate of --aggregated-listen
-    #[arg(long, value_name = "NAMESPACE", default_value = "tributary-system")]
-    pub hub_secret_namespace: String,
-    /// Allow addresses of these networks for members of the hub, although they are refused by default: loopback,
-    /// link-local, unspecified, multicast and broadcast addresses, and metadata services of clouds
-    #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
-    pub hub_allow_cidr: Vec<ipnet::IpNet>,
-    /// Refuse addresses of these networks for members of the hub, in addition to the default. This flag has priority
-    /// over --hub-allow-cidr
-    #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
-    pub hub_deny_cidr: Vec<ipnet::IpNet>,
-    /// Allow insecureSkipVerify in objects of the hub
-    #[arg(long)]
-    pub hub_allow_insecure_skip_verify: bool,
+    /// The flags that `check` has as well.
+    #[command(flatten)]
+    pub objects: HubObjectArguments,
     /// Keep the last accepted configuration of the hub, with its credentials, in the data directory (mode 0600). A
     /// start without an answer of the hub within 5 s serves this copy
     #[arg(
@@ -70,7 +47,39 @@ pub struct HubArguments {
     pub aggregated_service: AggregatedService,
 }
 
-impl HubArguments {
+/// The flags that select the hub, and the rules for its objects.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Hub mode: configuration, credentials and the aggregated API")]
+pub struct HubObjectArguments {
+    /// A kubeconfig for the hub, the cluster with UpstreamClusters, ResourceRegistries, a MergedEndpoint, DeniedUsers
+    /// and Secrets. This flag enables shared mode. Other sources (--config, --contexts) can be used as well
+    #[arg(long, value_name = "FILE", conflicts_with = "hub_in_cluster")]
+    pub hub_kubeconfig: Option<PathBuf>,
+    /// The context of --hub-kubeconfig [default: its current context]
+    #[arg(long, value_name = "NAME", requires = "hub_kubeconfig")]
+    pub hub_context: Option<String>,
+    /// The hub is the cluster in which Tributary runs; the ServiceAccount of its Pod is used. This flag enables shared
+    /// mode
+    #[arg(long)]
+    pub hub_in_cluster: bool,
+    /// The namespace of the hub with the Secrets of members, the Lease of the status writer, and the generated
+    /// certificate of --aggregated-listen
+    #[arg(long, value_name = "NAMESPACE", default_value = "tributary-system")]
+    pub hub_secret_namespace: String,
+    /// Allow addresses of these networks for members of the hub, although they are refused by default: loopback,
+    /// link-local, unspecified, multicast and broadcast addresses, and metadata services of clouds
+    #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
+    pub hub_allow_cidr: Vec<ipnet::IpNet>,
+    /// Refuse addresses of these networks for members of the hub, in addition to the default. This flag has priority
+    /// over --hub-allow-cidr
+    #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
+    pub hub_deny_cidr: Vec<ipnet::IpNet>,
+    /// Allow insecureSkipVerify in objects of the hub
+    #[arg(long)]
+    pub hub_allow_insecure_skip_verify: bool,
+}
+
+impl HubObjectArguments {
     /// Returns the rules for objects of the hub.
     pub fn rules(&self) -> HubRules {
         let insecure = match self.hub_allow_insecure_skip_verify {

@@ -168,7 +168,12 @@ impl ServeArguments {
     pub fn configuration_flags(&self) -> ConfigurationFlags<'_> {
         let Self { config, kubeconfig, contexts, .. } = self;
         let [config, kubeconfig] = [config, kubeconfig].map(Option::as_deref);
-        ConfigurationFlags { config, kubeconfig, contexts: contexts.as_deref(), has_hub: self.hub.address().is_some() }
+        ConfigurationFlags {
+            config,
+            kubeconfig,
+            contexts: contexts.as_deref(),
+            has_hub: self.hub.objects.address().is_some(),
+        }
     }
 
     /// Returns the flags for resources. By default, an answer in personal mode omits a cluster that was never

@@ -1,8 +1,9 @@
 //! `tributary check`: validates configuration files and explains the result. With `--as`, lists the objects that a user
-//! can read.
+//! can read. With `--hub-kubeconfig`, shows the verdict on each object of the hub.
 //!
 //! Findings and explanation go to standard output. Only `--as` sends requests to clusters.
 
+mod hub;
 mod row;
 mod served;
 mod user_rights;
@@ -22,8 +23,9 @@ use crate::output::print;
 
 /// The error message for a command without a flag that selects a file or a user.
 const NOTHING_TO_CHECK: &str = "there is nothing to check; name a configuration file or directory by --config, the \
-                                file of serve --authentication-config by --authentication-config, or a user by --as, \
-                                whose rights in the clusters are shown; tributary check --help has examples";
+                                file of serve --authentication-config by --authentication-config, a hub by \
+                                --hub-kubeconfig, or a user by --as, whose rights in the clusters are shown; tributary \
+                                check --help has examples";
 
 #[derive(Default)]
 struct Findings {
@@ -55,6 +57,9 @@ pub async fn check(arguments: CheckArguments) -> Result<(), Failure> {
         let files: Vec<_> = files.map(|path| path.display().to_string()).collect();
         let counted = format!("{}, {}", counted(errors, "error"), counted(warnings, "warning"));
         return Err(Failure::usage(anyhow::anyhow!("{}: {counted}", files.join(", "))));
+    }
+    if let Some(address) = arguments.hub.address() {
+        hub::print_verdicts(&address, &arguments).await?;
     }
     match &arguments.as_user {
         Some(user) => user_rights::print_rights(user, &arguments).await,

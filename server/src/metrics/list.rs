@@ -43,6 +43,8 @@ pub enum Section {
     Connections,
     /// The section of the audit log. Without an audit log, these metrics are not exposed.
     Audit,
+    /// The section of the hub. Without hub mode, these metrics are not exposed.
+    Hub,
     /// The section of the access log. Without an access log, these metrics are not exposed.
     AccessLog,
     /// The section of traces. Without a tracing configuration, these metrics are not exposed.
@@ -53,7 +55,7 @@ pub enum Section {
 
 impl Section {
     /// All sections of metrics, in the order of the table.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Requests,
         Self::Watches,
         Self::Clusters,
@@ -61,6 +63,7 @@ impl Section {
         Self::Governance,
         Self::Connections,
         Self::Audit,
+        Self::Hub,
         Self::AccessLog,
         Self::Tracing,
         Self::Process,
@@ -76,6 +79,7 @@ impl Section {
             Self::Governance => "Limits, policies and flow control",
             Self::Connections => "Connections",
             Self::Audit => "Audit log",
+            Self::Hub => "Hub",
             Self::AccessLog => "Access log",
             Self::Tracing => "Traces",
             Self::Process => "Process",
@@ -806,6 +810,41 @@ pub const METRICS: &[MetricDescription] = &[
         help: "Requests that were rejected because their first audit event could not be written",
         meaning: "Requests that were rejected because their first event could not be written (`blocking-strict`).",
         shown_by: &[],
+        is_objective: false,
+    },
+    MetricDescription {
+        name: "tributary_hub_up",
+        section: Section::Hub,
+        kind: MetricKind::Gauge,
+        unit: None,
+        labels: &[],
+        help: "Whether changes of the hub arrive",
+        meaning: "1 if changes of the hub arrive. At 0, the last accepted configuration is in force; \
+            `tributary status` names the reason.",
+        shown_by: &[],
+        is_objective: false,
+    },
+    MetricDescription {
+        name: "tributary_hub_object_problems",
+        section: Section::Hub,
+        kind: MetricKind::Gauge,
+        unit: None,
+        labels: &["kind"],
+        help: "Objects of the hub with a problem",
+        meaning: "Objects of the hub that are refused, or whose references are unusable.",
+        shown_by: &["kind"],
+        is_objective: false,
+    },
+    MetricDescription {
+        name: "tributary_hub_generation_in_force",
+        section: Section::Hub,
+        kind: MetricKind::Gauge,
+        unit: None,
+        labels: &["kind", "name"],
+        help: "Generation in force of an object of the hub",
+        meaning: "The `metadata.generation` in force of each object of the hub. Without a sample, no generation of the \
+            object is in force. At most 5,000 objects, objects with a problem first.",
+        shown_by: &["kind"],
         is_objective: false,
     },
     MetricDescription {

@@ -28,11 +28,11 @@ use tributary_policy::{Mode, Outcome, Policy, Rule};
 use tributary_records::access_log::AccessLog;
 use tributary_records::audit::Auditor;
 use tributary_records::traces::{Tracer, TracingConfiguration};
-use tributary_router::report::NEAR_PERCENT;
+use tributary_router::report::{HubObjectReport, HubReport, NEAR_PERCENT};
 use tributary_router::{DispatchSettings, EntryPointPolicies, EntryPointSchemas, FlowSettings, Router, RouterConfig};
 use tributary_server::cli::access_log::AccessLogArguments;
 use tributary_server::cli::audit::AuditArguments;
-use tributary_server::metrics::{METRICS, MetricKind, ServerMetrics};
+use tributary_server::metrics::{HubView, METRICS, MetricKind, ServerMetrics};
 
 use alerts::Alert;
 use exposition::{Exposed, exposed};
@@ -192,6 +192,9 @@ async fn everything() -> String {
     auditor().await.register(&mut registry);
     access_log().register(&mut registry);
     tracer().register(&mut registry);
+    let kind = "UpstreamCluster".to_owned();
+    let object = HubObjectReport { kind, generation_in_force: Some(1), ..HubObjectReport::default() };
+    HubView::new(move || HubReport { problem: None, objects: vec![object.clone()] }).register(&mut registry);
     let mut text = router.metrics().expose().replace("# EOF\n", "");
     encode(&mut text, &registry).unwrap();
     text

@@ -1,7 +1,7 @@
 //! Clients that forge the headers of the hub's kube-apiserver. Only a certificate of the hub's front proxies makes the
 //! headers count.
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -123,12 +123,17 @@ async fn front_proxies_follow_the_configuration_of_the_hub(context: TestContext)
         Ok(())
     })
     .await?;
+    let request = aggregated.direct(&next.user(FRONT_PROXY, &[])?).await?;
+    let request = request.get(&format!("{API}/clusters?watch=1")).header("X-Remote-User", "ann");
+    let mut watch = request.stream().await?.events()?;
     set_authorities(server, earlier).await?;
-    eventually(SOON, async || {
+    eventually(SOON * 2, async || {
         ensure!(user_of(&http, &ann).await?.is_none(), "a removed authority counts on an open connection");
         Ok(())
     })
     .await?;
+    let ended = async { while let Ok(Some(_)) = watch.next(SOON).await {} };
+    tokio::time::timeout(SOON / 2, ended).await.context("an open watch outlives the authority of its front proxy")?;
     // Without an authority for front proxies, the headers of the hub itself do not count either.
     let broken = STANDARD.encode("no certificate");
     set_authorities(server, &broken).await?;

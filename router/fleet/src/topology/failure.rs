@@ -122,6 +122,6 @@ fn condition_of(failure_class: FailureClass) -> ClusterCondition {
         FailureClass::Trust => ClusterCondition::Untrusted,
         FailureClass::Rejection => ClusterCondition::Unauthorized,
         FailureClass::Credentials => ClusterCondition::NoCredentials,
-        FailureClass::Protocol => ClusterCondition::Misconfigured,
+        FailureClass::Protocol | FailureClass::Address => ClusterCondition::Misconfigured,
     }
 }

@@ -355,6 +355,9 @@ impl Fleet {
         drop(awaited);
         if !is_same {
             self.start(&cluster);
+        } else if cluster.is_replaceable() {
+            // The candidate reports a successor only once, perhaps before this publication.
+            self.news.add_change(ClusterChange::Successor);
         }
         self.news.add_change(ClusterChange::DiscoveryOrIdentity);
         self.news.at_once.notify_one();

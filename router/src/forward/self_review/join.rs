@@ -94,6 +94,17 @@ fn part(said: Vec<ReviewResult>) -> Result<Parted, Refusal> {
     }
 }
 
+/// Makes the answer to an access review about a resource of Tributary's own API group.
+pub(super) fn of_own_group(resource: &ResourceRequest, reviewed_right: &ReviewedRight) -> Value {
+    json!({
+        "kind": "SelfSubjectAccessReview",
+        "apiVersion": resource.resource.group_version().to_string(),
+        "metadata": {"creationTimestamp": null},
+        "spec": reviewed_right.spec(),
+        "status": {"allowed": reviewed_right.is_read_of_clusters()},
+    })
+}
+
 /// Makes the answer for a caller to whom this review may show no cluster.
 pub(super) fn of_nobody(resource: &ResourceRequest, reviewed_right: &ReviewedRight, has_unknown: bool) -> Value {
     let api_version = resource.resource.group_version().to_string();

@@ -5,6 +5,7 @@ use tributary_apimachinery::Status;
 use tributary_apimachinery::rewrite::{Format, RequestBody};
 use tributary_apimachinery::wire::{self, Malformed};
 use tributary_authorization::{Attributes, ResourceAttributes};
+use tributary_fleet::aggregated_group;
 
 use tributary_answers::refusal::Refusal;
 
@@ -80,6 +81,19 @@ impl ReviewedRight {
             user,
             path: None,
         })
+    }
+
+    /// Returns whether the right is for a resource of Tributary's own API group, which no cluster knows.
+    pub(super) fn is_of_own_group(&self) -> bool {
+        self.group == aggregated_group::GROUP
+    }
+
+    /// Returns whether the right is a read of `clusters`. Each user has it, and sees the clusters that the user may know.
+    pub(super) fn is_read_of_clusters(&self) -> bool {
+        self.is_of_own_group()
+            && self.is_read()
+            && self.subresource.is_empty()
+            && self.resource == aggregated_group::CLUSTERS
     }
 
     /// Returns whether the right is a read, which memory or a list of all clusters can answer in part.

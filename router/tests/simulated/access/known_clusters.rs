@@ -41,6 +41,24 @@ async fn user_sees_the_clusters_that_grant_a_right_in_some_namespace() {
 }
 
 #[tokio::test]
+async fn access_review_allows_reads_of_clusters_and_no_writes() {
+    let fixture = ann().await;
+    let ann = fixture.user("ann", &[]);
+    for (verb, resource, allowed) in
+        [("get", "clusters", true), ("list", "clusters", true), ("delete", "clusters", false), ("get", "views", false)]
+    {
+        let review = json!({
+            "kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+            "spec": {"resourceAttributes": {"group": "aggregation.tributary.dev", "verb": verb, "resource": resource}},
+        });
+        let json = [("content-type", "application/json")];
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let answer = ann.send("POST", path, &json, &review.to_string()).await.ok();
+        assert_eq!(answer["status"]["allowed"], allowed, "{verb} {resource}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn watch_of_clusters_follows_the_rights_of_its_user() {
     let fixture = ann().await;
     let ann = fixture.user("ann", &[]);

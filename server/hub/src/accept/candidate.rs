@@ -3,10 +3,13 @@
 use tributary_crds::{MergedEndpoint, ResourceRegistry};
 use tributary_sources::LoadedConfiguration;
 
-use super::ConfigurationCheck;
 use crate::ConditionState;
 use crate::in_force::MemberInForce;
-use crate::members::{JudgedMember, shorten};
+use crate::members::JudgedMember;
+use crate::verdict::shorten;
+
+/// The check of a configuration of all sources, for conflicts that concern several objects or the flags.
+pub type ConfigurationCheck<'a> = &'a dyn Fn(&LoadedConfiguration) -> Result<(), String>;
 
 /// The most members that are found by a binary search. Further members are added one by one, which needs a check for
 /// each member.

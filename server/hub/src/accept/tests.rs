@@ -9,6 +9,7 @@ use tributary_apimachinery::{ClusterName, ObjectDecoder, Snapshot};
 use tributary_crds::InsecureMembers;
 use tributary_proxy::DialPolicy;
 use tributary_sources::ClusterSpec;
+use tributary_sources::clusters::indices::IndexOwners;
 
 use super::*;
 use crate::OwnEndpoint;

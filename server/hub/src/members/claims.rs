@@ -7,8 +7,8 @@ use http::Uri;
 use tributary_apimachinery::{Host, without_brackets};
 
 use super::{HubRules, origin};
-use crate::accept::OtherSources;
 use crate::in_force::MemberInForce;
+use crate::other_sources::OtherSources;
 use crate::{ConditionState, OwnEndpoint};
 
 /// Returns whether a URL leads to the listener at `address`. `is_own_host` tells whether the listener serves a host.

@@ -79,7 +79,8 @@ impl AggregatedEntry {
         let tls = Arc::new(tls);
         let tokens = review_followed_tokens(Arc::clone(shared.router), Arc::clone(authenticator.tokens()));
         tokio::spawn(shared.stop.clone().run_until_cancelled_owned(tokens));
-        let following = follow_trust(Arc::clone(hub), trust, Arc::clone(&authenticator), Arc::clone(&tls));
+        let (router, own) = (Arc::clone(shared.router), Arc::clone(&authenticator));
+        let following = follow_trust(Arc::clone(hub), trust, own, Arc::clone(&tls), router);
         tokio::spawn(shared.stop.clone().run_until_cancelled_owned(following));
         let entry = Arc::new(Entry::aggregated(Authenticator::Hub(authenticator)));
         let options = ListenerOptions {
@@ -101,15 +102,17 @@ impl AggregatedEntry {
     }
 }
 
-/// Follows the authorities of the hub. New TLS handshakes request certificates of the current authorities. Never
-/// completes. Cancel: safe.
+/// Follows the authorities of the hub. New TLS handshakes request certificates of the current authorities, and streams
+/// of clients with certificates of withdrawn authorities end. Never completes. Cancel: safe.
 async fn follow_trust(
     hub: Arc<HubClient>,
     trust: Arc<HubTrust>,
     authenticator: Arc<HubAuthenticator>,
     tls: Arc<TlsSettings>,
+    router: Arc<Router>,
 ) {
     let request_current = || {
+        router.authentication_changed();
         if let Err(error) = tls.request_client_certificates(authenticator.subjects()) {
             tracing::error!(%error, "new connections still request certificates of the hub's previous authorities");
         }
@@ -145,7 +148,7 @@ impl EntryCertificate {
         let made = certificates::self_signed(&listen.certificate_names(), certificates::now());
         let current = ServingCertificate::new(made.map_err(Failure::runtime)?);
         let HubConnection { client, leadership, .. } = connection;
-        let (namespace, service) = (&arguments.hub_secret_namespace, arguments.aggregated_service.clone());
+        let (namespace, service) = (&arguments.objects.hub_secret_namespace, arguments.aggregated_service.clone());
         let store = ServingCertificateStore::new(Arc::clone(client), leadership.clone(), namespace, service);
         let following = tokio::spawn(follow_store(store.subscribe(), Arc::clone(&current)));
         tokio::spawn(store.run(stop.clone()));

@@ -22,7 +22,7 @@ use tributary_sources::data_directory::{DataDirectory, EPOCHS, last_heard};
 
 use super::aggregated::{AggregatedEntry, SharedParts};
 use super::clients::SharedClients;
-use super::hub::{DeniedUsers, HubConnection};
+use super::hub::{DeniedUsers, FollowedHub, HubConnection};
 use super::prepare::{Logs, Prepared};
 use super::running::RunningEndpoint;
 use super::unserved::UnservedResources;
@@ -32,6 +32,7 @@ use crate::cli::bytes::format_size;
 use crate::cli::{LimitArguments, ServeArguments};
 use crate::exit::Failure;
 use crate::front::{Entry, EntryService, Front};
+use crate::metrics::HubView;
 use crate::process::descriptors;
 use crate::process::memory::Memory;
 use crate::process::threads::{Threads, cores};
@@ -169,6 +170,9 @@ impl BoundEndpoint {
         if let Some(host) = arguments.sharing.replica_dns_name.clone() {
             let followed = replicas::follow_number(host, arguments.sharing.count(), Arc::clone(router));
             tokio::spawn(stop.clone().run_until_cancelled_owned(followed));
+        }
+        if let Some(monitor) = running.hub.as_ref().map(FollowedHub::monitor) {
+            front.follow_hub(HubView::new(move || monitor.report()));
         }
         let entry = Arc::new(Entry::for_hosts(build_authenticator(&running)?, Arc::clone(&running.hosts)));
         let options = ListenerOptions {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tributary_hub::{
-    Acceptance, ConditionStatus, ConfigurationCheck, HubClient, HubRules, HubSource, Leadership, LeaseCandidate,
+    Acceptance, ConfigurationCheck, HubClient, HubMonitor, HubRules, HubSource, Leadership, LeaseCandidate,
     ObjectReference, OtherSources, StatusWriter, Verdict,
 };
 use tributary_router::Router;
@@ -72,11 +72,17 @@ impl HubConnection {
     /// # Errors
     /// A usage failure for an invalid kubeconfig.
     pub(super) async fn open(arguments: &HubArguments) -> Result<Option<Self>, Failure> {
-        let Some(address) = arguments.address() else { return Ok(None) };
+        let Some(address) = arguments.objects.address() else { return Ok(None) };
         let client = Arc::new(HubClient::connect(&address).await.map_err(Failure::Usage)?);
+        if arguments.aggregated_listen.is_some() && !client.is_verified() {
+            return Err(Failure::Usage(anyhow::anyhow!(
+                "--aggregated-listen trusts the hub to name its users, and the kubeconfig of the hub does not verify the \
+                 hub's certificate; give https and certificate-authority, and remove insecure-skip-tls-verify"
+            )));
+        }
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let identity = format!("{host}_{:016x}", rand::random::<u64>());
-        let candidate = LeaseCandidate::new(arguments.hub_secret_namespace.clone(), identity);
+        let candidate = LeaseCandidate::new(arguments.objects.hub_secret_namespace.clone(), identity);
         let leadership = candidate.leadership();
         Ok(Some(Self { client, candidate: Some(candidate), leadership }))
     }
@@ -123,6 +129,11 @@ impl FollowedHub {
         self.source.changed().await;
     }
 
+    /// Returns a view of the hub's state for the report and the metrics.
+    pub(super) fn monitor(&self) -> HubMonitor {
+        self.source.monitor()
+    }
+
     /// Returns the position of a member in the order of first acceptance; `None` for a cluster of another source.
     pub(super) fn order_of(&self, name: &str) -> Option<u64> {
         self.source.in_force().order_of(name)
@@ -147,12 +158,7 @@ impl FollowedHub {
     fn log_refusals(&mut self, verdicts: &[Verdict]) {
         let mut refusals = BTreeMap::new();
         for verdict in verdicts {
-            let states = [Some(&verdict.accepted), verdict.resolved_refs.as_ref()];
-            let failed = states.into_iter().flatten().filter(|state| state.status == ConditionStatus::False);
-            let problems: Vec<&str> = failed.map(|state| state.message.as_str()).collect();
-            if !problems.is_empty() {
-                refusals.insert(verdict.object.clone(), problems.join(" "));
-            }
+            refusals.extend(verdict.problem().map(|problem| (verdict.object.clone(), problem)));
         }
         for (object, problem) in &refusals {
             if self.logged.get(object) != Some(problem) {

@@ -58,7 +58,7 @@ pub(super) async fn prepare(
     leaving: &CancellationToken,
     mut arguments: ServeArguments,
 ) -> Result<Option<(Prepared, LoadedConfiguration)>, Failure> {
-    arguments.shared.has_hub = arguments.hub.address().is_some();
+    arguments.shared.has_hub = arguments.hub.objects.address().is_some();
     if is_settled_by_flags(&arguments) {
         check_access(&arguments).map_err(Failure::Usage)?;
     }

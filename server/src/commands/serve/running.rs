@@ -131,7 +131,7 @@ impl RunningEndpoint {
                 merged_hosts: self.arguments.merged_hosts.clone(),
                 local_hosts: self.arguments.listen.local_hosts(),
             },
-            ..self.arguments.hub.rules()
+            ..self.arguments.hub.objects.rules()
         };
         let copy = self.arguments.hub.hub_remember.then(|| self.identity.directory.clone());
         let denied = Arc::clone(&self.denied_users);

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use tributary_router::Report;
 use tributary_router::report::{
-    ClusterCondition, ClusterReport, CollectionReport, CollectionState, LimitReport, ResourceReport,
+    ClusterCondition, ClusterReport, CollectionReport, CollectionState, HubObjectReport, HubReport, LimitReport,
+    ResourceReport,
 };
 
 use crate::output::terminal::{cut, plain, width};
@@ -25,7 +26,8 @@ const REPEATED_SHOWN: usize = 8;
 /// Formats a report in lines of at most this many columns.
 pub(super) fn render(report: &Report, columns: usize) -> Vec<String> {
     let mut lines = summary(report);
-    let blocks = [clusters(report), behind(report), repeated(&report.resources), limits(&report.limits)];
+    let hub = report.hub.as_ref().map(hub_objects).unwrap_or_default();
+    let blocks = [clusters(report), behind(report), repeated(&report.resources), limits(&report.limits), hub];
     for block in blocks.into_iter().filter(|block| !block.is_empty()) {
         lines.push(String::new());
         lines.extend(block.into_iter().map(|row| row.line()));
@@ -75,7 +77,7 @@ fn summary(report: &Report) -> Vec<String> {
         by_condition.into_iter().rev().map(|(condition, count)| format!("{count} {}", word(condition))).collect();
     let sum = |of: fn(&ClusterReport) -> u64| report.clusters.iter().map(of).sum::<u64>();
     let clusters = if conditions.is_empty() { "no cluster".to_owned() } else { conditions.join(", ") };
-    vec![
+    let mut lines = vec![
         plain(&format!("tributary {}, up {}{memory}{draining}", report.version, age(report.uptime_seconds))),
         format!(
             "clusters: {clusters}; {} objects in {}; {} of {} collections behind",
@@ -84,7 +86,30 @@ fn summary(report: &Report) -> Vec<String> {
             report.behind.len(),
             sum(|it| it.collections),
         ),
-    ]
+    ];
+    lines.extend(report.hub.iter().flat_map(hub_summary));
+    lines
+}
+
+fn hub_summary(hub: &HubReport) -> Vec<String> {
+    let refused = hub.objects.iter().filter(|object| object.problem.is_some()).count();
+    let mut lines = vec![format!("hub: {} objects, {refused} with a problem", hub.objects.len())];
+    let problem = hub.problem.as_ref();
+    lines.extend(problem.map(|problem| plain(&format!("  its changes do not arrive: {problem}"))));
+    lines
+}
+
+/// Formats the objects of the hub. Objects with problems come first, with the problems below them.
+fn hub_objects(hub: &HubReport) -> Vec<ScreenRow> {
+    if hub.objects.is_empty() {
+        return Vec::new();
+    }
+    let row = |object: &HubObjectReport| {
+        let in_force = object.generation_in_force.map_or_else(none, |generation| generation.to_string());
+        vec![object.name.clone(), object.kind.clone(), object.generation.to_string(), in_force]
+    };
+    let rows = hub.objects.iter().map(|object| (row(object), object.problem.clone().into_iter().collect()));
+    table(&["OBJECT OF THE HUB", "KIND", "GENERATION", "IN FORCE"], rows.collect())
 }
 
 /// Formats the clusters. Clusters with problems come first, with the problems below them.
@@ -309,6 +334,16 @@ mod tests {
         }
     }
 
+    fn hub_object(
+        name: &str,
+        generation: i64,
+        generation_in_force: Option<i64>,
+        problem: Option<&str>,
+    ) -> HubObjectReport {
+        let (kind, name, problem) = ("UpstreamCluster".to_owned(), name.to_owned(), problem.map(str::to_owned));
+        HubObjectReport { kind, name, generation, generation_in_force, problem }
+    }
+
     fn report() -> Report {
         let silent = "unreachable: 10.0.0.7:6443: Connection refused (os error 111)";
         let forbidden = "forbidden: Tributary's account may not list or watch this collection";
@@ -353,6 +388,13 @@ mod tests {
                 LimitReport::new("held_bytes", 10, 1_000, Some(0)),
                 LimitReport { of: Some("eu".to_owned()), ..LimitReport::new("short_to_member", 90, 100, None) },
             ],
+            hub: Some(HubReport {
+                problem: Some("upstreamclusters: forbidden: the hub answers 403".to_owned()),
+                objects: vec![
+                    hub_object("us", 4, Some(3), Some("spec.endpoints: 127.0.0.1 is a loopback address")),
+                    hub_object("eu", 7, Some(7), None),
+                ],
+            }),
             ..Report::default()
         }
     }
@@ -360,6 +402,8 @@ mod tests {
     const SCREEN: &str = "\
 tributary 0.1.0, up 2h, 64MiB of memory
 clusters: 1 ready, 1 refusing, 1 unreachable; 16062 objects in 107MiB; 4 of 9 collections behind
+hub: 2 objects, 1 with a problem
+  its changes do not arrive: upstreamclusters: forbidden: the hub answers 403
 
 CLUSTER  HEALTH       VERSION  AGE  LATENCY  OBJECTS  MEMORY   BEHIND
 us       unreachable  v1.36.3  4m   -        812      5550KiB  3/3
@@ -379,6 +423,11 @@ configmaps        12              90
 LIMIT               USED  OF    REFUSED  FOR
 requests_in_flight  3500  4000  7
 short_to_member     90    100   -        eu
+
+OBJECT OF THE HUB  KIND             GENERATION  IN FORCE
+us                 UpstreamCluster  4           3
+  spec.endpoints: 127.0.0.1 is a loopback address
+eu                 UpstreamCluster  7           7
 ";
 
     #[test]
@@ -421,6 +470,10 @@ short_to_member     90    100   -        eu
             resources: vec![resource; 10],
             behind: vec![collection(bad(), Some(bad())), collection("pods".to_owned(), None)],
             limits: vec![LimitReport { of: Some(bad()), ..LimitReport::new(&bad(), 1, 1, None) }],
+            hub: Some(HubReport {
+                problem: Some(bad()),
+                objects: vec![HubObjectReport { kind: bad(), ..hub_object(&bad(), 1, None, Some(&bad())) }],
+            }),
             ..Report::default()
         }
     }

@@ -1,0 +1,103 @@
+//! Metrics of the hub.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use tributary_router::report::HubReport;
+
+/// A view of the hub's present state. Clones show the same hub.
+#[derive(Clone)]
+pub struct HubView(Arc<dyn Fn() -> HubReport + Send + Sync>);
+
+impl HubView {
+    /// Creates a view from a function that returns the present state without I/O.
+    pub fn new(read: impl Fn() -> HubReport + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    /// Returns the present state.
+    pub fn report(&self) -> HubReport {
+        (self.0)()
+    }
+
+    /// Registers the metrics of the hub in a metrics registry.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register_collector(Box::new(self.clone()));
+    }
+}
+
+impl fmt::Debug for HubView {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("HubView").finish()
+    }
+}
+
+impl Collector for HubView {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let report = self.report();
+        let up = ConstGauge::new(i64::from(report.problem.is_none()));
+        let help = "Whether changes of the hub arrive";
+        up.encode(encoder.encode_descriptor("tributary_hub_up", help, None, up.metric_type())?)?;
+        let mut problems = BTreeMap::<&str, i64>::new();
+        for object in &report.objects {
+            *problems.entry(&object.kind).or_default() += i64::from(object.problem.is_some());
+        }
+        let help = "Objects of the hub with a problem";
+        let metric = ConstGauge::new(0_i64);
+        let mut family =
+            encoder.encode_descriptor("tributary_hub_object_problems", help, None, metric.metric_type())?;
+        for (kind, count) in problems {
+            ConstGauge::new(count).encode(family.encode_family(&[("kind", kind)])?)?;
+        }
+        let help = "Generation in force of an object of the hub";
+        let mut family =
+            encoder.encode_descriptor("tributary_hub_generation_in_force", help, None, metric.metric_type())?;
+        for object in &report.objects {
+            let Some(generation) = object.generation_in_force else { continue };
+            let labels = [("kind", object.kind.as_str()), ("name", object.name.as_str())];
+            ConstGauge::new(generation).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_router::report::HubObjectReport;
+
+    use super::*;
+
+    #[test]
+    fn metrics_show_the_generation_in_force_and_problems() {
+        let object = |name: &str, generation_in_force, problem: Option<&str>| HubObjectReport {
+            kind: "UpstreamCluster".to_owned(),
+            name: name.to_owned(),
+            generation: 4,
+            generation_in_force,
+            problem: problem.map(str::to_owned),
+        };
+        let objects =
+            vec![object("us", Some(3), Some("no")), object("new", None, Some("no")), object("eu", Some(4), None)];
+        let problem = Some("upstreamclusters: forbidden".to_owned());
+        let view = HubView::new(move || HubReport { problem: problem.clone(), objects: objects.clone() });
+        let mut registry = Registry::default();
+        view.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            samples,
+            [
+                "tributary_hub_up 0",
+                "tributary_hub_object_problems{kind=\"UpstreamCluster\"} 2",
+                "tributary_hub_generation_in_force{kind=\"UpstreamCluster\",name=\"us\"} 3",
+                "tributary_hub_generation_in_force{kind=\"UpstreamCluster\",name=\"eu\"} 4",
+            ]
+        );
+    }
+}
