@@ -10,7 +10,7 @@
 //! | the aggregated entry, any other path | the entry itself |
 //!
 //! `<group>` is `/apis/aggregation.tributary.dev/v1alpha1`. The path after the prefix is parsed in the same way for
-//! each API (`RequestInfo`). It is not searched for a mount again.
+//! each API (`RequestInfo`). It is not searched for a prefix again.
 
 mod door;
 mod table;
@@ -19,9 +19,9 @@ use crate::{ClusterName, Status};
 
 pub use door::Door;
 pub use table::{MERGED_VIEW, MountTarget, Mounted};
-use table::{MountNames, MountRow, MountTable};
+use table::{PrefixNames, PrefixRow, PrefixTable};
 
-/// The API at the root of a request's listener and host. A request without the value addresses the merged view.
+/// The API at the path `/`. The default is the merged view.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mount {
     /// The merged view, with each cluster's own API below `/clusters/<name>`.
@@ -33,24 +33,24 @@ pub enum Mount {
     Aggregated,
 }
 
-/// The mounts at a host of the merged view.
-const MERGED: MountTable = MountTable {
-    rows: &[MountRow { before: "/clusters/", after: "", names: MountNames::Clusters }],
+/// The path prefixes at a host of the merged view.
+const MERGED: PrefixTable = PrefixTable {
+    rows: &[PrefixRow { before: "/clusters/", after: "", names: PrefixNames::Clusters }],
     door: Door::Direct,
 };
 
-/// The mounts at the aggregated entry.
-const AGGREGATED: MountTable = MountTable {
+/// The path prefixes at the aggregated entry.
+const AGGREGATED: PrefixTable = PrefixTable {
     rows: &[
-        MountRow {
+        PrefixRow {
             before: "/apis/aggregation.tributary.dev/v1alpha1/views/",
             after: "/proxy",
-            names: MountNames::Views,
+            names: PrefixNames::Views,
         },
-        MountRow {
+        PrefixRow {
             before: "/apis/aggregation.tributary.dev/v1alpha1/clusters/",
             after: "/proxy",
-            names: MountNames::Clusters,
+            names: PrefixNames::Clusters,
         },
     ],
     door: Door::Aggregated,
@@ -73,7 +73,7 @@ impl Mount {
     pub fn resolve<'a>(&self, path: &'a str) -> Result<Mounted<'a>, Status> {
         let (table, target) = match self {
             Self::Merged => (&MERGED, MountTarget::Merged),
-            Self::Aggregated => (&AGGREGATED, MountTarget::Own),
+            Self::Aggregated => (&AGGREGATED, MountTarget::Entry),
             Self::Cluster(cluster) => {
                 let target = MountTarget::Cluster(cluster.clone());
                 return Ok(Mounted { target, prefix: "", inner: path, door: Door::Direct });
@@ -201,7 +201,7 @@ mod tests {
             "/apis/aggregation%2Etributary.dev/v1alpha1/views/all/proxy",
             "//apis/aggregation.tributary.dev/v1alpha1/views/all/proxy",
         ] {
-            let expected = Mounted { target: MountTarget::Own, prefix: "", inner: path, door: Door::Aggregated };
+            let expected = Mounted { target: MountTarget::Entry, prefix: "", inner: path, door: Door::Aggregated };
             assert_eq!(Mount::Aggregated.resolve(path).unwrap(), expected);
         }
     }

@@ -228,7 +228,7 @@ impl RequestInfo {
         let Mounted { target, inner: path, .. } = mounted;
         let cluster = match target {
             MountTarget::Cluster(cluster) => Some(cluster),
-            MountTarget::Merged | MountTarget::Own => None,
+            MountTarget::Merged | MountTarget::Entry => None,
         };
         let mut segments = Segments::new(path)?;
         let parsed = parse_target(&mut segments)?;

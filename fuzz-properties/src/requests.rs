@@ -58,7 +58,7 @@ fn mounted(path: &str) {
         assert!(is_prefix_alone || path.strip_prefix(prefix) == Some(inner), "{path:?}: {prefix:?} and {inner:?}");
         assert_eq!(
             prefix.is_empty(),
-            matches!((&mount, target), (Mount::Merged, MountTarget::Merged) | (_, MountTarget::Own))
+            matches!((&mount, target), (Mount::Merged, MountTarget::Merged) | (_, MountTarget::Entry))
         );
     }
 }

@@ -17,7 +17,7 @@ use tributary_answers::negotiate::{Clause, NotAcceptable, Preferences};
 use tributary_answers::refusal::{Refusal, RequestRefusal};
 use tributary_apimachinery::{Door, GroupVersionResource, RequestInfo, ResourceRequest, Status, Verb};
 use tributary_fleet::aggregated_group::{
-    CLUSTERS, GROUP, VERSION, VIEWS, aggregated_entry_document, entry_document, view, view_list,
+    CLUSTERS, GROUP, VERSION, VIEWS, aggregated_discovery, legacy_discovery, view, view_list,
 };
 use tributary_fleet::discovery::{DiscoveryPath, documents};
 use tributary_fleet::openapi::{self, OpenApiRequest};
@@ -31,12 +31,12 @@ pub fn answer_at_entry(head: &Parts, arrival: &RequestArrival) -> Option<Respons
     let answered = match arrival.reading.info() {
         Ok(info) if health::is_check(info) || is_about_clusters(info) => return None,
         Ok(info) => answer_own_path(head, info),
-        Err(status) => Err(EntryRefusal::Status(status.clone())),
+        Err(status) => Err(EntryRefusal::Written(status.clone())),
     };
     let mut answer = answered.unwrap_or_else(|refusal| {
         let status = match refusal {
-            EntryRefusal::Status(status) => status,
-            EntryRefusal::Refusal(refusal) => refusal.status_at(Door::Aggregated),
+            EntryRefusal::Written(status) => status,
+            EntryRefusal::ForDoor(refusal) => refusal.status_at(Door::Aggregated),
         };
         response::status(&status, Preferences::from_headers(&head.headers, head.uri.query()).error_form())
     });
@@ -48,14 +48,15 @@ pub fn answer_at_entry(head: &Parts, arrival: &RequestArrival) -> Option<Respons
 
 /// The reason why the entry does not answer with a document.
 enum EntryRefusal {
-    Refusal(Refusal),
+    /// A refusal whose Status names commands and paths of the door.
+    ForDoor(Refusal),
     /// The Status of an unreadable path, of an unknown view, or of a verb that a view does not support.
-    Status(Status),
+    Written(Status),
 }
 
 impl<T: Into<Refusal>> From<T> for EntryRefusal {
     fn from(refusal: T) -> Self {
-        Self::Refusal(refusal.into())
+        Self::ForDoor(refusal.into())
     }
 }
 
@@ -83,22 +84,22 @@ fn answer_own_path(head: &Parts, info: &RequestInfo) -> Result<Response<Body>, E
         return if is_read { Ok(answer) } else { Err(Refusal::method().into()) };
     }
     let path = DiscoveryPath::parse(&info.path).ok_or(Refusal::NoRoute)?;
-    let legacy = entry_document(&path).ok_or(Refusal::NoRoute)?;
+    let legacy = legacy_discovery(&path).ok_or(Refusal::NoRoute)?;
     if !is_read {
         return Err(Refusal::method().into());
     }
-    let wish = documents::negotiate(accept(head), &path)?;
-    let document = if wish.aggregated { aggregated_entry_document() } else { legacy };
+    let wish = documents::negotiate(read_accept_header(head), &path)?;
+    let document = if wish.aggregated { aggregated_discovery() } else { legacy };
     Ok(response::discovery::answer_document(&head.headers, document.clone(), wish))
 }
 
 fn answer_about_views(head: &Parts, verb: Verb, request: &ResourceRequest) -> Result<Response<Body>, EntryRefusal> {
     let found = match (verb, &request.name) {
         (Verb::Get, Some(name)) => {
-            view(name).ok_or_else(|| EntryRefusal::Status(Status::not_found(&request.resource, name)))?
+            view(name).ok_or_else(|| EntryRefusal::Written(Status::not_found(&request.resource, name)))?
         }
         (Verb::List, None) => view_list(),
-        (verb, _) => return Err(EntryRefusal::Status(Status::method_not_supported(&request.resource, verb.as_str()))),
+        (verb, _) => return Err(EntryRefusal::Written(Status::method_not_supported(&request.resource, verb.as_str()))),
     };
     answer_with_json(head, &found)
 }
@@ -106,7 +107,7 @@ fn answer_about_views(head: &Parts, verb: Verb, request: &ResourceRequest) -> Re
 /// Answers with an object in JSON, the only form of views.
 fn answer_with_json(head: &Parts, object: &Value) -> Result<Response<Body>, EntryRefusal> {
     const JSON: &str = "application/json";
-    let accept = accept(head);
+    let accept = read_accept_header(head);
     let is_plain = |clause: &Clause<'_>| clause.names(JSON) && clause.parameters().all(|(key, _)| key != "as");
     if !accept.trim().is_empty() && !Clause::parse_all(accept).iter().any(is_plain) {
         return Err(RequestRefusal::NotAcceptable(NotAcceptable::Unavailable { available: vec![JSON] }).into());
@@ -114,7 +115,7 @@ fn answer_with_json(head: &Parts, object: &Value) -> Result<Response<Body>, Entr
     Ok(answer::json(StatusCode::OK, object.to_string()))
 }
 
-fn accept(head: &Parts) -> &str {
+fn read_accept_header(head: &Parts) -> &str {
     head.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default()
 }
 

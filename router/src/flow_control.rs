@@ -411,7 +411,7 @@ mod tests {
             is_head: false,
             may_switch: true,
             door: Door::Direct,
-            is_own_path: false,
+            is_entry_path: false,
             preferences: &preferences,
         };
         let schema = places.schema_of(&info, &SchemaName::Unsaid).unwrap();

@@ -139,7 +139,7 @@ mod tests {
             is_head,
             may_switch,
             door,
-            is_own_path: false,
+            is_entry_path: false,
             preferences: &preferences,
         };
         let passed = forward::one_cluster::forward(&router, &configuration, &caller, message, received, &name);

@@ -378,7 +378,7 @@ mod tests {
             is_head,
             may_switch,
             door: Door::Direct,
-            is_own_path: false,
+            is_entry_path: false,
             preferences: &preferences,
         };
         let context = RequestContext::for_user(&crate::User::named("test", "owner"), &http::Request::new(()));

@@ -18,6 +18,6 @@ pub(crate) struct ReceivedRequest<'a> {
     /// Way by which the client reaches the API.
     pub(crate) door: Door,
     /// True if the path belongs to the listener itself, for example `clusters` at the aggregated entry.
-    pub(crate) is_own_path: bool,
+    pub(crate) is_entry_path: bool,
     pub(crate) preferences: &'a Preferences,
 }

@@ -15,13 +15,12 @@ use crate::request_trace::RequestTrace;
 pub struct RequestArrival {
     /// Address of the client; `None` for a request without a connection.
     pub peer: Option<Peer>,
-    /// API at the root of the request's path: the merged view, a cluster or the aggregated entry, chosen by listener
-    /// and host name.
+    /// API at the path `/`: the merged view, a cluster or the aggregated entry, chosen by listener and host name.
     pub mount: Mount,
     /// Way by which the client reaches the API. Messages of the answer name commands and paths that work there.
     pub door: Door,
-    /// True if the path belongs to the listener itself, not to the merged view or a cluster.
-    pub is_own_path: bool,
+    /// True if the path belongs to the aggregated entry itself, not to the merged view or a cluster.
+    pub is_entry_path: bool,
     /// The request's method, path and query, parsed once for audit, policies and the answer.
     pub reading: RequestReading,
     /// Facts about the request for logs, metrics and traces.
@@ -33,14 +32,14 @@ pub struct RequestArrival {
 }
 
 impl RequestArrival {
-    /// Makes the arrival of a request without a connection. `mount` is the API at the root of the path.
+    /// Makes the arrival of a request without a connection. `mount` is the API at the path `/`.
     pub fn new(mount: Mount, method: &Method, uri: &Uri) -> Self {
         let mounted = mount.resolve(uri.path());
         let door = mount.door();
-        let is_own_path = mounted.as_ref().is_ok_and(|mounted| mounted.target == MountTarget::Own);
+        let is_entry_path = mounted.as_ref().is_ok_and(|mounted| mounted.target == MountTarget::Entry);
         let reading = RequestReading::parse_mounted(mounted, method.as_str(), uri.query());
         let trace = RequestTrace::default();
-        Self { peer: None, mount, door, is_own_path, reading, trace, remembered: None, upgrade: None }
+        Self { peer: None, mount, door, is_entry_path, reading, trace, remembered: None, upgrade: None }
     }
 }
 

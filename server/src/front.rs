@@ -310,7 +310,7 @@ impl<H: Handler> Front<H> {
         }
         // Stage: the paths of the aggregated entry itself. They have constant answers, so that the APIService of the
         // hub is available without any cluster.
-        if context.arrival.is_own_path
+        if context.arrival.is_entry_path
             && let Some(answer) = tributary_router::answer_at_entry(&head, &context.arrival)
         {
             return answer.into();

@@ -274,7 +274,7 @@ fn tables() -> Vec<(String, String)> {
     tables.push(("serve tracing".to_owned(), flags(serve, Some("Tracing"))));
     let shared = "Shared mode: many users, each with their own rights";
     tables.push(("serve shared".to_owned(), flags(serve, Some(shared))));
-    let hub = "Hub mode: configuration and credentials in a cluster";
+    let hub = "Hub mode: configuration, credentials and the aggregated API";
     tables.push(("serve hub".to_owned(), flags(serve, Some(hub))));
     let mut described = Vec::new();
     for definition in tributary_crds::render::definitions() {

@@ -1,4 +1,4 @@
-//! Path prefixes below which other APIs are mounted.
+//! Path prefixes that lead to other APIs.
 
 use crate::{ClusterName, GroupVersionResource, Status};
 
@@ -11,16 +11,16 @@ pub enum MountTarget {
     Merged,
     /// The own API of a cluster.
     Cluster(ClusterName),
-    /// The listener itself, for example its discovery documents.
-    Own,
+    /// The aggregated entry itself, for example its discovery documents.
+    Entry,
 }
 
-/// A path, divided into the mount's prefix and the path in the target's API.
+/// A path, divided into the prefix and the path in the target's API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted<'a> {
     /// The addressed API.
     pub target: MountTarget,
-    /// The prefix of the mount, as received. Empty without a mount.
+    /// The prefix, as received. Empty for a path of the mount itself.
     pub prefix: &'a str,
     /// The path in the target's API, as received. If the received path ends with the prefix, this path is `/`.
     pub inner: &'a str,
@@ -28,26 +28,26 @@ pub struct Mounted<'a> {
     pub door: Door,
 }
 
-/// The mounts of one listener or host.
+/// The path prefixes of a mount.
 #[derive(Debug)]
-pub(super) struct MountTable {
-    pub(super) rows: &'static [MountRow],
+pub(super) struct PrefixTable {
+    pub(super) rows: &'static [PrefixRow],
     pub(super) door: Door,
 }
 
-/// A mount with the path prefix `{before}{name}{after}`.
+/// The path prefix `{before}{name}{after}` of a different API.
 #[derive(Debug)]
-pub(super) struct MountRow {
+pub(super) struct PrefixRow {
     /// The beginning of the prefix. Begins and ends with a slash.
     pub(super) before: &'static str,
     /// The end of the prefix: empty, or a slash and further segments. Without a slash at its end.
     pub(super) after: &'static str,
-    pub(super) names: MountNames,
+    pub(super) names: PrefixNames,
 }
 
 /// The meaning of the name in a prefix.
 #[derive(Debug)]
-pub(super) enum MountNames {
+pub(super) enum PrefixNames {
     /// The name of a cluster, whose own API is the target.
     Clusters,
     /// The name of a merged view. The only view is `all`.
@@ -57,9 +57,9 @@ pub(super) enum MountNames {
 /// The name of the only merged view.
 pub const MERGED_VIEW: &str = "all";
 
-impl MountTable {
-    /// Returns the mount to which a path belongs; `None` for a path below no mount. Names need no escapes, so an
-    /// escaped text is no name. The rest of the path is returned byte for byte.
+impl PrefixTable {
+    /// Divides a path by the prefix that it begins with; returns `None` for a path without a prefix. Names need no
+    /// escapes, so an escaped text is no name. The rest of the path is returned byte for byte.
     ///
     /// # Errors
     /// 404 for a name that is invalid, or that no view has.
@@ -73,14 +73,14 @@ impl MountTable {
     }
 }
 
-impl MountRow {
+impl PrefixRow {
     /// Divides a path into prefix, name and inner path. Returns `None` for a path that does not match.
     fn divide<'a>(&self, path: &'a str) -> Option<(&'a str, &'a str, &'a str)> {
         let from_name = path.strip_prefix(self.before)?;
         let (name, from_after) = from_name.split_at(from_name.find('/').unwrap_or(from_name.len()));
         let rest = from_after.strip_prefix(self.after)?;
         let inner = match rest {
-            // The prefix alone, without a name, belongs to no mount.
+            // A prefix without a name leads to no API.
             "" | "/" if name.is_empty() => return None,
             "" => "/",
             inner if inner.starts_with('/') => inner,
@@ -90,7 +90,7 @@ impl MountRow {
     }
 }
 
-impl MountNames {
+impl PrefixNames {
     fn target(&self, name: &str) -> Result<MountTarget, Status> {
         match self {
             Self::Clusters => {

@@ -8,8 +8,8 @@
 mod entry;
 mod openapi;
 
-pub use entry::{aggregated_entry_document, entry_document, view, view_list};
-pub use openapi::{cluster_openapi_v3, openapi_v2, openapi_v3};
+pub use entry::{aggregated_discovery, legacy_discovery, view, view_list};
+pub use openapi::{merged_view_openapi_v3, openapi_v2, openapi_v3};
 
 use serde_json::{Value, json};
 use tributary_apimachinery::GroupVersionResource;

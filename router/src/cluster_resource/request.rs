@@ -26,7 +26,7 @@ impl ClustersRequest<'_> {
     /// Returns the rights that limit the clusters of the answer. `None` if the caller sees all clusters: in personal
     /// mode, and at the aggregated entry, where the hub has judged the request for `clusters`.
     pub(super) fn rights(&self) -> Option<&CallerRights> {
-        self.caller.rights().filter(|_| !self.received.is_own_path)
+        self.caller.rights().filter(|_| !self.received.is_entry_path)
     }
 
     /// Chooses the form of the answer.

@@ -155,7 +155,7 @@ mod tests {
                     is_head: false,
                     may_switch: false,
                     door: Door::Direct,
-                    is_own_path: false,
+                    is_entry_path: false,
                     preferences: &preferences,
                 };
                 admit(&router, received, &headers, &RequestContext::for_user(user, &Request::new(()))).ok()
@@ -191,7 +191,7 @@ mod tests {
                 is_head: false,
                 may_switch,
                 door: Door::Direct,
-                is_own_path: false,
+                is_entry_path: false,
                 preferences: &preferences,
             };
             let permit = admit(&router, received, &headers, &context).ok().unwrap().permit;

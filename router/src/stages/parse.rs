@@ -18,7 +18,7 @@ pub(crate) struct ParsedRequest<'a> {
     target: Option<PathAndQuery>,
     is_head: bool,
     door: Door,
-    is_own_path: bool,
+    is_entry_path: bool,
     pub(crate) preferences: Preferences,
 }
 
@@ -29,8 +29,8 @@ impl<'a> ParsedRequest<'a> {
         let query = target.as_ref().and_then(PathAndQuery::query);
         let preferences = Preferences::from_headers(message.headers(), query);
         let (reading, is_head) = (&arrival.reading, message.method() == Method::HEAD);
-        let RequestArrival { door, is_own_path, .. } = *arrival;
-        Self { reading, target, is_head, door, is_own_path, preferences }
+        let RequestArrival { door, is_entry_path, .. } = *arrival;
+        Self { reading, target, is_head, door, is_entry_path, preferences }
     }
 
     pub(crate) fn class(&self) -> RequestClass {
@@ -53,7 +53,7 @@ impl<'a> ParsedRequest<'a> {
         let info = self.reading.info()?;
         let may_switch = switching::asks_to_switch(message.headers_mut(), info);
         let query = self.target.as_ref().and_then(PathAndQuery::query);
-        let Self { is_head, door, is_own_path, .. } = *self;
-        Ok(ReceivedRequest { info, query, is_head, may_switch, door, is_own_path, preferences: &self.preferences })
+        let Self { is_head, door, is_entry_path, .. } = *self;
+        Ok(ReceivedRequest { info, query, is_head, may_switch, door, is_entry_path, preferences: &self.preferences })
     }
 }

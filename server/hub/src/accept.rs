@@ -4,7 +4,7 @@
 //! unchanged object wins a conflict, then the object that was accepted first, then the older object, then the order of
 //! names.
 
-mod whole;
+mod candidate;
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,8 +26,8 @@ use crate::members::{Claims, HubRules, JudgedMember, describe, judge_members, re
 use crate::other_sources::OtherSources;
 use crate::verdict::{check_problems, shorten};
 use crate::{ConditionState, HubKind, HubSnapshot, ObjectReference, Verdict};
-use whole::Whole;
-pub use whole::WholeCheck;
+use candidate::CandidateConfiguration;
+pub use candidate::ConfigurationCheck;
 
 /// The result of an acceptance: the configuration of all sources, and the verdicts.
 pub struct Acceptance {
@@ -67,8 +67,8 @@ impl<'a> Listed<'a> {
         Self { snapshot, may_remove }
     }
 
-    /// Returns the objects in force that stay without being listed: the hub has not listed their collection, or absent
-    /// objects must not leave yet.
+    /// Returns the objects in force that stay although the hub does not list them: the hub has not listed their
+    /// collection, or absent objects must not leave yet.
     fn retained<'b, T>(&self, kind: HubKind, in_force: &'b BTreeMap<String, T>) -> Vec<&'b T> {
         match self.snapshot.names(kind) {
             None => in_force.values().collect(),
@@ -95,21 +95,21 @@ pub(crate) async fn accept(
     snapshot: &HubSnapshot,
     others: &OtherSources<'_>,
     rules: &HubRules,
-    check: WholeCheck<'_>,
+    check: ConfigurationCheck<'_>,
 ) -> Acceptance {
     let before = in_force.fingerprint();
     let listed = Listed::new(snapshot, in_force, guard);
     let mut verdicts = Vec::new();
-    let mut members = judge_and_sort_members(in_force, &listed, others, rules).await;
-    settle_members(&mut members, Claims::new(others, rules));
-    let mut whole = Whole::new(others.configuration, check);
+    let mut members = judge_and_order_members(in_force, &listed, others, rules).await;
+    resolve_conflicts_of_members(&mut members, Claims::new(others, rules));
+    let mut candidate = CandidateConfiguration::new(others.configuration, check);
     accept_denied_users(in_force, &listed, &mut verdicts);
     // A thousand members take milliseconds, which a hub without registries does not need.
     let known = LazyCell::new(|| known_objects(others.configuration, &members));
-    accept_registries(in_force, &listed, &mut whole, &|registry| known.validate_registry(registry), &mut verdicts);
-    accept_merged_endpoints(in_force, &listed, &mut whole, &mut verdicts);
-    let configuration = whole.settle(&mut members);
-    let needs_index = whole.needs_indexes();
+    accept_registries(in_force, &listed, &mut candidate, &|registry| known.validate_registry(registry), &mut verdicts);
+    accept_merged_endpoints(in_force, &listed, &mut candidate, &mut verdicts);
+    let configuration = candidate.refuse_failing_members(&mut members);
+    let needs_index = candidate.needs_indexes();
     record_members(in_force, members, needs_index, &mut verdicts);
     let denied = in_force.denied_users.values().flat_map(|object| object.value.iter().cloned()).collect();
     let is_changed = before != in_force.fingerprint();
@@ -117,7 +117,7 @@ pub(crate) async fn accept(
 }
 
 /// Judges each member alone, in the order in which conflicts are decided.
-async fn judge_and_sort_members(
+async fn judge_and_order_members(
     in_force: &mut InForce,
     listed: &Listed<'_>,
     others: &OtherSources<'_>,
@@ -146,8 +146,7 @@ async fn judge_and_sort_members(
     judged
 }
 
-/// A member that is in force without a present object: the hub has not listed its members, or the member may not leave
-/// yet.
+/// Keeps a member that the hub does not list: the hub has not listed its members, or the member may not leave yet.
 fn retain_member(member: MemberInForce) -> JudgedMember {
     JudgedMember {
         object: member.object.clone(),
@@ -172,8 +171,8 @@ async fn describe_remembered(in_force: &mut InForce, rules: &HubRules) {
     }
 }
 
-/// Settles conflicts between members and with other sources.
-fn settle_members(judged: &mut [JudgedMember], mut claims: Claims<'_>) {
+/// Refuses members that conflict with an earlier member or with a different source.
+fn resolve_conflicts_of_members(judged: &mut [JudgedMember], mut claims: Claims<'_>) {
     for member in judged {
         let Some(draft) = &member.draft else { continue };
         if let Err(state) = claims.claim(draft) {
@@ -247,7 +246,7 @@ impl<T: Clone + PartialEq> Judged<T> {
         Self { object: ObjectReference { kind, name, uid, generation }, created, value, earlier }
     }
 
-    /// An object that is in force without a present object.
+    /// Keeps an object that the hub does not list.
     fn retain(earlier: &ObjectInForce<T>) -> Self {
         let (object, value) = (earlier.object.clone(), Ok(earlier.value.clone()));
         Self { object, created: String::new(), value, earlier: Some(earlier.clone()) }
@@ -268,9 +267,9 @@ fn judge_objects<T: Clone + PartialEq>(
     let objects = listed.snapshot.objects(kind).into_iter().flat_map(|objects| objects.iter());
     let mut judged: Vec<Judged<T>> = objects.map(|object| Judged::new(object, kind, in_force, &decode)).collect();
     judged.extend(listed.retained(kind, in_force).into_iter().map(Judged::retain));
-    judged.sort_by_cached_key(|one| {
-        let order = one.earlier.as_ref().map(|earlier| earlier.order);
-        conflict_order(one.is_unchanged(), order, &one.created, &one.object)
+    judged.sort_by_cached_key(|object| {
+        let order = object.earlier.as_ref().map(|earlier| earlier.order);
+        conflict_order(object.is_unchanged(), order, &object.created, &object.object)
     });
     judged
 }
@@ -286,7 +285,7 @@ fn accept_in_order<T: Clone + PartialEq>(
     for Judged { object, value, earlier, .. } in judged {
         let checked = value.and_then(|value| check(&value).map(|resolved_refs| (value, resolved_refs)));
         let mut resolved_refs = None;
-        let (state, own) = match checked {
+        let (state, kept) = match checked {
             Ok((value, refs)) => {
                 resolved_refs = refs;
                 let state = ConditionState::fulfilled("Accepted", "The object is in force.");
@@ -296,13 +295,13 @@ fn accept_in_order<T: Clone + PartialEq>(
             Err(state) => (state, earlier.filter(|earlier| check(&earlier.value).is_ok())),
         };
         verdicts.push(Verdict {
-            generation_in_force: own.as_ref().map(|own| own.object.generation),
+            generation_in_force: kept.as_ref().map(|kept| kept.object.generation),
             accepted: state,
             resolved_refs,
             indexed: None,
             object,
         });
-        accepted.extend(own.map(|own| (own.object.name.clone(), own)));
+        accepted.extend(kept.map(|kept| (kept.object.name.clone(), kept)));
     }
     accepted
 }
@@ -321,7 +320,7 @@ fn known_objects(base: &LoadedConfiguration, members: &[JudgedMember]) -> Config
 fn accept_registries(
     in_force: &mut InForce,
     listed: &Listed<'_>,
-    whole: &mut Whole<'_>,
+    candidate: &mut CandidateConfiguration<'_>,
     validate: &dyn Fn(&ResourceRegistry) -> Vec<ValidationProblem>,
     verdicts: &mut Vec<Verdict>,
 ) {
@@ -334,19 +333,19 @@ fn accept_registries(
     };
     let judged = judge_objects(listed, kind, &in_force.registries, decode);
     let accepted = accept_in_order(judged, in_force, verdicts, |registry| {
-        if whole.registries.iter().any(|other| other.metadata.name == registry.metadata.name) {
+        if candidate.registries.iter().any(|other| other.metadata.name == registry.metadata.name) {
             let message =
                 "A file has a ResourceRegistry of this name, and files have priority over the hub; rename it.";
             return Err(ConditionState::failed("NameConflict", message));
         }
         let (absent, own): (Vec<_>, Vec<_>) = validate(registry).into_iter().partition(concerns_clusters);
         check_problems(own)?;
-        if let Some(conflict) = whole.registries.iter().find_map(|other| registry_conflict(registry, other)) {
+        if let Some(conflict) = candidate.registries.iter().find_map(|other| registry_conflict(registry, other)) {
             return Err(ConditionState::failed("ResourceConflict", shorten(conflict)));
         }
-        whole.registries.push(registry.clone());
-        if let Err(state) = whole.check_without_members() {
-            whole.registries.pop();
+        candidate.registries.push(registry.clone());
+        if let Err(state) = candidate.check_without_members() {
+            candidate.registries.pop();
             return Err(state);
         }
         let absent = check_problems(absent).err();
@@ -363,7 +362,7 @@ fn concerns_clusters(problem: &ValidationProblem) -> bool {
 fn accept_merged_endpoints(
     in_force: &mut InForce,
     listed: &Listed<'_>,
-    whole: &mut Whole<'_>,
+    candidate: &mut CandidateConfiguration<'_>,
     verdicts: &mut Vec<Verdict>,
 ) {
     let kind = HubKind::MergedEndpoint;
@@ -375,17 +374,17 @@ fn accept_merged_endpoints(
     };
     let judged = judge_objects(listed, kind, &in_force.merged_endpoints, decode);
     let accepted = accept_in_order(judged, in_force, verdicts, |endpoint| {
-        if !whole.merged_endpoints.is_empty() {
+        if !candidate.merged_endpoints.is_empty() {
             let message = "A file has a MergedEndpoint, and files have priority over the hub; remove one of them.";
             return Err(ConditionState::failed("NameConflict", message));
         }
         let merged_endpoints = vec![endpoint.clone()];
         let alone = ConfigurationObjects { merged_endpoints, ..ConfigurationObjects::default() };
         check_problems(alone.validate())?;
-        whole.merged_endpoints.push(endpoint.clone());
-        let checked = whole.check_without_members();
+        candidate.merged_endpoints.push(endpoint.clone());
+        let checked = candidate.check_without_members();
         if checked.is_err() {
-            whole.merged_endpoints.clear();
+            candidate.merged_endpoints.clear();
         }
         checked.map(|()| None)
     });

@@ -1,9 +1,18 @@
 //! The hub: a Kubernetes cluster that stores configuration objects, credentials and the status of members.
 //!
 //! ```text
+//! configuration
 //!   hub ──list, watch──▶ HubCollections ──HubSnapshot──▶ accept (pure) ─┬▶ LoadedConfiguration ─▶ router
-//!                                                          ▲            └▶ Verdict ─▶ status of each object
+//!                                                          ▲            └▶ Verdict ─▶ StatusWriter ─▶ hub
 //!                                               InForce ───┘ (also kept in the data directory)
+//! leader
+//!   Lease in the hub ◀── LeaseCandidate ──▶ Leadership ─▶ StatusWriter, ServingCertificateStore
+//!
+//! aggregated API
+//!   ConfigMap of front proxies ──▶ HubTrust ─────────────────────▶ authentication of headers and certificates
+//!   TokenReview ◀──────────────── HubTokenReviewer ◀───────────── authentication of tokens
+//!   SubjectAccessReview ◀──────── DoorReviews ◀────────────────── authorization of direct callers
+//!   Secret, APIService ◀────────▶ ServingCertificateStore ───────▶ TLS of the listener
 //! ```
 
 mod accept;
@@ -27,7 +36,7 @@ mod status_writer;
 mod token_reviewer;
 mod verdict;
 
-pub use accept::{Acceptance, WholeCheck};
+pub use accept::{Acceptance, ConfigurationCheck};
 pub use certificate::{AggregatedService, ServingCertificateStore, SharedServingCertificate};
 pub use client::{HubAddress, HubClient, HubError};
 pub use collections::{CREDENTIAL_LABEL, HubCollections, HubSnapshot};

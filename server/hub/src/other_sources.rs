@@ -5,7 +5,7 @@ use tributary_sources::clusters::indices::IndexOwners;
 
 /// The sources beside the hub, which have priority over the hub.
 pub struct OtherSources<'a> {
-    /// The configuration of the kubeconfig and the files. It passes the check of the whole configuration.
+    /// The configuration of the kubeconfig and the files. It passes the check of the configuration.
     pub configuration: &'a LoadedConfiguration,
     /// The present and former indexes of clusters in the data directory.
     pub indexes: IndexOwners,

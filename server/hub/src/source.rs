@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tributary_sources::data_directory::DataDirectory;
 
-use crate::accept::{Acceptance, WholeCheck, accept};
+use crate::accept::{Acceptance, ConfigurationCheck, accept};
 use crate::disappearance::DisappearanceGuard;
 use crate::in_force::InForce;
 use crate::lease::LeaseCandidate;
@@ -128,7 +128,7 @@ impl HubSource {
 
     /// Accepts the present objects of the hub in addition to the other sources. Does no I/O except for the copy in the
     /// data directory.
-    pub async fn accept(&mut self, others: &OtherSources<'_>, check: WholeCheck<'_>) -> Acceptance {
+    pub async fn accept(&mut self, others: &OtherSources<'_>, check: ConfigurationCheck<'_>) -> Acceptance {
         let snapshot = self.collections.snapshot();
         let (in_force, guard) = (&mut self.in_force, &mut self.guard);
         let accepted = accept(in_force, guard, &snapshot, others, &self.rules, check).await;

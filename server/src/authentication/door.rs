@@ -12,14 +12,14 @@ pub(super) const IMPERSONATION_AT_ENTRY: &str = "the aggregated API impersonates
 /// Returns whether a request for the entry's own resources asks for impersonation. The hub judges only the sender, so
 /// the answer would be for a different user than the client expects.
 pub(super) fn impersonates_at_entry(head: &Parts, arrival: &RequestArrival) -> bool {
-    arrival.is_own_path && head.headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
+    arrival.is_entry_path && head.headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
 }
 
 /// Returns the attributes for the hub's review. `None` for an unreadable path, whose answer is an error, and for
 /// documents that every authenticated user may read, as by the role `system:discovery`.
 pub(super) fn attributes(head: &Parts, arrival: &RequestArrival) -> Option<DoorAttributes> {
     let info = arrival.reading.info().ok()?;
-    if arrival.is_own_path {
+    if arrival.is_entry_path {
         return own_resource(info);
     }
     Some(match &info.cluster {

@@ -275,7 +275,7 @@ pub(super) fn still_known_by_token(
 fn addressed_cluster(mount: &Mount, path: &str) -> Option<ClusterName> {
     match mount.resolve(path).ok()?.target {
         MountTarget::Cluster(cluster) => Some(cluster),
-        MountTarget::Merged | MountTarget::Own => None,
+        MountTarget::Merged | MountTarget::Entry => None,
     }
 }
 

@@ -13,7 +13,7 @@ use super::boolean::boolean;
 
 /// The flags of hub mode: a cluster stores the configuration objects, the credentials and the status of members.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Hub mode: configuration and credentials in a cluster")]
+#[command(next_help_heading = "Hub mode: configuration, credentials and the aggregated API")]
 pub struct HubArguments {
     /// The flags that `check` has as well.
     #[command(flatten)]
@@ -31,8 +31,8 @@ pub struct HubArguments {
         value_parser = boolean(),
     )]
     pub hub_remember: bool,
-    /// The address of the aggregated API, to which the kube-apiserver of the hub forwards requests. Port 0 selects a
-    /// free port
+    /// The address of the aggregated API, to which the kube-apiserver of the hub forwards requests. Needs
+    /// --hub-kubeconfig or --hub-in-cluster. Port 0 selects a free port
     #[arg(long, value_name = "IP:PORT")]
     pub aggregated_listen: Option<ListenAddress>,
     /// The serving certificate of --aggregated-listen [default: a generated certificate in a Secret of
@@ -49,7 +49,7 @@ pub struct HubArguments {
 
 /// The flags that select the hub, and the rules for its objects.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Hub mode: configuration and credentials in a cluster")]
+#[command(next_help_heading = "Hub mode: configuration, credentials and the aggregated API")]
 pub struct HubObjectArguments {
     /// A kubeconfig for the hub, the cluster with UpstreamClusters, ResourceRegistries, a MergedEndpoint, DeniedUsers
     /// and Secrets. This flag enables shared mode. Other sources (--config, --contexts) can be used as well
@@ -58,10 +58,12 @@ pub struct HubObjectArguments {
     /// The context of --hub-kubeconfig [default: its current context]
     #[arg(long, value_name = "NAME", requires = "hub_kubeconfig")]
     pub hub_context: Option<String>,
-    /// The hub is the cluster in which Tributary runs; the ServiceAccount of its Pod is used
+    /// The hub is the cluster in which Tributary runs; the ServiceAccount of its Pod is used. This flag enables shared
+    /// mode
     #[arg(long)]
     pub hub_in_cluster: bool,
-    /// The namespace of the hub with the Secrets of members and with the Lease of the status writer
+    /// The namespace of the hub with the Secrets of members, the Lease of the status writer, and the generated
+    /// certificate of --aggregated-listen
     #[arg(long, value_name = "NAMESPACE", default_value = "tributary-system")]
     pub hub_secret_namespace: String,
     /// Allow addresses of these networks for members of the hub, although they are refused by default: loopback,

@@ -18,8 +18,9 @@ use super::sni_cert_key::SniCertKey;
 #[command(next_help_heading = "Shared mode: many users, each with their own rights")]
 pub struct SharedArguments {
     /// Certificate authorities for client certificates: the common name is the user, organizations are groups. This
-    /// flag enables shared mode, as do --authentication-config, --token-review-cluster, --requestheader-client-ca-file
-    /// and spec.secureServing.clientCAFile or clientCAData of an UpstreamCluster. The generated token is then refused
+    /// flag enables shared mode, as do --authentication-config, --token-review-cluster, --requestheader-client-ca-file,
+    /// --hub-kubeconfig, --hub-in-cluster and spec.secureServing.clientCAFile or clientCAData of an UpstreamCluster.
+    /// The generated token is then refused
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
     /// The serving certificate, followed by its intermediates [default: a generated certificate for loopback names]

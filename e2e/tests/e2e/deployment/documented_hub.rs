@@ -5,8 +5,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tributary_e2e::kubeconfig::{ContextParts, write_entries};
 use tributary_e2e::{Kubectl, PeopleAuthority, TestCluster, Tributary, guard, tributary};
@@ -63,25 +61,19 @@ async fn documented_commands_make_a_hub_with_a_member(context: TestContext) -> a
 
     // Without a terminal, `join` cannot ask before it changes the member.
     run(&code_block(&document, "tributary join")?.replace("tributary join", "tributary join --yes")).await?;
-    let joined: Value = serde_saphyr::from_str(&fs::read_to_string(place("clusters/eu.yaml"))?)?;
-    let authorities = STANDARD.decode(joined["spec"]["caData"].as_str().unwrap_or_default())?;
-    let mut objects = render::objects(&code_block(&document, "kind: UpstreamCluster")?)?;
-    let [secret, cluster] = &mut objects[..] else { anyhow::bail!("{objects:?}") };
     let host = server.parse::<http::Uri>()?.host().context("no host")?.to_owned();
-    secret["metadata"]["annotations"]["tributary.dev/hosts"] = json!(host);
-    secret["stringData"]["token"] = json!(fs::read_to_string(place("clusters/eu.token"))?);
-    secret["stringData"]["ca.crt"] = json!(String::from_utf8(authorities)?);
+    run(&code_block(&document, "create secret")?.replace("eu.example.com", &host)).await?;
+    let mut objects = render::objects(&code_block(&document, "kind: UpstreamCluster")?)?;
+    let [cluster] = &mut objects[..] else { anyhow::bail!("{objects:?}") };
     cluster["spec"]["endpoints"] = json!([server]);
-    for object in [secret, cluster] {
-        let file = kubectl.file("object.json", &object.to_string())?;
-        kubectl.ok(&["apply", "-f", &file]).await?;
-    }
+    let file = kubectl.file("cluster.json", &cluster.to_string())?;
+    kubectl.ok(&["apply", "-f", &file]).await?;
     eventually(SOON, async || {
         let object: Value = serde_json::from_str(&kubectl.ok(&["get", "upstreamcluster", "eu", "-o", "json"]).await?)?;
         let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let fulfilled: Vec<_> =
             conditions.iter().filter(|one| one["status"] == "True").map(|one| &one["type"]).collect();
-        ensure!(fulfilled == ["Accepted", "ResolvedRefs", "Ready", "Synced"], "{conditions:?}");
+        ensure!(fulfilled == ["Accepted", "ResolvedRefs", "Ready", "Synced", "UniqueUID"], "{conditions:?}");
         Ok(())
     })
     .await

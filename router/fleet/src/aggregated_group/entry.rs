@@ -28,13 +28,13 @@ static OWN_GROUP: LazyLock<Document> = LazyLock::new(|| Document::new(&api_group
 static OWN_VERSION: LazyLock<Document> = LazyLock::new(|| Document::new(&resource_list()));
 
 /// Returns the aggregated discovery document (`apidiscovery.k8s.io/v2`) of the aggregated entry.
-pub fn aggregated_entry_document() -> &'static Document {
+pub fn aggregated_discovery() -> &'static Document {
     &AGGREGATED
 }
 
 /// Returns the legacy discovery document of the aggregated entry at a path; `None` if the entry does not serve the
 /// path.
-pub fn entry_document(path: &DiscoveryPath<'_>) -> Option<&'static Document> {
+pub fn legacy_discovery(path: &DiscoveryPath<'_>) -> Option<&'static Document> {
     match path {
         DiscoveryPath::Groups => Some(&GROUPS),
         DiscoveryPath::Group(GROUP) => Some(&OWN_GROUP),
@@ -78,17 +78,17 @@ mod tests {
 
     #[test]
     fn discovery_of_the_aggregated_entry_has_one_group() {
-        let list = parsed(aggregated_entry_document());
+        let list = parsed(aggregated_discovery());
         assert_eq!(list["items"], json!([group_discovery()]));
-        let groups = parsed(entry_document(&DiscoveryPath::Groups).unwrap());
+        let groups = parsed(legacy_discovery(&DiscoveryPath::Groups).unwrap());
         assert_eq!(groups["groups"].as_array().unwrap().len(), 1);
         assert_eq!((&groups["groups"][0]["name"], &groups["groups"][0]["kind"]), (&json!(GROUP), &Value::Null));
-        assert_eq!(parsed(entry_document(&DiscoveryPath::Group(GROUP)).unwrap()), api_group());
-        assert_eq!(parsed(entry_document(&DiscoveryPath::Version(GROUP, VERSION)).unwrap()), resource_list());
+        assert_eq!(parsed(legacy_discovery(&DiscoveryPath::Group(GROUP)).unwrap()), api_group());
+        assert_eq!(parsed(legacy_discovery(&DiscoveryPath::Version(GROUP, VERSION)).unwrap()), resource_list());
         for path in
             [DiscoveryPath::Root, DiscoveryPath::Core, DiscoveryPath::Group("apps"), DiscoveryPath::Version("", "v1")]
         {
-            assert!(entry_document(&path).is_none(), "{path:?}");
+            assert!(legacy_discovery(&path).is_none(), "{path:?}");
         }
     }
 

@@ -21,7 +21,7 @@ pub fn openapi_v2() -> Value {
 }
 
 /// Returns the OpenAPI 3.0 document of the group, with the resources of the merged view.
-pub fn cluster_openapi_v3() -> Value {
+pub fn merged_view_openapi_v3() -> Value {
     document(SpecificationVersion::V3, &[(CLUSTERS, "Cluster")], Proxies::Absent)
 }
 
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn references_of_openapi_documents_name_existing_schemas() {
-        let documents = [openapi_v2(), openapi_v3(), cluster_openapi_v3()];
+        let documents = [openapi_v2(), openapi_v3(), merged_view_openapi_v3()];
         for document in &documents {
             let references = all(document, "$ref");
             assert!(references.len() >= 6, "{references:?}");
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn openapi_document_of_the_merged_view_has_no_views_and_no_proxies() {
-        let document = cluster_openapi_v3();
+        let document = merged_view_openapi_v3();
         assert_eq!(document["paths"].as_object().unwrap().len(), 2);
         assert!(!document.to_string().contains("ViewList"));
     }

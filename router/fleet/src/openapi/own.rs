@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::sources::digest;
-use crate::aggregated_group::{GROUP, VERSION, cluster_openapi_v3, openapi_v2, openapi_v3};
+use crate::aggregated_group::{GROUP, VERSION, merged_view_openapi_v3, openapi_v2, openapi_v3};
 
 /// A document in JSON, with its entity tag.
 pub(super) struct OwnDocument {
@@ -16,7 +16,7 @@ pub(super) struct OwnDocument {
     pub(super) tag: String,
 }
 
-static V3: LazyLock<OwnDocument> = LazyLock::new(|| OwnDocument::new(&cluster_openapi_v3()));
+static V3: LazyLock<OwnDocument> = LazyLock::new(|| OwnDocument::new(&merged_view_openapi_v3()));
 static ENTRY_V2: LazyLock<OwnDocument> = LazyLock::new(|| OwnDocument::new(&openapi_v2()));
 static ENTRY_V3: LazyLock<OwnDocument> = LazyLock::new(|| OwnDocument::new(&openapi_v3()));
 

@@ -117,11 +117,11 @@ impl Hub {
         self.accept_checked(&|_| Ok(())).await
     }
 
-    async fn accept_checked(&mut self, check: WholeCheck<'_>) -> Acceptance {
+    async fn accept_checked(&mut self, check: ConfigurationCheck<'_>) -> Acceptance {
         self.accept_snapshot(&self.snapshot(), check).await
     }
 
-    async fn accept_snapshot(&mut self, snapshot: &HubSnapshot, check: WholeCheck<'_>) -> Acceptance {
+    async fn accept_snapshot(&mut self, snapshot: &HubSnapshot, check: ConfigurationCheck<'_>) -> Acceptance {
         let mut rules = rules();
         if self.has_no_merged_host {
             rules.own.merged_hosts.clear();

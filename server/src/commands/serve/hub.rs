@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tributary_hub::{
-    Acceptance, HubClient, HubMonitor, HubRules, HubSource, Leadership, LeaseCandidate, ObjectReference, OtherSources,
-    StatusWriter, Verdict, WholeCheck,
+    Acceptance, ConfigurationCheck, HubClient, HubMonitor, HubRules, HubSource, Leadership, LeaseCandidate,
+    ObjectReference, OtherSources, StatusWriter, Verdict,
 };
 use tributary_router::Router;
 use tributary_sources::LoadedConfiguration;
@@ -141,7 +141,11 @@ impl FollowedHub {
 
     /// Adds the objects of the hub to the configuration of all other sources. Returns whether objects in force have
     /// changed.
-    pub(super) async fn accept(&mut self, indexes: IndexOwners, check: WholeCheck<'_>) -> (LoadedConfiguration, bool) {
+    pub(super) async fn accept(
+        &mut self,
+        indexes: IndexOwners,
+        check: ConfigurationCheck<'_>,
+    ) -> (LoadedConfiguration, bool) {
         let others = OtherSources { configuration: &self.base, indexes };
         let accepted = self.source.accept(&others, check).await;
         let Acceptance { configuration, denied, verdicts, is_changed, .. } = accepted;

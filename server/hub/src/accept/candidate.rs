@@ -1,4 +1,4 @@
-//! The check of the whole configuration, which concerns several objects and the flags.
+//! The check of the configuration of all sources, which concerns several objects and the flags.
 
 use tributary_apimachinery::ItemResourceVersions;
 use tributary_crds::{MergedEndpoint, ResourceRegistry};
@@ -9,24 +9,24 @@ use crate::in_force::MemberInForce;
 use crate::members::JudgedMember;
 use crate::verdict::shorten;
 
-/// Checks a whole configuration, for conflicts that concern several objects and the flags.
-pub type WholeCheck<'a> = &'a dyn Fn(&LoadedConfiguration) -> Result<(), String>;
+/// The check of a configuration of all sources, for conflicts that concern several objects or the flags.
+pub type ConfigurationCheck<'a> = &'a dyn Fn(&LoadedConfiguration) -> Result<(), String>;
 
 /// The most members that are found by a binary search. Further members are added one by one, which needs a check for
 /// each member.
 const REFUSED_BY_SEARCH_MAX: usize = 32;
 
-/// The parts of the whole configuration that do not change while members are refused.
-pub(super) struct Whole<'a> {
+/// A configuration of all sources that grows by objects of the hub, with its check.
+pub(super) struct CandidateConfiguration<'a> {
     base: &'a LoadedConfiguration,
     /// The registries of the files, then the accepted registries of the hub.
     pub(super) registries: Vec<ResourceRegistry>,
     /// The MergedEndpoint of the files or of the hub.
     pub(super) merged_endpoints: Vec<MergedEndpoint>,
-    check: WholeCheck<'a>,
+    check: ConfigurationCheck<'a>,
 }
 
-impl<'a> Whole<'a> {
+impl<'a> CandidateConfiguration<'a> {
     /// Returns whether a registry has integer versions, for which each member needs an index.
     pub(super) fn needs_indexes(&self) -> bool {
         let is_integer =
@@ -34,8 +34,8 @@ impl<'a> Whole<'a> {
         self.registries.iter().any(is_integer)
     }
 
-    /// Creates the whole configuration of the other sources alone, which passes the check.
-    pub(super) fn new(base: &'a LoadedConfiguration, check: WholeCheck<'a>) -> Self {
+    /// Creates the configuration of the other sources alone, which passes the check.
+    pub(super) fn new(base: &'a LoadedConfiguration, check: ConfigurationCheck<'a>) -> Self {
         let (registries, merged_endpoints) = (base.objects.registries.clone(), base.objects.merged_endpoints.clone());
         Self { base, registries, merged_endpoints, check }
     }
@@ -48,24 +48,23 @@ impl<'a> Whole<'a> {
         self.check_members(&[]).map_err(conflict)
     }
 
-    /// Returns the configuration after the refusal of members without which it passes the check.
-    pub(super) fn settle(&self, members: &mut [JudgedMember]) -> LoadedConfiguration {
+    /// Refuses members until the configuration passes the check. Returns this configuration.
+    pub(super) fn refuse_failing_members(&self, members: &mut [JudgedMember]) -> LoadedConfiguration {
         for _ in 0..REFUSED_BY_SEARCH_MAX {
             let drafts: Vec<&MemberInForce> = members.iter().filter_map(|member| member.draft.as_ref()).collect();
             let configuration = self.configuration(&drafts);
             if (self.check)(&configuration).is_ok() {
                 return configuration;
             }
-            let Some((name, problem)) = self.first_refused(&drafts) else { break };
+            let Some((name, problem)) = self.find_first_failing(&drafts) else { break };
             let Some(member) = members.iter_mut().find(|member| member.object.name == name) else { break };
             member.draft = member.refuse(conflict(problem));
         }
         self.add_one_by_one(members)
     }
 
-    /// Returns the name of the first member with which the configuration of all members before it fails the check, and
-    /// the problem.
-    fn first_refused(&self, drafts: &[&MemberInForce]) -> Option<(String, String)> {
+    /// Returns the first member that makes the check fail, if members are added in order, and the problem.
+    fn find_first_failing(&self, drafts: &[&MemberInForce]) -> Option<(String, String)> {
         // The check passes without members and fails with all: search for the first count that fails.
         let (mut passing, mut failing) = (0, drafts.len());
         while failing - passing > 1 {
@@ -76,7 +75,7 @@ impl<'a> Whole<'a> {
         drafts.get(passing).map(|member| (member.object.name.clone(), problem))
     }
 
-    /// Adds members in order, and refuses each member with which the configuration fails the check.
+    /// Adds members in order, and refuses each member that makes the check fail.
     fn add_one_by_one(&self, members: &mut [JudgedMember]) -> LoadedConfiguration {
         let mut accepted: Vec<MemberInForce> = Vec::with_capacity(members.len());
         for member in members {
@@ -107,7 +106,7 @@ impl<'a> Whole<'a> {
             clusters.push(spec.as_ref().clone());
         }
         objects.registries.clone_from(&self.registries);
-        // Members come and go, and a placement in an absent member must not refuse the whole configuration.
+        // Members come and go, and a placement in an absent member must not refuse the configuration.
         for registry in &mut objects.registries {
             let is_known = |name: &String| clusters.iter().any(|spec| spec.name.as_str() == name);
             registry.spec.placement = registry.spec.placement.take().filter(is_known);
