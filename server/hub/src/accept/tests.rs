@@ -535,21 +535,3 @@ async fn member_without_index_is_named_if_a_registry_needs_indexes() {
     hub.put(HubKind::ResourceRegistry, "pods", json!({ "spec": spec }));
     assert_eq!(reasons(&hub.accept().await), [Some("Indexed".to_owned()), Some("IndexMissing".to_owned())]);
 }
-
-#[tokio::test]
-#[ignore = "prints times, for the figures of the closing note"]
-async fn figures() {
-    let mut hub = Hub::default();
-    for number in 0..1_000 {
-        hub.put_member(&format!("m{number}"), json!({}));
-    }
-    let snapshot = hub.snapshot();
-    let begun = std::time::Instant::now();
-    hub.accept_snapshot(&snapshot, &|_| Ok(())).await;
-    println!("1,000 members: {:?}", begun.elapsed());
-    hub.put_member("m5", json!({"index": 3}));
-    let snapshot = hub.snapshot();
-    let begun = std::time::Instant::now();
-    hub.accept_snapshot(&snapshot, &|_| Ok(())).await;
-    println!("one changed member: {:?}", begun.elapsed());
-}
