@@ -79,6 +79,8 @@ impl AggregatedEntry {
         let tls = Arc::new(tls);
         let tokens = review_followed_tokens(Arc::clone(shared.router), Arc::clone(authenticator.tokens()));
         tokio::spawn(shared.stop.clone().run_until_cancelled_owned(tokens));
+        let keys = Arc::clone(&authenticator).follow_keys(Arc::clone(hub));
+        tokio::spawn(shared.stop.clone().run_until_cancelled_owned(keys));
         let following = follow_trust(Arc::clone(hub), trust, Arc::clone(&authenticator), Arc::clone(&tls));
         tokio::spawn(shared.stop.clone().run_until_cancelled_owned(following));
         let entry = Arc::new(Entry::aggregated(Authenticator::Hub(authenticator)));
