@@ -46,8 +46,8 @@ pub fn answer_at_entry(head: &Parts, arrival: &RequestArrival) -> Option<Respons
     Some(answer)
 }
 
-/// Returns whether the aggregated entry answers a request with a small document, which depends on no cluster: a document
-/// of the entry itself, or a health check without lines for clusters.
+/// Returns whether the aggregated entry answers a request with a small document, which depends on no cluster: a
+/// document of the entry itself, or a health check without lines for clusters.
 pub fn has_constant_answer(method: &Method, uri: &Uri) -> bool {
     let arrival = RequestArrival::new(Mount::Aggregated, method, uri);
     let Ok(info) = arrival.reading.info() else { return false };

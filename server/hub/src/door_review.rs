@@ -28,15 +28,15 @@ const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 /// The time for which the hub's answer is cached, allowed or denied: the default of API servers that delegate
 /// authorization (apiserver `options.NewDelegatingAuthorizationOptions`).
 const ANSWER_TTL: Duration = Duration::from_secs(10);
-/// The limit for reviews of one caller: a burst of 100, and 20 per second. A caller without rights could otherwise cause
-/// thousands of requests to the hub by new names.
+/// The limit for reviews of one caller: a burst of 100, and 20 per second. A caller without rights could otherwise
+/// cause thousands of requests to the hub by new names.
 const CALLER_BURST: NonZeroU32 = NonZeroU32::new(100).unwrap();
 const CALLER_INTERVAL: Duration = Duration::from_millis(50);
 /// The limit for reviews of all callers: a burst of 500, and 200 per second.
 const TOTAL_BURST: NonZeroU32 = NonZeroU32::new(500).unwrap();
 const TOTAL_INTERVAL: Duration = Duration::from_millis(5);
-/// The number of token buckets at which full buckets are removed. A bucket is full 5 s after its last burst, and at most
-/// 1,500 reviews begin within 5 s, so fewer buckets than this number stay.
+/// The number of token buckets at which full buckets are removed. A bucket is full 5 s after its last burst, and at
+/// most 1,500 reviews begin within 5 s, so fewer buckets than this number stay.
 const BUCKETS_MAX: usize = 2048;
 /// The maximum number of concurrent reviews. A kube-apiserver answers a review in some milliseconds. One user gets at
 /// most half of the free reviews.

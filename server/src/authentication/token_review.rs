@@ -195,8 +195,8 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
 }
 
 /// Fetches the ServiceAccount keys of the hub repeatedly, and passes them to the authenticator of the aggregated entry,
-/// whose only cluster is `name`. Signed tokens spend nothing from the token bucket of all addresses, so random tokens do
-/// not block ServiceAccounts of the hub. Never completes. Cancel: safe.
+/// whose only cluster is `name`. Signed tokens spend nothing from the token bucket of all addresses, so random tokens
+/// do not block ServiceAccounts of the hub. Never completes. Cancel: safe.
 pub async fn follow_hub_keys(hub: &HubClient, tokens: &TokenAuthenticator, name: ClusterName) {
     let (mut keys, mut fetch) = (MemberKeys::default(), MemberKeyFetch::default());
     loop {
