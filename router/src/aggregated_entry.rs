@@ -10,12 +10,12 @@
 //! | any other path | 404 |
 
 use http::request::Parts;
-use http::{Method, Response, StatusCode, header};
+use http::{Method, Response, StatusCode, Uri, header};
 use serde_json::Value;
 use tributary_answers::answer;
 use tributary_answers::negotiate::{Clause, NotAcceptable, Preferences};
 use tributary_answers::refusal::{Refusal, RequestRefusal};
-use tributary_apimachinery::{Door, GroupVersionResource, RequestInfo, ResourceRequest, Status, Verb};
+use tributary_apimachinery::{Door, GroupVersionResource, Mount, RequestInfo, ResourceRequest, Status, Verb};
 use tributary_fleet::aggregated_group::{
     CLUSTERS, GROUP, VERSION, VIEWS, aggregated_discovery, legacy_discovery, view, view_list,
 };
@@ -44,6 +44,18 @@ pub fn answer_at_entry(head: &Parts, arrival: &RequestArrival) -> Option<Respons
         *answer.body_mut() = body::empty();
     }
     Some(answer)
+}
+
+/// Returns whether the aggregated entry answers a request with a small document, which depends on no cluster: a
+/// document of the entry itself, or a health check without lines for clusters.
+pub fn has_constant_answer(method: &Method, uri: &Uri) -> bool {
+    let arrival = RequestArrival::new(Mount::Aggregated, method, uri);
+    let Ok(info) = arrival.reading.info() else { return false };
+    let shows_clusters = match health::is_check(info) {
+        true => health::requests_clusters(&info.path, uri.query()),
+        false => is_about_clusters(info),
+    };
+    arrival.is_entry_path && !shows_clusters
 }
 
 /// The reason why the entry does not answer with a document.
@@ -123,7 +135,7 @@ fn read_accept_header(head: &Parts) -> &str {
 mod tests {
     use http::Request;
     use http_body_util::BodyExt;
-    use tributary_apimachinery::{Mount, MountTarget};
+    use tributary_apimachinery::MountTarget;
 
     use super::*;
 
@@ -230,6 +242,36 @@ mod tests {
         }
         for path in ["/clusters", "/clusters/eu", "/clusters?watch=1"] {
             assert!(ask("GET", &format!("{BASE}{path}"), &[]).is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn constant_answers_depend_on_no_cluster() {
+        let is_constant = |path: &str| has_constant_answer(&Method::GET, &path.parse().unwrap());
+        for path in [
+            "/apis",
+            BASE,
+            "/apis/aggregation.tributary.dev/v1alpha1?timeout=32s",
+            "/openapi/v2",
+            "/openapi/v3/apis/aggregation.tributary.dev/v1alpha1?hash=00",
+            "/apis/aggregation.tributary.dev/v1alpha1/views/all",
+            "/unknown",
+            "/livez",
+            "/readyz?timeout=1s",
+        ] {
+            assert!(is_constant(path), "{path}");
+        }
+        for path in [
+            "/readyz?verbose",
+            "/readyz/cluster/eu",
+            "/apis/aggregation.tributary.dev/v1alpha1/clusters",
+            "/apis/aggregation.tributary.dev/v1alpha1/clusters/eu",
+            "/apis/aggregation.tributary.dev/v1alpha1/clusters/eu/proxy/apis",
+            "/apis/aggregation.tributary.dev/v1alpha1/clusters/eu/proxy/readyz",
+            "/apis/aggregation.tributary.dev/v1alpha1/views/all/proxy",
+            "/apis/aggregation.tributary.dev/v1alpha1/views/other/proxy/apis",
+        ] {
+            assert!(!is_constant(path), "{path}");
         }
     }
 

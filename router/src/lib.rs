@@ -48,7 +48,7 @@ mod traced_stage;
 mod unknown_rights;
 mod versions;
 
-pub use crate::aggregated_entry::answer_at_entry;
+pub use crate::aggregated_entry::{answer_at_entry, has_constant_answer};
 pub use crate::request_context::{Answer, AuthenticatedSender, RequestArrival, RequestContext};
 pub use crate::request_reading::RequestReading;
 pub use crate::request_trace::{AUDIT_ID, RequestTrace};

@@ -1,19 +1,23 @@
 //! Asks the hub whether a user may use a resource of Tributary's own API group. The kube-apiserver of the hub has asked
 //! already for the requests that it forwards, so only direct callers are reviewed.
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use http::Method;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tributary_apimachinery::json::null_is_default;
 use tributary_apimachinery::status::go_quote;
 use tributary_apimachinery::{GroupVersionResource, Status};
 use tributary_authentication::{CachedCheck, CheckCache, UserInfo};
-use tributary_limiters::{FairPermit, FairSemaphore, GroupedShareKey, ShareMetrics};
+use tributary_limiters::{FairPermit, FairSemaphore, GroupedShareKey, ShareMetrics, SpentTokens, TokenRate};
 
 use crate::client::HubClient;
 
@@ -24,6 +28,16 @@ const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 /// The time for which the hub's answer is cached, allowed or denied: the default of API servers that delegate
 /// authorization (apiserver `options.NewDelegatingAuthorizationOptions`).
 const ANSWER_TTL: Duration = Duration::from_secs(10);
+/// The limit for reviews of one caller: a burst of 100, and 20 per second. A caller without rights could otherwise
+/// cause thousands of requests to the hub by new names.
+const CALLER_BURST: NonZeroU32 = NonZeroU32::new(100).unwrap();
+const CALLER_INTERVAL: Duration = Duration::from_millis(50);
+/// The limit for reviews of all callers: a burst of 500, and 200 per second.
+const TOTAL_BURST: NonZeroU32 = NonZeroU32::new(500).unwrap();
+const TOTAL_INTERVAL: Duration = Duration::from_millis(5);
+/// The number of token buckets at which full buckets are removed. A bucket is full 5 s after its last burst, and at
+/// most 1,500 reviews begin within 5 s, so fewer buckets than this number stay.
+const BUCKETS_MAX: usize = 2048;
 /// The maximum number of concurrent reviews. A kube-apiserver answers a review in some milliseconds. One user gets at
 /// most half of the free reviews.
 const IN_FLIGHT_MAX: usize = 64;
@@ -149,11 +163,55 @@ impl GroupedShareKey for DoorCaller {
     }
 }
 
+/// The limit of the review rate that prevents a review.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum TooManyReviews {
+    #[error("the user recently caused too many access reviews at the hub; try again")]
+    PerCaller,
+    #[error("too many access reviews were recently sent to the hub; try again")]
+    Total,
+}
+
+/// The token buckets that reviews spend from: one for each caller, and one for all callers.
+struct ReviewRate {
+    per_caller: TokenRate,
+    of_all: TokenRate,
+    total: SpentTokens,
+    by_caller: HashMap<DoorCaller, SpentTokens>,
+}
+
+impl ReviewRate {
+    fn new() -> Self {
+        Self {
+            per_caller: TokenRate::with_interval(CALLER_INTERVAL, CALLER_BURST),
+            of_all: TokenRate::with_interval(TOTAL_INTERVAL, TOTAL_BURST),
+            total: SpentTokens::default(),
+            by_caller: HashMap::new(),
+        }
+    }
+
+    /// Spends a token for a review of this caller. A refused review spends no token.
+    ///
+    /// # Errors
+    /// [`TooManyReviews`].
+    fn spend(&mut self, caller: DoorCaller, now: Instant) -> Result<(), TooManyReviews> {
+        let mut own = self.by_caller.get(&caller).cloned().unwrap_or_default();
+        own.try_spend(self.per_caller, NonZeroU32::MIN, now).map_err(|_| TooManyReviews::PerCaller)?;
+        self.total.try_spend(self.of_all, NonZeroU32::MIN, now).map_err(|_| TooManyReviews::Total)?;
+        if self.by_caller.len() >= BUCKETS_MAX {
+            self.by_caller.retain(|_, bucket| !bucket.is_full(now));
+        }
+        self.by_caller.insert(caller, own);
+        Ok(())
+    }
+}
+
 /// Reviews the access of direct callers at the hub, and caches the answers for 10 s.
 pub struct DoorReviews {
     hub: Arc<HubClient>,
     answers: Arc<CheckCache<DoorAnswer>>,
     in_flight: Arc<FairSemaphore<DoorCaller>>,
+    rate: Mutex<ReviewRate>,
     callers: RandomState,
 }
 
@@ -167,14 +225,16 @@ impl DoorReviews {
     /// Creates the reviews with an empty cache. Sends nothing.
     pub fn new(hub: Arc<HubClient>) -> Self {
         let in_flight = FairSemaphore::new("access reviews at the hub", IN_FLIGHT_MAX, ShareMetrics::default());
-        Self { hub, answers: CheckCache::new(DoorAnswer::bytes), in_flight, callers: RandomState::new() }
+        let (answers, rate) = (CheckCache::new(DoorAnswer::bytes), Mutex::new(ReviewRate::new()));
+        Self { hub, answers, in_flight, rate, callers: RandomState::new() }
     }
 
     /// Checks that the hub allows a request to the user, whose attributes must come from the hub. Must be called within
     /// a tokio runtime. Cancel: safe; the answer to a sent review is still cached.
     ///
     /// # Errors
-    /// 403 if the hub denies the request; 429 if too many reviews are in flight; 503 if the hub does not decide.
+    /// 403 if the hub denies the request; 429 if too many reviews are in flight or were sent recently; 503 if the hub
+    /// does not decide.
     pub async fn review(&self, user: &UserInfo, attributes: &DoorAttributes) -> Result<(), Status> {
         let review = attributes.review(user);
         let key = self.answers.key(&[b"door"], review.to_string().as_bytes());
@@ -183,12 +243,12 @@ impl DoorReviews {
             None => {
                 let caller = DoorCaller(self.callers.hash_one((&user.username, &user.uid)));
                 let begin = || {
-                    let permit = self.in_flight.acquire(caller, 1)?;
-                    Ok(send(Arc::clone(&self.hub), review, permit).boxed())
+                    let refuse = |limit: &dyn std::fmt::Display| Status::too_many_requests(limit.to_string(), 1);
+                    let permit = self.in_flight.acquire(caller, 1).map_err(|full| refuse(&full))?;
+                    self.rate.lock().spend(caller, Instant::now()).map_err(|limit| refuse(&limit))?;
+                    Ok::<_, Status>(send(Arc::clone(&self.hub), review, permit).boxed())
                 };
-                let found = self.answers.find(key, begin).await;
-                let found = found
-                    .map_err(|full: tributary_limiters::Exceeded| Status::too_many_requests(full.to_string(), 1))?;
+                let found = self.answers.find(key, begin).await?;
                 found.unwrap_or_else(|| DoorAnswer::Unanswered("the review was interrupted".into()))
             }
         };
@@ -239,7 +299,41 @@ fn parse(answer: &Value) -> Result<DoorAnswer, String> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::advance;
+
     use super::*;
+
+    /// The time after which all token buckets are full.
+    const RECOVERY: Duration = Duration::from_secs(5);
+
+    #[tokio::test(start_paused = true)]
+    async fn access_reviews_are_limited_by_caller_and_in_total() {
+        let mut rate = ReviewRate::new();
+        let mut spend = |caller| rate.spend(DoorCaller(caller), Instant::now());
+        for _ in 0..100 {
+            assert_eq!(spend(1), Ok(()));
+        }
+        assert_eq!(spend(1), Err(TooManyReviews::PerCaller));
+        assert_eq!(spend(2), Ok(()), "another caller");
+        advance(Duration::from_millis(50)).await;
+        assert_eq!((spend(1), spend(1)), (Ok(()), Err(TooManyReviews::PerCaller)));
+        advance(RECOVERY).await;
+        assert_eq!((0..600).filter(|caller| spend(100 + caller / 100).is_ok()).count(), 500);
+        assert_eq!(spend(3), Err(TooManyReviews::Total));
+        advance(Duration::from_millis(5)).await;
+        assert_eq!((spend(3), spend(3)), (Ok(()), Err(TooManyReviews::Total)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn token_buckets_of_callers_are_bounded() {
+        let mut rate = ReviewRate::new();
+        for caller in 0..20_000 {
+            while rate.spend(DoorCaller(caller), Instant::now()).is_err() {
+                advance(Duration::from_millis(5)).await;
+            }
+            assert!(rate.by_caller.len() <= BUCKETS_MAX);
+        }
+    }
 
     #[test]
     fn method_decides_the_verb_of_a_proxy_request() {

@@ -49,7 +49,8 @@ impl<S: RequestService> ConnectionRequests<S> {
                 Ok((head, head_bytes)) => {
                     // A write with a body waits for capacity at the end of its body.
                     let delays_end = !outgoing::is_read(&method) && !request.body().is_end_stream();
-                    let is_available = delays_end || self.outgoing.capacity(head_bytes).await;
+                    let is_constant = self.service.has_constant_answer(&request);
+                    let is_available = delays_end || is_constant || self.outgoing.capacity(head_bytes).await;
                     let is_refused = Arc::<AtomicBool>::default();
                     if delays_end {
                         request =
@@ -67,6 +68,9 @@ impl<S: RequestService> ConnectionRequests<S> {
                         // failed.
                         if is_refused.load(Ordering::Relaxed) && !answer.status().is_success() {
                             return Err(ListenerRefusal::TooManyUnread);
+                        }
+                        if is_constant {
+                            return Ok(answer);
                         }
                         self.outgoing.reserve_answer(&method, answer).map(|(answer, capacity)| {
                             taken = capacity;

@@ -22,6 +22,10 @@ pub trait RequestService: Send + Sync + 'static {
     /// Reports a TLS handshake that failed because of the client's certificate.
     fn report_refused_certificate(&self, peer: SocketAddr, reason: &str);
 
+    /// Returns whether a request has a small constant answer, which clients need although other answers of the
+    /// connection are unread. Such a request does not wait for capacity, and is not refused without capacity.
+    fn has_constant_answer<B>(&self, request: &Request<B>) -> bool;
+
     /// Answers a request; every failure is an HTTP answer. Cancel: the listener drops the future when the client
     /// cancels the request.
     ///

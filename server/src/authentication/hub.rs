@@ -20,7 +20,7 @@ use super::client_chain::ClientChain;
 use super::cross_origin::is_cross_origin;
 use super::issuer_documents::IssuerDocuments;
 use super::shared::still_known_by_token;
-use super::token_review::ReviewErrorLog;
+use super::token_review::{ReviewErrorLog, follow_hub_keys};
 use super::unauthenticated::{RefusedCertificate, Unauthenticated};
 
 /// The name of the hub in the limits and the log of token reviews. This authenticator asks no member, so a member may
@@ -30,6 +30,8 @@ const HUB: &str = "hub";
 /// The authenticator of the aggregated entry. All its users belong to the hub and are valid in all members.
 #[derive(Debug)]
 pub struct HubAuthenticator {
+    /// The name of the hub in the limits and the log of token reviews.
+    name: ClusterName,
     trust: Arc<HubTrust>,
     tokens: Arc<TokenAuthenticator>,
     doors: DoorReviews,
@@ -54,17 +56,23 @@ impl HubAuthenticator {
     /// # Errors
     /// Only if `hub` were no valid cluster name.
     pub fn new(hub: &Arc<HubClient>, trust: Arc<HubTrust>, audiences: Vec<String>) -> anyhow::Result<Self> {
-        let reviews = TokenReviews { cluster: Some(ClusterName::new(HUB)?), audiences, ..TokenReviews::default() };
+        let name = ClusterName::new(HUB)?;
+        let reviews = TokenReviews { cluster: Some(name.clone()), audiences, ..TokenReviews::default() };
         let reviewer = Arc::new(HubTokenReviewer(Arc::clone(hub)));
         let tokens = Arc::new(TokenAuthenticator::new(reviews, Arc::new(IssuerDocuments), reviewer));
         let (doors, review_errors) = (DoorReviews::new(Arc::clone(hub)), ReviewErrorLog::default());
-        Ok(Self { trust, tokens, doors, review_errors })
+        Ok(Self { name, trust, tokens, doors, review_errors })
     }
 
     /// Returns the authenticator of tokens, whose tokens of open streams must be reviewed again
     /// ([`review_followed_tokens`](super::token_review::review_followed_tokens)).
     pub fn tokens(&self) -> &Arc<TokenAuthenticator> {
         &self.tokens
+    }
+
+    /// Follows the keys with which the hub signs the tokens of its ServiceAccounts. Never completes. Cancel: safe.
+    pub async fn follow_keys(self: Arc<Self>, hub: Arc<HubClient>) {
+        follow_hub_keys(&hub, &self.tokens, self.name.clone()).await;
     }
 
     /// Returns the names of the hub's current authorities for the TLS handshake. The handshake must request

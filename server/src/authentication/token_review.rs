@@ -14,6 +14,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::{JsonWebKeySet, MemberKeys, TokenAuthenticator, TokenReviewer};
+use tributary_hub::HubClient;
 use tributary_router::{Router, Unanswered};
 use tributary_sources::data_directory::{DataDirectory, MEMBER_KEYS};
 
@@ -31,6 +32,8 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// The most concurrent fetches of clusters' keys, and the time limit of each fetch.
 const FETCHES_MAX: usize = 16;
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// The path of the hub's ServiceAccount keys. Each kube-apiserver serves its keys there.
+const SERVICE_ACCOUNT_KEYS: &str = "/openid/v1/jwks";
 
 /// Sends TokenReviews to clusters, with the endpoint's own credentials.
 pub struct ClusterReviewer(pub Arc<Router>);
@@ -93,6 +96,25 @@ impl MemberKeyFetch {
 
     /// Records a cluster's answer to a request for its keys. Returns the keys; `None` if the cluster did not answer.
     fn record_keys(&mut self, cluster: &ClusterName, answer: Result<Bytes, Unanswered>) -> Option<MemberKeysAnswer> {
+        self.record_answer(answer, |problem, is_answer| {
+            let outcome = match is_answer {
+                true => "their tokens are accepted only on the cluster's own path",
+                false => {
+                    "until the keys are known, ServiceAccount tokens of all clusters except the cluster of \
+                     --token-review-cluster are refused on the merged endpoint"
+                }
+            };
+            tracing::info!(%cluster, problem, "the keys of the cluster's ServiceAccounts cannot be read; {outcome}");
+        })
+    }
+
+    /// Records an answer like [`Self::record_keys`]. `log_problem` logs a new problem, and whether the cluster answered
+    /// that it serves no keys.
+    fn record_answer(
+        &mut self,
+        answer: Result<Bytes, Unanswered>,
+        log_problem: impl FnOnce(&str, bool),
+    ) -> Option<MemberKeysAnswer> {
         self.last_fetch = Some(Instant::now());
         let (problem, is_answer) = match answer.as_deref().map(JsonWebKeySet::parse) {
             Ok(Ok(keys)) => {
@@ -104,14 +126,7 @@ impl MemberKeyFetch {
             Err(unanswered) => (unanswered.reason.clone(), matches!(unanswered.status, Some(403 | 404))),
         };
         if self.problem.as_ref() != Some(&problem) {
-            let outcome = match is_answer {
-                true => "their tokens are accepted only on the cluster's own path",
-                false => {
-                    "until the keys are known, ServiceAccount tokens of all clusters except the cluster of \
-                     --token-review-cluster are refused on the merged endpoint"
-                }
-            };
-            tracing::info!(%cluster, problem, "the keys of the cluster's ServiceAccounts cannot be read; {outcome}");
+            log_problem(&problem, is_answer);
         }
         self.problem = Some(problem);
         is_answer.then_some(MemberKeysAnswer::None)
@@ -176,6 +191,39 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
             }
         })
         .await;
+    }
+}
+
+/// Fetches the ServiceAccount keys of the hub repeatedly, and passes them to the authenticator of the aggregated entry,
+/// whose only cluster is `name`. Signed tokens spend nothing from the token bucket of all addresses, so random tokens
+/// do not block ServiceAccounts of the hub. Never completes. Cancel: safe.
+pub async fn follow_hub_keys(hub: &HubClient, tokens: &TokenAuthenticator, name: ClusterName) {
+    let (mut keys, mut fetch) = (MemberKeys::default(), MemberKeyFetch::default());
+    loop {
+        // This fetch is also for all unknown keys before it.
+        let _ = tokens.unknown_key().now_or_never();
+        let answer = hub.get(SERVICE_ACCOUNT_KEYS).await.map(|keys| Bytes::from(keys.to_string()));
+        let answer = answer.map_err(|error| Unanswered { reason: error.to_string(), status: error.code() });
+        let answer = fetch.record_answer(answer, |problem, _| {
+            tracing::info!(
+                problem,
+                "the keys of the hub's ServiceAccounts cannot be read: random tokens of other clients can delay their \
+                 logins without the hub's kube-apiserver; allow GET of /openid/v1/jwks"
+            );
+        });
+        let is_changed = match answer {
+            Some(MemberKeysAnswer::Served(own)) => keys.set(name.clone(), own),
+            Some(MemberKeysAnswer::None) => keys.set(name.clone(), JsonWebKeySet::default()),
+            None => false,
+        };
+        if is_changed {
+            tokens.set_member_keys(keys.clone());
+        }
+        sleep(KEYS_AGE_WANTED).await;
+        if fetch.problem.is_none() {
+            // A timeout and an unknown key both start the next fetch.
+            let _ = timeout(KEYS_AGE - KEYS_AGE_WANTED, tokens.unknown_key()).await;
+        }
     }
 }
 

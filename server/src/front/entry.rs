@@ -64,6 +64,15 @@ impl Entry {
         }
     }
 
+    /// Returns whether a request has a small constant answer. The kube-apiserver of the hub sends the requests of all
+    /// users over one connection, and needs the documents of the aggregated entry to keep the APIService available.
+    fn has_constant_answer<B>(&self, request: &Request<B>) -> bool {
+        match &self.api {
+            EntryApi::Hosts(_) => false,
+            EntryApi::Aggregated { .. } => tributary_router::has_constant_answer(request.method(), request.uri()),
+        }
+    }
+
     /// Returns the API at the root of a request's path.
     ///
     /// # Errors
@@ -101,6 +110,10 @@ impl<H: Handler> RequestService for EntryService<H> {
 
     fn report_refused_certificate(&self, peer: SocketAddr, reason: &str) {
         self.front.authentication_failures.log_handshake(peer, reason);
+    }
+
+    fn has_constant_answer<B>(&self, request: &Request<B>) -> bool {
+        self.entry.has_constant_answer(request)
     }
 
     // This is no `async fn`, because its future would store the request a second time in each stream.

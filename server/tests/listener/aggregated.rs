@@ -1,5 +1,8 @@
 //! Tests of the aggregated entry: its own documents, and the merged view and the clusters below its mounts.
 
+use std::time::Duration;
+
+use futures::future::join_all;
 use http::request::Parts;
 use http::{Request, Response, header};
 use http_body_util::Empty;
@@ -11,10 +14,11 @@ use tributary_router::{Answer, Policies, Report, RequestContext, Router, RouterC
 use tributary_server::handler::Handler;
 
 use crate::audit::{auditor, ended, events};
-use crate::fixture::{Server, router_over, start, start_aggregated, text};
+use crate::fixture::{SOON, Server, router_over, start, start_aggregated, text};
+use crate::slow_readers::{Talker, get as get_request, reluctant, settled, until};
 
 const GROUP: &str = "/apis/aggregation.tributary.dev/v1alpha1";
-const ALL: &str = "/apis/aggregation.tributary.dev/v1alpha1/views/all/proxy";
+pub(crate) const ALL: &str = "/apis/aggregation.tributary.dev/v1alpha1/views/all/proxy";
 const EU: &str = "/apis/aggregation.tributary.dev/v1alpha1/clusters/eu/proxy";
 
 /// Sends a GET with the token. Returns the status, the headers and the text.
@@ -258,4 +262,30 @@ async fn drain_ends_readiness_of_the_aggregated_entry_before_its_discovery() {
     }
     server.stop.cancel();
     assert_eq!(server.serving.await.unwrap().cut, 0);
+}
+
+/// The kube-apiserver of the hub sends the requests of all users over one connection, and its probe of the APIService
+/// has a timeout of 5 s.
+#[tokio::test]
+async fn unread_lists_of_a_connection_do_not_delay_the_documents_of_the_entry() {
+    const STREAMS: usize = 400;
+    const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+    let talker = Talker::default();
+    let server = start_aggregated(talker.clone(), None).await;
+    server.entry.serve_clusters();
+    let (mut client, endless) = (reluctant(&server).await, format!("{ALL}/endless"));
+    let stalled: Vec<_> = (0..STREAMS).map(|_| client.send_request(get_request(&server, &endless))).collect();
+    let _stalled = tokio::spawn(join_all(stalled));
+    until(|| talker.bytes() > 0).await;
+    settled(|| talker.bytes()).await;
+    let mut send = |path: &str| tokio::time::timeout(PROBE_TIMEOUT, client.send_request(get_request(&server, path)));
+    for path in ["/apis", GROUP, "/openapi/v2", &format!("/openapi/v3{GROUP}"), "/livez", "/readyz"] {
+        let answer = send(path).await.unwrap_or_else(|_| panic!("{path} waits for unread lists")).unwrap();
+        assert_eq!(answer.status(), 200, "{path}");
+        let read = tokio::time::timeout(SOON, text(answer)).await.expect("its body is not delayed");
+        assert!(!read.is_empty(), "{path}");
+    }
+    for path in [&format!("{ALL}/other"), &format!("{GROUP}/clusters")] {
+        assert!(send(path).await.is_err(), "{path} waits");
+    }
 }

@@ -29,6 +29,7 @@ use tributary_server::handler::Handler;
 
 use tributary_listener::{Bounds, ListenerRefusal};
 
+use crate::aggregated;
 use crate::fixture::{SOON, Server, start, start_within, text};
 
 /// The size of a large object, in bytes.
@@ -123,7 +124,7 @@ impl Talker {
         Response::new(full(Bytes::from_owner(object)))
     }
 
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.0.bytes.load(Ordering::SeqCst)
     }
 
@@ -197,7 +198,8 @@ impl Talker {
 
 impl Talker {
     async fn respond(&self, request: Request<Body>) -> Response<Body> {
-        match request.uri().path() {
+        let path = request.uri().path();
+        match path.strip_prefix(aggregated::ALL).unwrap_or(path) {
             "/endless" | "/api/v1/pods" => self.endless(),
             "/log" => self.endless(),
             "/idle" => {
@@ -300,7 +302,7 @@ pub(crate) async fn until(holds: impl Fn() -> bool) {
 }
 
 /// Waits until a number stops growing, and returns the number.
-async fn settled(number: impl Fn() -> usize) -> usize {
+pub(crate) async fn settled(number: impl Fn() -> usize) -> usize {
     let (mut last, mut since) = (number(), 0);
     while since < 20 {
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -218,10 +218,11 @@ fn rights(objects: &[Value], kind: &str) -> BTreeSet<Right> {
             let (verbs, names) = (texts(&rule["verbs"]), texts(&rule["resourceNames"]));
             let groups = texts(&rule["apiGroups"]);
             let resources = texts(&rule["resources"]);
-            groups.into_iter().flat_map(move |group| {
-                let (verbs, names) = (verbs.clone(), names.clone());
-                resources.clone().into_iter().map(move |one| (group.clone(), one, verbs.clone(), names.clone()))
-            })
+            let of_groups =
+                groups.iter().flat_map(|group| resources.iter().map(move |one| (group.clone(), one.clone())));
+            let paths = texts(&rule["nonResourceURLs"]).into_iter().map(|path| (String::new(), path));
+            let all: Vec<_> = of_groups.chain(paths).collect();
+            all.into_iter().map(move |(group, one)| (group, one, verbs.clone(), names.clone()))
         })
         .collect()
 }
@@ -243,6 +244,7 @@ async fn chart_grants_only_the_documented_rights_in_a_hub(context: TestContext) 
     let reviews = [
         right("authentication.k8s.io", "tokenreviews", &["create"], &[]),
         right("authorization.k8s.io", "subjectaccessreviews", &["create"], &[]),
+        right("", "/openid/v1/jwks", &["get"], &[]),
     ];
     let api_service = "v1alpha1.aggregation.tributary.dev";
     let authority = right("apiregistration.k8s.io", "apiservices", &["get", "patch"], &[api_service]);

@@ -3,6 +3,8 @@ use std::convert::Infallible;
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderName, HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -10,7 +12,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SigningKey};
 use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -61,6 +63,8 @@ struct FakeHub {
     config_map: Mutex<Value>,
     /// The users of tokens.
     users: Mutex<BTreeMap<String, Value>>,
+    /// The key set of ServiceAccounts. The hub refuses to serve the keys if there are none.
+    keys: Mutex<Option<Value>>,
     /// The names of users to whom every request is allowed.
     allowed: Mutex<BTreeSet<String>>,
     /// The paths and bodies of all requests.
@@ -104,6 +108,7 @@ impl FakeHub {
             _ if self.is_down.load(Ordering::Relaxed) => (500, json!({"kind": "Status", "message": "etcd is down"})),
             "extension-apiserver-authentication" => (200, self.config_map.lock().clone()),
             "tokenreviews" => (201, self.review_token(&body)),
+            "jwks" => self.keys.lock().clone().map_or((403, json!({"kind": "Status"})), |keys| (200, keys)),
             "subjectaccessreviews" => {
                 let allowed = self.allowed.lock().contains(body["spec"]["user"].as_str().unwrap());
                 (201, json!({"kind": "SubjectAccessReview", "status": {"allowed": allowed, "reason": "by a test"}}))
@@ -433,6 +438,104 @@ async fn hub_reviews_tokens_and_the_answer_is_cached() {
     world.hub.is_down.store(false, Ordering::Relaxed);
     let late = world.user(&nobody, &[("Authorization", "Bearer late")]).await;
     assert_eq!(late, named("late", VerifierName::hub()));
+}
+
+/// A key of the hub for the tokens of ServiceAccounts.
+struct ServiceAccountKey {
+    id: &'static str,
+    pair: KeyPair,
+}
+
+impl ServiceAccountKey {
+    fn new(id: &'static str) -> Self {
+        Self { id, pair: KeyPair::generate().unwrap() }
+    }
+
+    fn key_set(&self) -> Value {
+        let (x, y) = self.pair.public_key_raw()[1..].split_at(32);
+        let (x, y) = (URL_SAFE_NO_PAD.encode(x), URL_SAFE_NO_PAD.encode(y));
+        json!({"keys": [{"kty": "EC", "kid": self.id, "crv": "P-256", "x": x, "y": y}]})
+    }
+
+    fn token(&self) -> String {
+        let header = json!({"alg": "ES256", "kid": self.id}).to_string();
+        let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode("{}"));
+        let signature = self.pair.sign(message.as_bytes()).unwrap();
+        // A token has the two numbers of the DER signature with 32 bytes each.
+        let (r, rest) = signature[4..].split_at(signature[3].into());
+        let fixed = [r, &rest[2..]].map(|number| {
+            let digits = &number[number.len().saturating_sub(32)..];
+            [&vec![0; 32 - digits.len()], digits].concat()
+        });
+        format!("{message}.{}", URL_SAFE_NO_PAD.encode(fixed.concat()))
+    }
+}
+
+/// Without the keys, random tokens of other clients could use up the reviews for ServiceAccounts of the hub.
+#[tokio::test]
+async fn keys_of_the_hub_are_followed() {
+    let world = World::new().await;
+    let [first, second] = ["1", "2"].map(ServiceAccountKey::new);
+    let tokens = [&first, &second].map(ServiceAccountKey::token);
+    for token in &tokens {
+        world.hub.users.lock().insert(token.clone(), json!({"username": "ann"}));
+    }
+    let is_key_known = async |token: &String| {
+        let known = world.own.tokens().authenticate(token.as_bytes(), None, CLIENT).await.unwrap();
+        known.authority.reach == Reach::Member(ClusterName::new(HUB).unwrap())
+    };
+    // The clock moves only between requests, because requests to the hub have a time limit of 10 s.
+    let pass = async |seconds| {
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+        tokio::time::resume();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    let wait_for_key = async |token: &String| {
+        let begun = tokio::time::Instant::now();
+        while !is_key_known(token).await {
+            assert!(begun.elapsed() < Duration::from_secs(240), "only the fetch after 300 s finds the key");
+            pass(31).await;
+        }
+    };
+    let fetches = || world.hub.asked("jwks").len();
+    let task = tokio::spawn(Arc::clone(&world.own).follow_keys(Arc::clone(&world.client)));
+    while fetches() == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(!is_key_known(&tokens[0]).await, "the hub refuses to serve its keys");
+    *world.hub.keys.lock() = Some(first.key_set());
+    wait_for_key(&tokens[0]).await;
+    *world.hub.keys.lock() = Some(second.key_set());
+    wait_for_key(&tokens[1]).await;
+    pass(31).await;
+    let before = fetches();
+    pass(301).await;
+    assert!(fetches() > before, "the keys are fetched every 300 s");
+    let bearer = format!("Bearer {}", tokens[1]);
+    let user = world.user(&Arc::default(), &[("Authorization", &bearer)]).await;
+    assert_eq!(user, named("ann", VerifierName::hub()));
+    task.abort();
+}
+
+#[tokio::test]
+async fn reviews_of_a_direct_caller_have_a_rate_limit() {
+    let world = World::new().await;
+    world.hub.allowed.lock().insert("ann".to_owned());
+    let (ann, bob) = (world.direct_sender("ann").await, world.direct_sender("bob").await);
+    let door = |name: &str| DoorAttributes::of_proxy(DoorResource::Clusters, name, &Method::GET);
+    assert_eq!(world.own.authorize_door(&ann, &door("eu")).await, Ok(()));
+    let mut sent = 0;
+    let refused = loop {
+        match world.own.authorize_door(&bob, &door(&format!("c-{sent}"))).await.unwrap_err() {
+            refused if refused.code == 403 => sent += 1,
+            refused => break refused,
+        }
+    };
+    assert!(sent >= 100, "{sent}");
+    assert_eq!((refused.code, refused.retry_after_seconds()), (429, Some(1)), "{refused:?}");
+    assert_eq!(world.own.authorize_door(&bob, &door("c-0")).await.unwrap_err().code, 403, "a cached answer");
+    assert_eq!(world.own.authorize_door(&ann, &door("us")).await, Ok(()), "another caller");
 }
 
 #[tokio::test]

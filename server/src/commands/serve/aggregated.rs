@@ -79,6 +79,8 @@ impl AggregatedEntry {
         let tls = Arc::new(tls);
         let tokens = review_followed_tokens(Arc::clone(shared.router), Arc::clone(authenticator.tokens()));
         tokio::spawn(shared.stop.clone().run_until_cancelled_owned(tokens));
+        let keys = Arc::clone(&authenticator).follow_keys(Arc::clone(hub));
+        tokio::spawn(shared.stop.clone().run_until_cancelled_owned(keys));
         let (router, own) = (Arc::clone(shared.router), Arc::clone(&authenticator));
         let following = follow_trust(Arc::clone(hub), trust, own, Arc::clone(&tls), router);
         tokio::spawn(shared.stop.clone().run_until_cancelled_owned(following));
