@@ -174,11 +174,28 @@ fn normalize(value: &mut Value) {
     for item in value.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
         normalize(item);
     }
+    remove_own_group(value);
     // Discovery lists may have any order.
     for list in ["groups", "resources"] {
         if let Some(list) = value.get_mut(list).and_then(Value::as_array_mut) {
             list.sort_by_key(|entry| entry["name"].as_str().unwrap_or_default().to_owned());
         }
+    }
+}
+
+/// Removes the API group that only Tributary serves from a discovery document and from the list of paths.
+fn remove_own_group(value: &mut Value) {
+    const OWN_GROUP: &str = "aggregation.tributary.dev";
+    if let Some(paths) = value.get_mut("paths").and_then(Value::as_array_mut) {
+        paths.retain(|path| !path.as_str().unwrap_or_default().contains(OWN_GROUP));
+    }
+    if let Some(groups) = value.get_mut("groups").and_then(Value::as_array_mut) {
+        groups.retain(|group| group["name"] != OWN_GROUP);
+    }
+    if value["kind"] == "APIGroupDiscoveryList"
+        && let Some(groups) = value.get_mut("items").and_then(Value::as_array_mut)
+    {
+        groups.retain(|group| group["metadata"]["name"] != OWN_GROUP);
     }
 }
 

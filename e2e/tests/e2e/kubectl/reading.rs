@@ -106,7 +106,8 @@ async fn kubectl_api_resources_lists_the_members_resources(context: TestContext)
     let is_compared = |line: &&str| !line.contains(".example.com/") && !line.contains("aggregation.tributary.dev/");
     let sorted = |text: &str| -> Vec<String> {
         let lines = text.lines().filter(is_compared);
-        let mut lines: Vec<String> = lines.map(str::to_owned).collect();
+        // The widths of the columns depend on the longest names.
+        let mut lines: Vec<String> = lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         lines.sort();
         lines
     };
