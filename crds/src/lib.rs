@@ -36,7 +36,7 @@ pub use merged_endpoint::{MERGED_ENDPOINT, MergedEndpoint, MergedEndpointSpec};
 pub use origin::Origin;
 pub use resource_registry::{ClusterSelection, ResourceRegistry, ResourceRegistrySpec};
 pub use secret::SecretText;
-pub use status::{ConfigurationStatus, UpstreamClusterStatus, round_count};
+pub use status::{ConfigurationStatus, UpstreamClusterStatus};
 pub use upstream_cluster::{
     Credentials, KubeconfigReference, SecretReference, SecureServing, UpstreamCluster, UpstreamClusterSpec,
 };

@@ -52,25 +52,6 @@ pub struct UpstreamClusterStatus {
     pub stale_since: Option<String>,
 }
 
-/// Rounds a count to two significant digits: `7`, `~120`, `~12k`, `~1.2M`. Counts below 100 are exact.
-pub fn round_count(count: u64) -> String {
-    if count < 100 {
-        return count.to_string();
-    }
-    // The exponent of the second digit.
-    let unit = 10_u64.pow(count.ilog10() - 1);
-    let rounded = count.saturating_add(unit / 2) / unit * unit;
-    let (value, suffix) = match rounded {
-        0..1_000 => return format!("~{rounded}"),
-        1_000..1_000_000 => (rounded / 100, "k"),
-        _ => (rounded / 100_000, "M"),
-    };
-    match value % 10 {
-        0 => format!("~{}{suffix}", value / 10),
-        tenth => format!("~{}.{tenth}{suffix}", value / 10),
-    }
-}
-
 /// Returns the schema of a list of `metav1.Condition` (apimachinery `pkg/apis/meta/v1/types.go`), a map by type. The
 /// schema is written by hand for the reason given at `label_selector_schema`.
 fn conditions_schema(_: &mut SchemaGenerator) -> Schema {
@@ -119,29 +100,4 @@ fn conditions_schema(_: &mut SchemaGenerator) -> Schema {
             },
         },
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::round_count;
-
-    #[test]
-    fn count_above_one_hundred_is_rounded_to_two_digits() {
-        for (count, expected) in [
-            (0, "0"),
-            (99, "99"),
-            (100, "~100"),
-            (994, "~990"),
-            (995, "~1k"),
-            (1_249, "~1.2k"),
-            (9_000, "~9k"),
-            (12_345, "~12k"),
-            (99_600, "~100k"),
-            (999_999, "~1M"),
-            (1_250_000, "~1.3M"),
-            (2_000_000_000, "~2000M"),
-        ] {
-            assert_eq!(round_count(count), expected, "{count}");
-        }
-    }
 }

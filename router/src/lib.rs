@@ -62,6 +62,7 @@ pub use traced_stage::{TraceContext, TracedStage};
 pub use tributary_apimachinery::ClusterAuthorization;
 pub use tributary_authentication::MemberRules;
 pub use tributary_fleet::aggregated_group;
+pub use tributary_fleet::cluster_status;
 pub use tributary_fleet::last_heard::{KeepLastHeard, LastHeard, LastHeardError};
 pub use tributary_fleet::metrics::{ClientClass, Decision, Metrics};
 pub use tributary_fleet::policy::{Policies, ResourcePolicy};

@@ -225,10 +225,14 @@ fn every_limit_is_documented() {
 fn every_reason_of_a_hub_condition_is_documented() {
     let text = fs::read_to_string(root().join("docs/hub.md")).unwrap();
     let mut reasons = BTreeSet::new();
-    for file in rust_files(&root().join("server/hub/src")).iter().filter(|file| !file.ends_with("tests.rs")) {
+    let mut files = rust_files(&root().join("server/hub/src"));
+    files.push(root().join("router/fleet/src/cluster_status.rs"));
+    for file in files.iter().filter(|file| !file.ends_with("tests.rs")) {
         let code = fs::read_to_string(file).unwrap();
         let code = code.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-        for call in ["failed(", "fulfilled(", "missing(", "forbidden(", "reason: "] {
+        for call in
+            ["failed(", "fulfilled(", "missing(", "forbidden(", "reason: ", "::True, ", "::False, ", "::Unknown, "]
+        {
             let quoted = code.split(call).skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"'));
             reasons.extend(quoted.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));
         }

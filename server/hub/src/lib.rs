@@ -51,6 +51,6 @@ pub use members::{HubRules, OwnEndpoint, leads_to};
 pub use monitor::HubMonitor;
 pub use other_sources::OtherSources;
 pub use source::HubSource;
-pub use status_writer::{ReadReports, StatusWriter};
+pub use status_writer::{ReadReport, StatusWriter};
 pub use token_reviewer::HubTokenReviewer;
 pub use verdict::{ConditionState, ConditionStatus, HubKind, ObjectReference, Verdict};

@@ -5,12 +5,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
-use tributary_crds::round_count;
-use tributary_router::report::{ClusterCondition, ClusterReport};
+use tributary_router::Report;
+use tributary_router::cluster_status::{self, ClusterOrigin, ClusterStatus, ClusterStatusCondition};
 
 use crate::collections::PresentStatus;
 use crate::verdict::shorten;
-use crate::{ConditionState, HubKind, ObjectReference, Verdict};
+use crate::{ConditionState, ConditionStatus, HubKind, ObjectReference, Verdict};
 
 /// Least time between two writes of the status of an object, if no condition has changed.
 const VALUES_INTERVAL: Duration = Duration::from_secs(30);
@@ -52,8 +52,8 @@ pub(crate) enum WriteUrgency {
 }
 
 impl DesiredStatus {
-    /// Renders the status of an object. `report` is the state of the member, `present` the object's present status.
-    pub(crate) fn render(verdict: &Verdict, report: Option<&ClusterReport>, present: &Value) -> Self {
+    /// Renders the status of an object. `present` is the object's present status.
+    pub(crate) fn render(verdict: &Verdict, member: Option<&MemberState>, present: &Value) -> Self {
         let mut conditions = vec![NamedCondition { name: "Accepted", state: verdict.accepted.clone() }];
         let refs = verdict.resolved_refs.clone();
         conditions.extend(refs.map(|state| NamedCondition { name: "ResolvedRefs", state }));
@@ -61,11 +61,11 @@ impl DesiredStatus {
         if verdict.object.kind == HubKind::UpstreamCluster {
             let indexed = verdict.indexed.clone();
             conditions.extend(indexed.map(|state| NamedCondition { name: "Indexed", state }));
-            conditions.push(NamedCondition { name: "Ready", state: ready(verdict, report) });
-            if let Some(report) = report {
-                conditions.push(NamedCondition { name: "Synced", state: synced(report) });
-                conditions.push(NamedCondition { name: "UniqueUID", state: unique_uid(report) });
-                values = member_values(report, present);
+            conditions.push(NamedCondition { name: "Ready", state: ready(verdict, member) });
+            if let Some(member) = member {
+                conditions.push(NamedCondition { name: "Synced", state: condition(&member.status.synced) });
+                conditions.push(NamedCondition { name: "UniqueUID", state: unique_uid(member) });
+                values = member_values(&member.status, present);
             }
         }
         Self { object: verdict.object.clone(), conditions, values }
@@ -144,79 +144,72 @@ fn present_condition<'a>(present: &'a Value, name: &str) -> &'a Value {
     conditions.find(|condition| condition["type"] == json!(name)).unwrap_or(&Value::Null)
 }
 
-/// Returns the state of the condition `Ready`.
-fn ready(verdict: &Verdict, report: Option<&ClusterReport>) -> ConditionState {
-    if verdict.generation_in_force.is_none() {
-        return ConditionState::failed("NotAccepted", "No generation of the object is in force.");
-    }
-    let Some(report) = report else {
-        return ConditionState::unknown("Pending", "Tributary has not connected to the cluster yet.");
-    };
-    let problem = [&report.problem, &report.refusal].into_iter().flatten().next().cloned().unwrap_or_default();
-    let failed = |reason: &str| ConditionState::failed(reason, shorten(problem.clone()));
-    match report.condition {
-        ClusterCondition::Ready | ClusterCondition::Refusing if report.behind == 0 => {
-            ConditionState::fulfilled("Synced", "The cluster answers, and its cached objects are up to date.")
-        }
-        ClusterCondition::Ready => ConditionState::fulfilled("Syncing", "The cluster answers."),
-        ClusterCondition::Refusing => ConditionState::fulfilled("Refusing", shorten(problem)),
-        ClusterCondition::Unreachable => failed("Unreachable"),
-        ClusterCondition::Untrusted => failed("Untrusted"),
-        ClusterCondition::Unauthorized => failed("Unauthorized"),
-        ClusterCondition::NoCredentials => failed("NoCredentials"),
-        ClusterCondition::Misconfigured => failed("Misconfigured"),
-        ClusterCondition::Troubled => failed("Troubled"),
-        ClusterCondition::Pending => {
-            ConditionState::unknown("Pending", "The cluster has not reported its resources yet.")
-        }
+/// The state of a member for its status.
+#[derive(Clone, Debug)]
+pub(crate) struct MemberState {
+    status: ClusterStatus,
+    /// The reason why the member may be a different cluster than its name says.
+    identity_problem: Option<String>,
+}
+
+impl MemberState {
+    /// Returns the state of a member in a report that was made at `now`; `None` if the report lacks the member.
+    pub(crate) fn from_report(report: &Report, name: &str, now: Timestamp) -> Option<Self> {
+        let identity_problem = report.cluster(name)?.identity_problem.clone();
+        let origin = ClusterOrigin { name: name.to_owned(), ..ClusterOrigin::default() };
+        Some(Self { status: ClusterStatus::from_report(report, origin, None, now)?, identity_problem })
     }
 }
 
-fn synced(report: &ClusterReport) -> ConditionState {
-    match report.behind {
-        0 => ConditionState::fulfilled("Synced", "All cached resources are up to date."),
-        _ => ConditionState::failed("Behind", "Some cached resources are not up to date; tributary status names them."),
+fn ready(verdict: &Verdict, member: Option<&MemberState>) -> ConditionState {
+    if verdict.generation_in_force.is_none() {
+        return ConditionState::failed("NotAccepted", "No generation of the object is in force.");
     }
+    match member {
+        None => ConditionState::unknown("Pending", "Tributary has not connected to the cluster yet."),
+        Some(member) => condition(&member.status.ready),
+    }
+}
+
+/// Converts a condition of the resource `clusters`, so that both resources show the same state.
+fn condition(own: &ClusterStatusCondition) -> ConditionState {
+    let status = match own.status {
+        cluster_status::ConditionStatus::True => ConditionStatus::True,
+        cluster_status::ConditionStatus::False => ConditionStatus::False,
+        cluster_status::ConditionStatus::Unknown => ConditionStatus::Unknown,
+    };
+    ConditionState { status, reason: own.reason.to_owned(), message: shorten(own.message.clone()) }
 }
 
 /// Returns the state of the condition `UniqueUID`. An equal uid alone refuses no member, because a hostile member can
 /// report any uid.
-fn unique_uid(report: &ClusterReport) -> ConditionState {
-    match &report.identity_problem {
+fn unique_uid(member: &MemberState) -> ConditionState {
+    match &member.identity_problem {
         None => ConditionState::fulfilled("NoConflict", "No other cluster reports the same uid of kube-system."),
         Some(problem) => ConditionState::failed("UnclearIdentity", shorten(problem.clone())),
     }
 }
 
 /// Returns the fields of a member's status. Values that change without end are rounded or dates.
-fn member_values(report: &ClusterReport, present: &Value) -> Map<String, Value> {
+fn member_values(status: &ClusterStatus, present: &Value) -> Map<String, Value> {
     let mut values = Map::new();
-    if let Some(version) = &report.version {
+    if let Some(version) = &status.version {
         values.insert("version".to_owned(), json!(shorten(version.clone())));
     }
-    let synced = report.collections.saturating_sub(report.behind);
+    let (synced, known) = (status.synced_resources, status.known_resources);
     values.insert("syncedResources".to_owned(), json!(synced));
-    values.insert("knownResources".to_owned(), json!(report.collections));
-    values.insert("synced".to_owned(), json!(format!("{synced}/{}", report.collections)));
-    values.insert("objects".to_owned(), json!(round_count(report.objects)));
-    let is_stale =
-        !matches!(report.condition, ClusterCondition::Ready | ClusterCondition::Refusing | ClusterCondition::Pending);
-    if is_stale {
+    values.insert("knownResources".to_owned(), json!(known));
+    values.insert("synced".to_owned(), json!(format!("{synced}/{known}")));
+    values.insert("objects".to_owned(), json!(status.objects));
+    if let Some(since) = status.stale_since {
         // The first value stays, because a recomputed one would differ by seconds.
         let since = match &present["staleSince"] {
-            Value::Null => stale_since(report).map_or(Value::Null, |since| json!(since)),
+            Value::Null => json!(format_time(since)),
             since => since.clone(),
         };
         values.insert("staleSince".to_owned(), since);
-        values.retain(|_, value| !value.is_null());
     }
     values
-}
-
-fn stale_since(report: &ClusterReport) -> Option<String> {
-    let seconds = i64::try_from(report.heard_seconds.or(report.problem_seconds)?).ok()?;
-    let since = Timestamp::now().checked_sub(jiff::SignedDuration::from_secs(seconds)).ok()?;
-    Some(format_time(since))
 }
 
 /// Formats a time as in `metav1.Time`.
@@ -226,6 +219,8 @@ pub(crate) fn format_time(time: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tributary_router::report::{ClusterCondition, ClusterReport, CollectionReport, CollectionState};
+
     use super::*;
 
     fn verdict() -> Verdict {
@@ -242,6 +237,24 @@ mod tests {
             resolved_refs: Some(ConditionState::fulfilled("Resolved", "")),
             generation_in_force: Some(3),
         }
+    }
+
+    fn member(condition: ClusterCondition) -> MemberState {
+        member_of(report(condition))
+    }
+
+    fn member_of(report: ClusterReport) -> MemberState {
+        let behind = CollectionReport {
+            cluster: "eu".to_owned(),
+            resource: "pods".to_owned(),
+            state: CollectionState::Stale,
+            seconds: 60,
+            ..CollectionReport::default()
+        };
+        let is_behind = report.condition != ClusterCondition::Ready;
+        let collections = is_behind.then_some(behind).into_iter().collect();
+        let report = Report::from_parts(vec![report], Vec::new(), collections, Vec::new());
+        MemberState::from_report(&report, "eu", Timestamp::now()).unwrap()
     }
 
     fn report(condition: ClusterCondition) -> ClusterReport {
@@ -264,7 +277,7 @@ mod tests {
 
     #[test]
     fn status_shows_conditions_and_rounded_values() {
-        let desired = DesiredStatus::render(&verdict(), Some(&report(ClusterCondition::Ready)), &Value::Null);
+        let desired = DesiredStatus::render(&verdict(), Some(&member(ClusterCondition::Ready)), &Value::Null);
         let status = applied(&desired, &Value::Null);
         let conditions: Vec<_> =
             status["conditions"].as_array().unwrap().iter().map(|one| (&one["type"], &one["reason"])).collect();
@@ -296,7 +309,7 @@ mod tests {
     fn status_shows_a_uid_that_another_cluster_reports() {
         let problem = Some("cluster us and this cluster have the same kube-system uid".to_owned());
         let report = ClusterReport { identity_problem: problem.clone(), ..report(ClusterCondition::Ready) };
-        let status = applied(&DesiredStatus::render(&verdict(), Some(&report), &Value::Null), &Value::Null);
+        let status = applied(&DesiredStatus::render(&verdict(), Some(&member_of(report)), &Value::Null), &Value::Null);
         let unique = present_condition(&status, "UniqueUID");
         assert_eq!((&unique["status"], unique["message"].as_str()), (&json!("False"), problem.as_deref()));
         assert_eq!(present_condition(&status, "Ready")["status"], "True", "an equal uid refuses no member");
@@ -305,7 +318,7 @@ mod tests {
     #[test]
     fn calm_status_is_written_once() {
         let (now, verdict) = (Instant::now(), verdict());
-        let desired = DesiredStatus::render(&verdict, Some(&report(ClusterCondition::Ready)), &Value::Null);
+        let desired = DesiredStatus::render(&verdict, Some(&member(ClusterCondition::Ready)), &Value::Null);
         assert_eq!(desired.urgency(&present(Value::Null, "1"), None, now), Some(WriteUrgency::Condition));
         let status = applied(&desired, &Value::Null);
         let last = written(&desired, &status, now);
@@ -320,16 +333,16 @@ mod tests {
     #[test]
     fn changed_condition_is_written_at_once_and_other_values_after_30_seconds() {
         let (now, verdict) = (Instant::now(), verdict());
-        let first = DesiredStatus::render(&verdict, Some(&report(ClusterCondition::Ready)), &Value::Null);
+        let first = DesiredStatus::render(&verdict, Some(&member(ClusterCondition::Ready)), &Value::Null);
         let status = applied(&first, &Value::Null);
         let last = written(&first, &status, now);
         let seen = present(status, "2");
         let more = ClusterReport { objects: 20_000, ..report(ClusterCondition::Ready) };
-        let grown = DesiredStatus::render(&verdict, Some(&more), &seen.status);
+        let grown = DesiredStatus::render(&verdict, Some(&member_of(more)), &seen.status);
         let at = |seconds| now + Duration::from_secs(seconds);
         assert_eq!(grown.urgency(&seen, Some(&last), at(29)), None);
         assert_eq!(grown.urgency(&seen, Some(&last), at(30)), Some(WriteUrgency::Values));
-        let lost = DesiredStatus::render(&verdict, Some(&report(ClusterCondition::Unreachable)), &seen.status);
+        let lost = DesiredStatus::render(&verdict, Some(&member(ClusterCondition::Unreachable)), &seen.status);
         assert_eq!(lost.urgency(&seen, Some(&last), now), Some(WriteUrgency::Condition));
         let undelivered = present(Value::Null, "1");
         assert_eq!(lost.urgency(&undelivered, Some(&last), now), None, "the hub would refuse the old version");
@@ -337,14 +350,14 @@ mod tests {
         let ready = present_condition(&status, "Ready");
         assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("Unreachable")));
         assert_eq!(ready["message"], "no route to host");
-        let again = DesiredStatus::render(&verdict, Some(&report(ClusterCondition::Unreachable)), &status);
+        let again = DesiredStatus::render(&verdict, Some(&member(ClusterCondition::Unreachable)), &status);
         assert_eq!(again.values["staleSince"], status["staleSince"], "the date stays");
     }
 
     #[test]
     fn fields_that_another_writer_has_changed_are_repaired_after_30_seconds() {
         let (now, verdict) = (Instant::now(), verdict());
-        let desired = DesiredStatus::render(&verdict, Some(&report(ClusterCondition::Ready)), &Value::Null);
+        let desired = DesiredStatus::render(&verdict, Some(&member(ClusterCondition::Ready)), &Value::Null);
         let status = applied(&desired, &Value::Null);
         let last = written(&desired, &status, now);
         let at = |seconds| now + Duration::from_secs(seconds);

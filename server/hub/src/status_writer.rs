@@ -1,6 +1,6 @@
 //! Writes the status of the hub's objects. The holder of the Lease writes for all replicas.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tributary_crds::{GROUP, VERSION};
-use tributary_router::report::ClusterReport;
+use tributary_router::Report;
 
 use crate::collections::PresentStatus;
 use crate::lease::{LeaseCandidate, RETRY_PERIOD};
-use crate::status::{DesiredStatus, LastWrite, format_time};
+use crate::status::{DesiredStatus, LastWrite, MemberState, format_time};
 use crate::{HubClient, HubCollections, HubError, ObjectReference, Verdict};
 
 /// Least time between two writes: at most five writes per second.
@@ -29,8 +29,8 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(4);
 /// Time after which a refused write is repeated.
 const REFUSED_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Returns the present reports of all clusters.
-pub type ReadReports = Box<dyn Fn() -> BoxFuture<'static, Vec<ClusterReport>> + Send + Sync>;
+/// Returns the present report of all clusters.
+pub type ReadReport = Box<dyn Fn() -> BoxFuture<'static, Report> + Send + Sync>;
 
 /// A write that returns the object in the hub's answer.
 type PendingWrite = BoxFuture<'static, Result<Value, HubError>>;
@@ -46,7 +46,7 @@ pub struct StatusWriter {
 
 impl StatusWriter {
     /// Writes until `stop` is cancelled, and then gives the Lease up. Never fails: the next attempt follows after 2 s.
-    pub async fn run(mut self, read_reports: ReadReports, stop: CancellationToken) {
+    pub async fn run(mut self, read_report: ReadReport, stop: CancellationToken) {
         let mut ticks = interval(RETRY_PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut problem = None;
@@ -65,7 +65,7 @@ impl StatusWriter {
                 // Another replica may write meanwhile.
                 self.record.written.clear();
             } else {
-                stop.run_until_cancelled(async { self.write_due(read_reports().await).await }).await;
+                stop.run_until_cancelled(async { self.write_due(read_report().await).await }).await;
             }
         }
         if let Err(error) = self.candidate.release(&self.client).await {
@@ -74,16 +74,15 @@ impl StatusWriter {
     }
 
     /// Writes the status of objects that are due, until the Lease must be renewed.
-    async fn write_due(&mut self, reports: Vec<ClusterReport>) {
-        let reports: BTreeMap<String, ClusterReport> =
-            reports.into_iter().map(|report| (report.name.clone(), report)).collect();
+    async fn write_due(&mut self, report: Report) {
+        let now = Timestamp::now();
         let verdicts = self.verdicts.borrow_and_update().clone();
         let statuses: Vec<_> = verdicts
             .iter()
             .filter_map(|verdict| {
                 let present = self.collections.status_of(&verdict.object)?;
-                let report = reports.get(&verdict.object.name);
-                Some((DesiredStatus::render(verdict, report, &present.status), present))
+                let member = MemberState::from_report(&report, &verdict.object.name, now);
+                Some((DesiredStatus::render(verdict, member.as_ref(), &present.status), present))
             })
             .collect();
         let (client, candidate) = (&self.client, &self.candidate);
@@ -186,6 +185,8 @@ fn write(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::{ConditionState, HubKind};
 

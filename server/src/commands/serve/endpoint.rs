@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tributary_hosts::Hosts;
-use tributary_hub::ReadReports;
+use tributary_hub::ReadReport;
 use tributary_listener::tls::TlsSettings;
 use tributary_listener::{Bounds, Drained, ListenerCapacity, ListenerOptions, ProxyProtocolPeers};
 use tributary_proxy::ClientTuning;
@@ -161,11 +161,11 @@ impl BoundEndpoint {
         }
         if let Some(writer) = writer {
             let router = Arc::clone(router);
-            let read_reports: ReadReports = Box::new(move || {
+            let read_report: ReadReport = Box::new(move || {
                 let router = Arc::clone(&router);
-                async move { router.report().await.clusters }.boxed()
+                async move { router.report().await }.boxed()
             });
-            tokio::spawn(writer.run(read_reports, stop.clone()));
+            tokio::spawn(writer.run(read_report, stop.clone()));
         }
         if let Some(host) = arguments.sharing.replica_dns_name.clone() {
             let followed = replicas::follow_number(host, arguments.sharing.count(), Arc::clone(router));
