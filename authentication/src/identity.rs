@@ -195,7 +195,7 @@ fn sent_name(name: &str, source: NameSource) -> Result<Cow<'_, str>, NotSent> {
             Ok(Cow::Owned(format!("{HUB_PREFIX}{name}")))
         }
         (name, _) if name.starts_with(SYSTEM_PREFIX) => Err(NotSent::SystemName(name.to_owned())),
-        // Another issuer, or the hub's own issuer, could give a person the name of a ServiceAccount of the hub.
+        // Any issuer could give a person the name of a ServiceAccount of the hub.
         (name, _) if name.starts_with(HUB_PREFIX) => Err(NotSent::HubName(name.to_owned())),
         (name, _) => Ok(Cow::Borrowed(name)),
     }

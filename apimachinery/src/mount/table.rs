@@ -1,4 +1,4 @@
-//! Path prefixes that lead to other APIs.
+//! Tables of path prefixes. Each prefix selects an API, and a name in the prefix selects a cluster or a view.
 
 use crate::{ClusterName, GroupVersionResource, Status};
 
@@ -18,7 +18,7 @@ pub enum MountTarget {
 /// A path, divided into the prefix and the path in the target's API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted<'a> {
-    /// The addressed API.
+    /// The API that answers the request.
     pub target: MountTarget,
     /// The prefix, as received. Empty for a path of the mount itself.
     pub prefix: &'a str,

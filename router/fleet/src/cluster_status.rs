@@ -17,12 +17,23 @@ const SAME_TIME: SignedDuration = SignedDuration::from_secs(2);
 /// Value of a condition (`metav1.ConditionStatus`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionStatus {
-    /// The condition holds.
+    /// The condition applies to the object.
     True,
-    /// The condition does not hold.
+    /// The condition does not apply.
     False,
-    /// Tributary does not know yet whether the condition holds.
+    /// Tributary does not know whether the condition applies.
     Unknown,
+}
+
+impl ConditionStatus {
+    /// Returns the spelling of `metav1.Condition`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
 }
 
 /// A condition of a cluster.
@@ -156,12 +167,7 @@ impl Judgement {
 
 impl ClusterStatusCondition {
     fn to_json(&self, kind: &str) -> Value {
-        let status = match self.status {
-            ConditionStatus::True => "True",
-            ConditionStatus::False => "False",
-            ConditionStatus::Unknown => "Unknown",
-        };
-        json!({"type": kind, "status": status, "reason": self.reason, "message": self.message,
+        json!({"type": kind, "status": self.status.as_str(), "reason": self.reason, "message": self.message,
             "lastTransitionTime": seconds(self.since)})
     }
 }

@@ -75,7 +75,7 @@ impl ClusterCollection {
         self.revision != before
     }
 
-    /// Replaces or deletes the object of one cluster, as one revision.
+    /// Replaces or deletes the object of one cluster. Each call makes one revision.
     fn set(&mut self, cluster: ClusterName, status: Option<ClusterStatus>) {
         let revision = self.revision + 1;
         let shown = match status.map(|status| ShownCluster::new(status, revision)).transpose() {

@@ -23,7 +23,7 @@ pub(super) enum UnusableVersion {
     /// The text is not a version of `clusters`.
     #[error("the resourceVersion is not one of the resource clusters; omit it, or use that of a list")]
     Malformed,
-    /// Another process made the version, or this process does not remember it.
+    /// The version was made by a different process, or this process has forgotten the version.
     #[error("the resourceVersion comes from another replica, or from before a restart; list again")]
     OfAnotherProcess,
 }

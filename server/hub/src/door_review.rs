@@ -45,9 +45,9 @@ const IN_FLIGHT_MAX: usize = 64;
 /// A resource of Tributary's own API group in the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoorResource {
-    /// The merged views.
+    /// The resource `views`: merged views of all members.
     Views,
-    /// The members.
+    /// The resource `clusters`: the members, each with its own API.
     Clusters,
 }
 

@@ -58,7 +58,7 @@ impl LeaseCandidate {
             .filter(|remaining| !remaining.is_zero())
     }
 
-    /// Returns this candidate's right to write, for other writers of this replica.
+    /// Returns the right to write. Further writers of this replica use the same Lease.
     pub fn leadership(&self) -> Leadership {
         Leadership(self.held_until.subscribe())
     }

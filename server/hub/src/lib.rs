@@ -53,4 +53,5 @@ pub use other_sources::OtherSources;
 pub use source::HubSource;
 pub use status_writer::{ReadReport, StatusWriter};
 pub use token_reviewer::HubTokenReviewer;
-pub use verdict::{ConditionState, ConditionStatus, HubKind, ObjectReference, Verdict};
+pub use tributary_router::cluster_status::ConditionStatus;
+pub use verdict::{ConditionState, HubKind, ObjectReference, Verdict};

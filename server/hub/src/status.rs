@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tributary_router::Report;
-use tributary_router::cluster_status::{self, ClusterOrigin, ClusterStatus, ClusterStatusCondition};
+use tributary_router::cluster_status::{ClusterOrigin, ClusterStatus, ClusterStatusCondition};
 
 use crate::collections::PresentStatus;
 use crate::verdict::shorten;
-use crate::{ConditionState, ConditionStatus, HubKind, ObjectReference, Verdict};
+use crate::{ConditionState, HubKind, ObjectReference, Verdict};
 
 /// Least time between two writes of the status of an object, if no condition has changed.
 const VALUES_INTERVAL: Duration = Duration::from_secs(30);
@@ -173,12 +173,7 @@ fn ready(verdict: &Verdict, member: Option<&MemberState>) -> ConditionState {
 
 /// Converts a condition of the resource `clusters`, so that both resources show the same state.
 fn condition(own: &ClusterStatusCondition) -> ConditionState {
-    let status = match own.status {
-        cluster_status::ConditionStatus::True => ConditionStatus::True,
-        cluster_status::ConditionStatus::False => ConditionStatus::False,
-        cluster_status::ConditionStatus::Unknown => ConditionStatus::Unknown,
-    };
-    ConditionState { status, reason: own.reason.to_owned(), message: shorten(own.message.clone()) }
+    ConditionState { status: own.status, reason: own.reason.to_owned(), message: shorten(own.message.clone()) }
 }
 
 /// Returns the state of the condition `UniqueUID`. An equal uid alone refuses no member, because a hostile member can

@@ -260,7 +260,7 @@ mod tests {
         };
         record.write_round(all(&hub, &|_| "First"), |desired, present| hub.apply(desired, present)).await;
         assert_eq!(hub.writes.len(), 8);
-        // Another writer changes all objects, and the condition of the last object changes.
+        // A foreign writer changes the messages of all objects. Only the last object gets a new condition.
         for (status, version) in hub.objects.values_mut() {
             status["conditions"][0]["message"] = json!("changed");
             *version += 1;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tributary_crds::{Severity, ValidationProblem};
+use tributary_router::cluster_status::ConditionStatus;
 
 /// Maximum length of a condition's message in bytes.
 const MESSAGE_BYTES_MAX: usize = 1024;
@@ -57,30 +58,8 @@ pub struct ObjectReference {
     pub generation: i64,
 }
 
-/// Status of a condition, as in `metav1.Condition`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ConditionStatus {
-    /// The condition applies to the object.
-    True,
-    /// The condition does not apply.
-    False,
-    /// Tributary does not know whether the condition applies.
-    Unknown,
-}
-
-impl ConditionStatus {
-    /// Returns the status as in `metav1.Condition`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::True => "True",
-            Self::False => "False",
-            Self::Unknown => "Unknown",
-        }
-    }
-}
-
 /// State of a condition.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionState {
     /// Whether the condition applies.
     pub status: ConditionStatus,

@@ -15,7 +15,7 @@ use super::boolean::boolean;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Hub mode: configuration, credentials and the aggregated API")]
 pub struct HubArguments {
-    /// The flags that `check` has as well.
+    /// The flags that `serve` and `check` share.
     #[command(flatten)]
     pub objects: HubObjectArguments,
     /// Keep the last accepted configuration of the hub, with its credentials, in the data directory (mode 0600). A

@@ -573,7 +573,7 @@ async fn hub_judges_the_door_of_direct_callers_alone() {
         assert_eq!(world.own.authorize_door(&ann, &door).await, Ok(()));
     }
     assert_eq!(world.hub.asked("subjectaccessreviews").len(), 2, "both answers are cached");
-    // Another member, another verb and another resource are different questions.
+    // The cache has no answer for a different member, verb or resource.
     for other in [
         DoorAttributes::of_proxy(DoorResource::Clusters, "us", &Method::POST),
         DoorAttributes::of_proxy(DoorResource::Clusters, "eu", &Method::GET),

@@ -146,7 +146,7 @@ impl EntryCertificate {
             let following = tokio::spawn(files.follow(watch, Arc::clone(&current)));
             return Ok(Self { current, _following: AbortOnDropHandle::new(following) });
         }
-        // The certificate of the Secret replaces this one, which no client trusts.
+        // A self-signed certificate, which no client trusts, until the Secret is read.
         let made = certificates::self_signed(&listen.certificate_names(), certificates::now());
         let current = ServingCertificate::new(made.map_err(Failure::runtime)?);
         let HubConnection { client, leadership, .. } = connection;
