@@ -3,7 +3,7 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
-use crate::{MergedEndpoint, ResourceRegistry, UpstreamCluster, denied_users};
+use crate::{ClusterSource, MergedEndpoint, ResourceRegistry, UpstreamCluster, denied_users};
 
 /// A file with a CustomResourceDefinition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,9 +14,15 @@ pub struct Manifest {
     pub yaml: String,
 }
 
-/// Returns the CustomResourceDefinitions of the four kinds.
-pub fn definitions() -> [CustomResourceDefinition; 4] {
-    [UpstreamCluster::crd(), ResourceRegistry::crd(), MergedEndpoint::crd(), denied_users::definition()]
+/// Returns the CustomResourceDefinitions of the five kinds.
+pub fn definitions() -> [CustomResourceDefinition; 5] {
+    [
+        UpstreamCluster::crd(),
+        ResourceRegistry::crd(),
+        MergedEndpoint::crd(),
+        denied_users::definition(),
+        ClusterSource::crd(),
+    ]
 }
 
 /// Returns the CustomResourceDefinitions as files.

@@ -84,7 +84,7 @@ pub struct ClusterSelection {
 
 /// Returns the schema of a [`LabelSelector`]. The schema is written by hand, because the feature of `k8s-openapi` that
 /// derives schemas for all types makes a cold build slower.
-fn label_selector_schema(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn label_selector_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": ["object", "null"],
         "properties": {

@@ -52,6 +52,44 @@ pub struct UpstreamClusterStatus {
     pub stale_since: Option<String>,
 }
 
+/// The status of a source of clusters. Tributary writes it for objects in a hub cluster.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterSourceStatus {
+    /// The `metadata.generation` that the conditions describe.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Accepted`: the source is valid, and its list is read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "conditions_schema")]
+    pub conditions: Vec<Condition>,
+    /// The field of `spec` with the list, such as `karmadaClusters`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub list: Option<String>,
+    /// The number of items in the list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub found: Option<i64>,
+    /// The number of items that are members.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accepted: Option<i64>,
+    /// The first 20 items that are refused, in the order of their names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 20))]
+    pub refused: Vec<RefusedSourceItem>,
+}
+
+/// An item of a source that is not a member.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedSourceItem {
+    /// The name of the item in the foreign system.
+    pub name: String,
+    /// The reason for programs, in CamelCase.
+    pub reason: String,
+    /// The reason for people, with the remedy.
+    pub message: String,
+}
+
 /// Returns the schema of a list of `metav1.Condition` (apimachinery `pkg/apis/meta/v1/types.go`), a map by type. The
 /// schema is written by hand for the reason given at `label_selector_schema`.
 fn conditions_schema(_: &mut SchemaGenerator) -> Schema {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 fn committed_custom_resource_definitions_are_up_to_date() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
     let manifests = tributary_crds::render::manifests().unwrap();
-    assert_eq!(manifests.len(), 4);
+    assert_eq!(manifests.len(), 5);
     for manifest in manifests {
         let path = directory.join(&manifest.file_name);
         let committed = std::fs::read_to_string(&path).unwrap_or_default();

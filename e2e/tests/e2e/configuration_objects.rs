@@ -27,6 +27,16 @@ fn registry(spec: &Value) -> String {
     object.to_string()
 }
 
+fn source(spec: &Value) -> String {
+    let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "ClusterSource", "metadata": {"name": "s"}, "spec": spec});
+    object.to_string()
+}
+
+/// Returns a source with one identity rule.
+fn ruled_source(rule: &Value) -> String {
+    source(&json!({"karmadaClusters": {}, "identity": {"type": "Rules", "rules": [rule]}}))
+}
+
 fn named_cluster(name: &str) -> String {
     let spec = json!({"kubeconfig": {"path": "x"}});
     let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": name}, "spec": spec});
@@ -120,7 +130,12 @@ async fn kube_apiserver_validates_objects_of_the_deployed_crds(context: TestCont
     let policies: Vec<_> = policies.collect();
     let mut largest = json!({"dispatchPolicies": policies, "flowControl": {"flowControlSchemas": schemas}});
     let by_cluster_alone = schema(json!({"name": "a", "tokenBucket": by_cluster(json!({"qps": 1}))}));
-    for object in [merged("all", &largest), reached(by_cluster_alone)] {
+    let pattern = "a".repeat(1024);
+    let patterns = json!({"userPattern": pattern, "groupPattern": pattern, "clusterPattern": pattern});
+    let rules = vec![json!({"type": "PrivilegedIdentityExchanger", "source": patterns}); 256];
+    let secrets = json!({"namespace": "vela-system", "labelSelector": selector});
+    let largest_source = json!({"clusterGatewaySecrets": secrets, "identity": {"type": "Rules", "rules": rules}});
+    for object in [merged("all", &largest), reached(by_cluster_alone), source(&largest_source)] {
         let file = kubectl.file("object.json", &object)?;
         kubectl.ok(&["apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", &file]).await?;
     }
@@ -288,6 +303,20 @@ async fn kube_apiserver_validates_objects_of_the_deployed_crds(context: TestCont
             "spec.circuitBreaker.maxRequestsInflightPerEndpoint",
         ),
         (reached(json!({"circuitBreaker": {"failures": 1}})), "failures"),
+        (source(&json!({})), "give exactly one of clusterGatewaySecrets"),
+        (
+            source(&json!({"karmadaClusters": {}, "kubeGatewayClusters": {}})),
+            "give exactly one of clusterGatewaySecrets",
+        ),
+        (source(&json!({"argoCDSecrets": {}})), "spec.argoCDSecrets.namespace"),
+        (source(&json!({"karmadaClusters": {}, "missingCA": "Allow"})), "spec.missingCA"),
+        (source(&json!({"karmadaClusters": {}, "identity": {"type": "Rules"}})), "the type Rules needs rules"),
+        (ruled_source(&json!({"type": "PrivilegedIdentityExchanger"})), "spec.identity.rules[0].source"),
+        (ruled_source(&json!({"type": "ExternalIdentityExchanger", "source": {}})), "ExternalIdentityExchanger"),
+        (
+            ruled_source(&json!({"type": "StaticMappingIdentityExchanger", "source": {}})),
+            "StaticMappingIdentityExchanger needs a target",
+        ),
     ] {
         let file = kubectl.file("object.json", &object)?;
         let refused =
