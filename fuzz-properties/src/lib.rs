@@ -14,6 +14,7 @@
 mod audit;
 mod authentication;
 mod bodies;
+mod cluster_sources;
 mod dispatch;
 mod hub;
 mod members;
@@ -24,6 +25,7 @@ mod versions;
 pub use audit::audit_policy;
 pub use authentication::{authentication_configuration, certificate, token};
 pub use bodies::{json_body, json_patch, yaml_body};
+pub use cluster_sources::{cluster_source, identity_rules};
 pub use dispatch::dispatch_policies;
 pub use hub::{dial_address, hub_object};
 pub use members::{frames, list};
@@ -35,7 +37,7 @@ pub use versions::{continue_token, version};
 pub type FuzzTarget = (&'static str, fn(&[u8]));
 
 /// All fuzz targets.
-pub const TARGETS: [FuzzTarget; 19] = [
+pub const TARGETS: [FuzzTarget; 21] = [
     ("path", path),
     ("options", options),
     ("selectors", selectors),
@@ -55,6 +57,8 @@ pub const TARGETS: [FuzzTarget; 19] = [
     ("token", token),
     ("hub_object", hub_object),
     ("dial_address", dial_address),
+    ("cluster_source", cluster_source),
+    ("identity_rules", identity_rules),
 ];
 
 /// Splits off the first byte, with which a target chooses a variant.

@@ -1,0 +1,89 @@
+//! The fuzzed properties of objects that other users write in foreign lists of clusters.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tributary_apimachinery::{ClusterName, ObjectDecoder, Snapshot};
+use tributary_cluster_sources::{Caller, ExchangedIdentity, IdentityRules, SourceItem, SourceReader};
+use tributary_crds::{ClusterSource, ClusterSourceSpec, InsecureMembers};
+
+use crate::choice;
+
+/// The first byte chooses a list, and the rest is an object of the list as JSON. A Secret may follow after a NUL byte.
+/// `stringData` has the values of a Secret as text. The reading of an object is repeatable. An accepted member has a
+/// valid name, only `https://` endpoints without user information, authorities, a credential, and no file name.
+pub fn cluster_source(data: &[u8]) {
+    let (list, data) = choice(data);
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (object, secret) = text.split_once('\0').unwrap_or((text, "{}"));
+    let decoder = ObjectDecoder::new("v1", "Secret", Arc::default());
+    let Ok(object) = decoder.decode(encode_values(object).as_bytes()) else { return };
+    let secrets: Snapshot = decoder.decode(encode_values(secret).as_bytes()).ok().map(Arc::new).into_iter().collect();
+    let reader = reader(list);
+    let read = reader.read_item(&object, Some(&secrets));
+    assert_eq!(read, reader.read_item(&object, Some(&secrets)), "the same input has the same result");
+    match read {
+        Ok(item) => check_member(&item),
+        Err(refused) => assert!(!refused.reason.is_empty() && refused.message.ends_with('.'), "{refused:?}"),
+    }
+}
+
+fn reader(list: u8) -> SourceReader {
+    let secrets = json!({"namespace": "ns"});
+    let spec = match list % 6 {
+        0 => json!({"clusterGatewaySecrets": secrets, "identity": {"type": "Rules", "rules": [
+            {"type": "PrivilegedIdentityExchanger", "source": {"group": "admins"}},
+        ]}}),
+        1 => json!({"karmadaClusters": {"namespace": "ns"}}),
+        2 => json!({"kubeconfigSecrets": secrets}),
+        3 => json!({"argoCDSecrets": secrets, "placementLabels": ["*"]}),
+        4 => json!({"managedClusters": {"managedServiceAccount": "msa"}}),
+        _ => json!({"kubeGatewayClusters": {}}),
+    };
+    let spec: ClusterSourceSpec = serde_json::from_value(spec).expect("a source");
+    SourceReader::new(&ClusterSource::new("source", spec), InsecureMembers::Refused).expect("a valid source")
+}
+
+/// Encodes the texts in `stringData`, so that changes of an input are changes of the values. Other texts stay.
+fn encode_values(document: &str) -> String {
+    let Ok(mut document) = serde_json::from_str::<Value>(document) else { return document.to_owned() };
+    let Some(Value::Object(texts)) = document.get("stringData").cloned() else { return document.to_string() };
+    let values = texts.iter().filter_map(|(key, text)| Some((key.clone(), json!(STANDARD.encode(text.as_str()?)))));
+    document["data"] = values.collect::<serde_json::Map<_, _>>().into();
+    document.to_string()
+}
+
+fn check_member(item: &SourceItem) {
+    let (name, spec) = (item.name.as_str(), &item.spec);
+    assert!(ClusterName::new(name).is_ok() && name != "local", "{name}");
+    assert!(!spec.endpoints.is_empty());
+    for endpoint in &spec.endpoints {
+        assert!(endpoint.starts_with("https://") && !endpoint.contains(['@', '?', '#', '\n']), "{endpoint}");
+    }
+    assert!(spec.proxy_url.as_ref().is_none_or(|url| !url.contains('@') || url.contains('/')), "{:?}", spec.proxy_url);
+    assert!(spec.ca_data.is_some() && !spec.insecure_skip_verify, "the servers are verified");
+    assert!(spec.ca_file.is_none() && spec.kubeconfig.is_none() && spec.secret_ref.is_none());
+    let credentials = spec.credentials.as_ref().expect("a credential");
+    let files = [&credentials.token_file, &credentials.client_certificate_file, &credentials.client_key_file];
+    assert!(files.into_iter().all(Option::is_none), "no file of this machine");
+}
+
+/// The input is a ClusterGatewayProxyConfiguration. The name of a user and a NUL byte may precede it. A rule that
+/// matches strictly also matches loosely, and rules that are followed by no rules stay as they are.
+pub fn identity_rules(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (user, text) = text.split_once('\0').unwrap_or(("ann", text));
+    let Ok(loose) = IdentityRules::parse(text, false, "rules") else { return };
+    let Ok(strict) = IdentityRules::parse(text, true, "rules") else { return };
+    let groups = ["dev-eu".to_owned(), user.to_owned()];
+    let caller = Caller { name: user, groups: &groups, uid: "7" };
+    let found = loose.exchange(caller, "eu");
+    assert_eq!(found, loose.exchange(caller, "eu"));
+    assert_eq!(loose.clone().followed_by(&IdentityRules::default()), loose);
+    assert!(
+        found != ExchangedIdentity::Caller || strict.exchange(caller, "eu") == ExchangedIdentity::Caller,
+        "a whole name is also a part of the name"
+    );
+}

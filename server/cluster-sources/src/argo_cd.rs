@@ -1,0 +1,124 @@
+//! Cluster Secrets of Argo CD. Source: argoproj/argo-cd `SecretToCluster` in `util/db/cluster.go`, and ClusterConfig in
+//! `pkg/apis/application/v1alpha1/types.go`.
+
+use serde::Deserialize;
+use serde_json::Value;
+use tributary_crds::{Credentials, SecretText};
+
+use crate::SourceRefusal;
+use crate::credential_text::{choose_credentials, read_pem_data, read_token};
+use crate::draft::ItemDraft;
+use crate::item::NamespaceScope;
+use crate::object_metadata::or_null;
+use crate::secret::Secret;
+use crate::server_trust::{ServerTrust, UnverifiedServers};
+use crate::url::{read_endpoint, read_proxy};
+
+/// The requirement for the labels of the Secrets.
+pub(crate) const LABEL: &str = "argocd.argoproj.io/secret-type=cluster";
+
+const SERVER: &str = "server";
+const CONFIG: &str = "config";
+
+/// The fields with credentials, for messages.
+const FIELDS: &str = "bearerToken, or tlsClientConfig with certData and keyData";
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ClusterConfig {
+    #[serde(deserialize_with = "or_null")]
+    username: String,
+    #[serde(deserialize_with = "or_null")]
+    password: SecretText,
+    #[serde(deserialize_with = "or_null")]
+    bearer_token: SecretText,
+    #[serde(rename = "tlsClientConfig", deserialize_with = "or_null")]
+    tls: TlsClientConfig,
+    #[serde(rename = "awsAuthConfig")]
+    aws: Option<Value>,
+    #[serde(rename = "execProviderConfig")]
+    exec: Option<Value>,
+    #[serde(deserialize_with = "or_null")]
+    proxy_url: String,
+}
+
+/// The fields with data are base64 of PEM text.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct TlsClientConfig {
+    #[serde(deserialize_with = "or_null")]
+    insecure: bool,
+    #[serde(deserialize_with = "or_null")]
+    server_name: String,
+    #[serde(deserialize_with = "or_null")]
+    ca_data: String,
+    #[serde(deserialize_with = "or_null")]
+    cert_data: String,
+    #[serde(deserialize_with = "or_null")]
+    key_data: SecretText,
+}
+
+pub(crate) fn read_argo_cd_secret(secret: Secret, unverified: UnverifiedServers) -> Result<ItemDraft, SourceRefusal> {
+    let place = secret.place(CONFIG);
+    let endpoint = read_endpoint(&secret.text(SERVER)?.unwrap_or_default(), &secret.place(SERVER))?;
+    let config: ClusterConfig = match secret.text(CONFIG)? {
+        // The parser's message is omitted, because it can quote secrets.
+        Some(text) => serde_json::from_str(&text).map_err(|_| {
+            SourceRefusal::new(
+                "Unreadable",
+                format!("{place} is not a JSON object of Argo CD's form. Correct the value."),
+            )
+        })?,
+        None => ClusterConfig::default(),
+    };
+    refuse_commands_and_passwords(&config, &place)?;
+    let at = |field: &str| format!("{place}: {field}");
+    let proxy = read_proxy(&config.proxy_url, &at("proxyUrl"))?;
+    let switch = at("tlsClientConfig.insecure");
+    let switch = config.tls.insecure.then_some(switch.as_str());
+    let authorities = at("tlsClientConfig.caData");
+    let ca_data = read_pem_data(&config.tls.ca_data, &authorities)?;
+    let trust = ServerTrust::decide(ca_data, &authorities, switch, unverified)?;
+    let credentials = read_credentials(&config, &place)?;
+
+    let foreign_name = secret.text("name")?.unwrap_or_else(|| secret.metadata.name.clone());
+    let scope = read_scope(&secret)?;
+    let mut draft = ItemDraft::new(&foreign_name, secret.metadata)?;
+    draft.connect(endpoint, trust, credentials);
+    draft.spec.proxy_url = proxy;
+    draft.spec.tls_server_name = Some(config.tls.server_name).filter(|name| !name.is_empty());
+    draft.scope = scope;
+    Ok(draft)
+}
+
+fn refuse_commands_and_passwords(config: &ClusterConfig, place: &str) -> Result<(), SourceRefusal> {
+    for (field, is_set, reason) in [
+        ("awsAuthConfig", config.aws.is_some(), "ExecNotAllowed"),
+        ("execProviderConfig", config.exec.is_some(), "ExecNotAllowed"),
+        ("username", !config.username.is_empty(), "PasswordNotAllowed"),
+        ("password", !config.password.expose().is_empty(), "PasswordNotAllowed"),
+    ] {
+        if is_set {
+            let message = format!("{place}: {field} is not allowed. Give {FIELDS}.");
+            return Err(SourceRefusal::new(reason, message));
+        }
+    }
+    Ok(())
+}
+
+fn read_credentials(config: &ClusterConfig, place: &str) -> Result<Credentials, SourceRefusal> {
+    let TlsClientConfig { cert_data, key_data, .. } = &config.tls;
+    let token = read_token(config.bearer_token.expose(), &format!("{place}: bearerToken"))?;
+    let certificate = read_pem_data(cert_data, &format!("{place}: tlsClientConfig.certData"))?;
+    let key = read_pem_data(key_data.expose(), &format!("{place}: tlsClientConfig.keyData"))?;
+    choose_credentials(token, certificate, key, place, FIELDS)
+}
+
+/// Returns the namespaces that Argo CD manages; `None` for all.
+fn read_scope(secret: &Secret) -> Result<Option<NamespaceScope>, SourceRefusal> {
+    let text = secret.text("namespaces")?.unwrap_or_default();
+    let namespaces: Vec<String> =
+        text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    let cluster_resources = secret.text("clusterResources")?.as_deref() == Some("true");
+    Ok(Some(NamespaceScope { namespaces, cluster_resources }).filter(|scope| !scope.namespaces.is_empty()))
+}

@@ -1,0 +1,88 @@
+//! An item of a source: a member, or an object that is refused.
+
+use std::collections::BTreeMap;
+
+use tributary_apimachinery::ClusterName;
+use tributary_crds::{SecretText, UpstreamCluster, UpstreamClusterSpec};
+
+use crate::identity_rules::IdentityPolicy;
+
+/// A member that a source yields.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SourceItem {
+    /// The name of the object in the list.
+    pub object_name: String,
+    /// The name in the foreign system, by which the system's clients name the cluster.
+    pub foreign_name: String,
+    /// The name of the member.
+    pub name: ClusterName,
+    /// The labels of the member, by which registries select it.
+    pub labels: BTreeMap<String, String>,
+    /// The address and the credentials of the member. The credentials are inline.
+    pub spec: UpstreamClusterSpec,
+    /// The user that the member sees.
+    pub identity: IdentityPolicy,
+    /// The uid of the namespace kube-system according to the foreign system. The cluster itself can report a different
+    /// uid.
+    pub uid: Option<String>,
+    /// The token with which requests of users impersonate them, if it differs from the token for Tributary's own
+    /// requests (Karmada).
+    pub impersonator: Option<SecretText>,
+    /// Headers of the request to the proxy in `spec.proxyURL`. They can contain a password.
+    pub proxy_headers: BTreeMap<String, Vec<SecretText>>,
+    /// The name for people (cluster-gateway).
+    pub alias: Option<String>,
+    /// The only namespaces that the member may serve (Argo CD). All if unset.
+    pub scope: Option<NamespaceScope>,
+    /// Settings that lower safety, or have no effect.
+    pub warnings: Vec<ItemWarning>,
+    /// The creation time of the item, in RFC 3339. An older item has priority in conflicts.
+    pub created: String,
+}
+
+impl SourceItem {
+    /// Returns the member in the form of a configuration object. The uid is left out, because the cluster has not
+    /// proved it.
+    pub fn upstream_cluster(&self) -> UpstreamCluster {
+        let mut cluster = UpstreamCluster::new(self.name.as_str(), self.spec.clone());
+        cluster.metadata.labels = Some(self.labels.clone()).filter(|labels| !labels.is_empty());
+        cluster
+    }
+}
+
+/// The namespaces of a cluster that a foreign system manages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceScope {
+    /// The namespaces; at least one.
+    pub namespaces: Vec<String>,
+    /// Whether cluster-scoped resources belong to the scope.
+    pub cluster_resources: bool,
+}
+
+/// A setting of an item that lowers safety, or has no effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemWarning {
+    /// The reason for programs, in CamelCase.
+    pub reason: &'static str,
+    /// The reason for people, without secrets.
+    pub message: String,
+}
+
+/// An object of a list that does not become a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedItem {
+    /// The name of the object.
+    pub name: String,
+    /// The reason for programs, in CamelCase.
+    pub reason: &'static str,
+    /// The reason for people: the field, the problem and the remedy, without secrets.
+    pub message: String,
+}
+
+impl RefusedItem {
+    /// Returns whether the member that the object was before continues with its earlier credential. False if the owner
+    /// of the credential, or of the list, refuses the member.
+    pub fn keeps_earlier(&self) -> bool {
+        !matches!(self.reason, "SecretOfOtherCluster" | "HostNotAllowed" | "NotAccepted")
+    }
+}

@@ -1,0 +1,43 @@
+//! Members from lists of clusters in foreign systems: cluster-gateway, Karmada, multicluster-runtime, Argo CD, Open
+//! Cluster Management and KubeGateway. Without I/O.
+//!
+//! ```text
+//!   ClusterSource ──▶ SourceReader ──▶ SourceList   the collections to list and watch
+//!                          │
+//!   objects, Secrets ──────┴─────────▶ SourceReading   SourceItem: a member, RefusedItem: reason and remedy
+//! ```
+//!
+//! A foreign object is data that other users write. So an item names no file and no command, and its servers need
+//! `https://`.
+
+mod annotations;
+mod argo_cd;
+mod cluster_gateway;
+mod cluster_name;
+mod credential_text;
+mod draft;
+mod identity_rules;
+mod item;
+mod karmada;
+mod kube_gateway;
+mod kubeconfig_secret;
+mod label_selector;
+mod managed_cluster;
+mod object_metadata;
+mod reading;
+mod refusal;
+mod secret;
+mod secret_permission;
+mod server_trust;
+mod source_list;
+mod source_reader;
+mod url;
+
+pub use annotations::{CLUSTER_INDEX, CLUSTER_NAME};
+pub use cluster_name::derive_cluster_name;
+pub use identity_rules::{Caller, ExchangedIdentity, IdentityPolicy, IdentityRules};
+pub use item::{ItemWarning, NamespaceScope, RefusedItem, SourceItem};
+pub use reading::{REFUSED_SHOWN_MAX, SourceReading};
+pub use refusal::SourceRefusal;
+pub use source_list::{SourceCollection, SourceList};
+pub use source_reader::{Secrets, SourceReader};

@@ -1,0 +1,101 @@
+use serde_json::{Value, json};
+use tributary_cluster_sources::{NamespaceScope, RefusedItem, SourceItem, SourceReader};
+
+use crate::{CA, CERTIFICATE, KEY, assert_refused, changed, encode, object, read as read_document, reader, secret};
+
+fn argo_reader() -> SourceReader {
+    reader(json!({"argoCDSecrets": {"namespace": "argocd"}}))
+}
+
+fn document(data: &Value, config: &Value) -> Value {
+    let whole = json!({"bearerToken": "hunter2", "tlsClientConfig": {"caData": encode(CA)}});
+    let config = changed(whole, config).to_string();
+    let data = changed(json!({"name": "eu", "server": "https://eu.example:6443/", "config": config}), data);
+    secret("argocd", "cluster-eu", &json!({"argocd.argoproj.io/secret-type": "cluster"}), &data)
+}
+
+fn read(data: &Value, config: &Value) -> Result<SourceItem, RefusedItem> {
+    read_document(&argo_reader(), &document(data, config), &[])
+}
+
+#[test]
+fn cluster_secret_becomes_a_member() {
+    let data = json!({"namespaces": "shop, blog,", "clusterResources": "true"});
+    let item =
+        read(&data, &json!({"proxyUrl": "http://proxy", "tlsClientConfig": {"serverName": "kubernetes"}})).unwrap();
+    assert_eq!((item.object_name.as_str(), item.name.as_str()), ("cluster-eu", "eu"));
+    assert_eq!(item.spec.endpoints, ["https://eu.example:6443"]);
+    assert_eq!(item.spec.ca_data, Some(encode(CA)));
+    assert_eq!(item.spec.tls_server_name.as_deref(), Some("kubernetes"));
+    assert_eq!(item.spec.proxy_url.as_deref(), Some("http://proxy"));
+    assert_eq!(item.spec.credentials.unwrap().token.unwrap().expose(), "hunter2");
+    let namespaces = vec!["shop".to_owned(), "blog".to_owned()];
+    assert_eq!(item.scope, Some(NamespaceScope { namespaces, cluster_resources: true }));
+
+    let certificate = json!({"certData": encode(CERTIFICATE), "keyData": encode(KEY)});
+    let item = read(&json!({}), &json!({"bearerToken": "", "tlsClientConfig": certificate})).unwrap();
+    assert_eq!(item.spec.credentials.unwrap().client_certificate_data, Some(encode(CERTIFICATE)));
+    assert_eq!(item.scope, None);
+}
+
+#[test]
+fn free_text_and_missing_names_become_cluster_names() {
+    let named = |name: Value| read(&json!({ "name": name }), &json!({})).unwrap();
+    let item = named(json!("My cluster (EU)"));
+    assert_eq!(item.foreign_name, "My cluster (EU)");
+    assert!(item.name.as_str().starts_with("my-cluster-eu-"), "{}", item.name);
+    assert_eq!(named(json!(null)).name.as_str(), "cluster-eu");
+}
+
+#[test]
+fn wrong_cluster_secrets_are_refused_with_the_field_and_the_remedy() {
+    for (data, config, reason, text) in [
+        (json!({"server": null}), json!({}), "MissingEndpoint", "key \"server\""),
+        (json!({"server": "http://eu"}), json!({}), "InvalidEndpoint", "key \"server\""),
+        (json!({"config": "hunter2"}), json!({}), "Unreadable", "key \"config\""),
+        (json!({"config": null}), json!({}), "MissingCA", "tlsClientConfig.caData"),
+        (json!({}), json!({"username": "ann"}), "PasswordNotAllowed", "username"),
+        (json!({}), json!({"password": "hunter2"}), "PasswordNotAllowed", "password"),
+        (json!({}), json!({"awsAuthConfig": {"clusterName": "eu"}}), "ExecNotAllowed", "awsAuthConfig"),
+        (json!({}), json!({"execProviderConfig": {"command": "aws"}}), "ExecNotAllowed", "execProviderConfig"),
+        (json!({}), json!({"proxyUrl": "x"}), "InvalidProxy", "proxyUrl"),
+        (json!({}), json!({"bearerToken": null}), "MissingCredential", "bearerToken"),
+        (json!({}), json!({"tlsClientConfig": {"insecure": true}}), "InsecureSkipVerify", "tlsClientConfig.insecure"),
+        (
+            json!({}),
+            json!({"tlsClientConfig": {"certData": encode(CERTIFICATE)}}),
+            "InvalidCredential",
+            "has a token and a client certificate",
+        ),
+        (json!({}), json!({"tlsClientConfig": {"keyData": "hunter2"}}), "InvalidCredential", "tlsClientConfig.keyData"),
+        (json!({}), json!({"bearerToken": "hunter2 x"}), "InvalidCredential", "bearerToken"),
+        (
+            json!({}),
+            json!({"tlsClientConfig": {"caData": "hunter2"}}),
+            "InvalidCredential",
+            "is not base64 of PEM text",
+        ),
+    ] {
+        assert_refused(read(&data, &config), reason, text);
+    }
+}
+
+/// Argo CD identifies a cluster by its server without slashes at the end.
+#[test]
+fn second_secret_of_a_server_is_refused() {
+    let named = |name: &str, server: &str, created: &str| {
+        let mut document = document(&json!({"name": name, "server": server}), &json!({}));
+        document["metadata"]["name"] = json!(name);
+        document["metadata"]["creationTimestamp"] = json!(created);
+        object(&document)
+    };
+    let objects = [
+        named("a", "https://eu/", "2026-01-02T00:00:00Z"),
+        named("b", "https://eu", "2026-01-01T00:00:00Z"),
+        named("c", "https://us", "2026-01-03T00:00:00Z"),
+    ];
+    let reading = argo_reader().read_items(&objects, None);
+    assert_eq!(reading.items.iter().map(|item| item.name.as_str()).collect::<Vec<_>>(), ["b", "c"]);
+    assert_eq!((reading.refused[0].name.as_str(), reading.refused[0].reason), ("a", "ServerConflict"));
+    assert!(reading.refused[0].message.contains("server of b"), "{:?}", reading.refused);
+}
