@@ -7,80 +7,111 @@
 //! | the host of a cluster | the cluster's own API, without the merged view |
 //! | the aggregated entry, a path below `<group>/views/all/proxy` | all clusters as one |
 //! | the aggregated entry, a path below `<group>/clusters/<name>/proxy` | the cluster's own API |
+//! | the aggregated entry, `<gateway>/clustergateways/<name>/proxy` | the cluster that cluster-gateway calls `name` |
+//! | the aggregated entry, `<karmada>/clusters/<name>/proxy` | the cluster that Karmada calls `name` |
+//! | the aggregated entry, `<karmada>/clusters/*/proxy` | all clusters as one |
+//! | the aggregated entry, `<search>/proxying/<name>/proxy` | all clusters as one |
 //! | the aggregated entry, any other path | the entry itself |
 //!
-//! `<group>` is `/apis/aggregation.tributary.dev/v1alpha1`. The path after the prefix is parsed in the same way for
+//! `<group>` is `/apis/aggregation.tributary.dev/v1alpha1`, `<gateway>` is `/apis/cluster.core.oam.dev/v1alpha1`,
+//! `<karmada>` is `/apis/cluster.karmada.io/v1alpha1`, `<search>` is `/apis/search.karmada.io/v1alpha1`. The path after the prefix is parsed in the same way for
 //! each API (`RequestInfo`). It is not searched for a prefix again.
 
 mod door;
+mod foreign_doors;
 mod table;
+
+use std::sync::Arc;
 
 use crate::{ClusterName, Status};
 
 pub use door::Door;
+pub use foreign_doors::{ForeignDoors, ForeignSystem};
 pub use table::{MERGED_VIEW, MountTarget, Mounted};
-use table::{PrefixNames, PrefixRow, PrefixTable};
+use table::{PrefixNames, PrefixRow, resolve_prefix};
 
 /// The API at the path `/`. The default is the merged view.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Mount {
     /// The merged view, with each cluster's own API below `/clusters/<name>`.
     #[default]
     Merged,
     /// The API of one cluster: each path belongs to that cluster.
     Cluster(ClusterName),
-    /// The aggregated entry, to which the kube-apiserver of the hub forwards requests.
-    Aggregated,
+    /// The aggregated entry, to which the kube-apiserver of the hub forwards requests, with the doors of foreign
+    /// systems.
+    Aggregated(Arc<ForeignDoors>),
 }
 
 /// The path prefixes at a host of the merged view.
-const MERGED: PrefixTable = PrefixTable {
-    rows: &[PrefixRow { before: "/clusters/", after: "", names: PrefixNames::Clusters }],
-    door: Door::Direct,
-};
+const MERGED: &[PrefixRow] =
+    &[PrefixRow { before: "/clusters/", after: "", names: PrefixNames::Clusters, door: Door::Direct }];
 
 /// The path prefixes at the aggregated entry.
-const AGGREGATED: PrefixTable = PrefixTable {
-    rows: &[
-        PrefixRow {
-            before: "/apis/aggregation.tributary.dev/v1alpha1/views/",
-            after: "/proxy",
-            names: PrefixNames::Views,
-        },
-        PrefixRow {
-            before: "/apis/aggregation.tributary.dev/v1alpha1/clusters/",
-            after: "/proxy",
-            names: PrefixNames::Clusters,
-        },
-    ],
-    door: Door::Aggregated,
-};
+const AGGREGATED: &[PrefixRow] = &[
+    PrefixRow {
+        before: "/apis/aggregation.tributary.dev/v1alpha1/views/",
+        after: "/proxy",
+        names: PrefixNames::Views,
+        door: Door::Aggregated,
+    },
+    PrefixRow {
+        before: "/apis/aggregation.tributary.dev/v1alpha1/clusters/",
+        after: "/proxy",
+        names: PrefixNames::Clusters,
+        door: Door::Aggregated,
+    },
+    PrefixRow {
+        before: "/apis/cluster.core.oam.dev/v1alpha1/clustergateways/",
+        after: "/proxy",
+        names: PrefixNames::ClusterGateways,
+        door: Door::ClusterGateway,
+    },
+    PrefixRow {
+        before: "/apis/cluster.karmada.io/v1alpha1/clusters/",
+        after: "/proxy",
+        names: PrefixNames::KarmadaClusters,
+        door: Door::KarmadaClusters,
+    },
+    PrefixRow {
+        before: "/apis/search.karmada.io/v1alpha1/proxying/",
+        after: "/proxy",
+        names: PrefixNames::KarmadaSearch,
+        door: Door::KarmadaSearch,
+    },
+];
 
 impl Mount {
     /// Returns the way by which clients reach the API.
     pub fn door(&self) -> Door {
         match self {
             Self::Merged | Self::Cluster(_) => Door::Direct,
-            Self::Aggregated => AGGREGATED.door,
+            Self::Aggregated(_) => Door::Aggregated,
         }
+    }
+
+    /// Returns the aggregated entry without doors of foreign systems.
+    pub fn aggregated() -> Self {
+        Self::Aggregated(Arc::default())
     }
 
     /// Resolves a path to the addressed API and the path in this API. The path is percent-encoded as received. The
     /// function does not check the inner path; `RequestInfo::parse_mounted` does.
     ///
     /// # Errors
-    /// 404 for the name of a cluster that is invalid, and for the name of a view that does not exist.
+    /// 404 for the name of a cluster that is invalid, and for the name of a view that does not exist. 404 or 500, as the
+    /// foreign system answers, for a name that this system does not know.
     pub fn resolve<'a>(&self, path: &'a str) -> Result<Mounted<'a>, Status> {
-        let (table, target) = match self {
-            Self::Merged => (&MERGED, MountTarget::Merged),
-            Self::Aggregated => (&AGGREGATED, MountTarget::Entry),
+        let (rows, target, foreign) = match self {
+            Self::Merged => (MERGED, MountTarget::Merged, None),
+            Self::Aggregated(foreign) => (AGGREGATED, MountTarget::Entry, Some(&**foreign)),
             Self::Cluster(cluster) => {
                 let target = MountTarget::Cluster(cluster.clone());
                 return Ok(Mounted { target, prefix: "", inner: path, door: Door::Direct });
             }
         };
-        let mounted = table.resolve(path)?;
-        Ok(mounted.unwrap_or(Mounted { target, prefix: "", inner: path, door: table.door }))
+        let mounted = resolve_prefix(rows, path, foreign)?;
+        Ok(mounted.unwrap_or(Mounted { target, prefix: "", inner: path, door: self.door() }))
     }
 }
 
@@ -170,15 +201,15 @@ mod tests {
             for (prefix, target) in [(&all, MountTarget::Merged), (&eu_prefix, MountTarget::Cluster(eu()))] {
                 let path = format!("{prefix}{suffix}");
                 let expected = Mounted { target, prefix, inner, door: Door::Aggregated };
-                assert_eq!(Mount::Aggregated.resolve(&path).unwrap(), expected, "{path}");
+                assert_eq!(Mount::aggregated().resolve(&path).unwrap(), expected, "{path}");
             }
         }
         for path in ["views//proxy/api", "views/ALL/proxy", "views/al%6C/proxy", "views/%2F/proxy", "views/all;x/proxy"]
         {
-            assert_eq!(Mount::Aggregated.resolve(&format!("{GROUP}/{path}")).unwrap_err().code, 404, "{path}");
+            assert_eq!(Mount::aggregated().resolve(&format!("{GROUP}/{path}")).unwrap_err().code, 404, "{path}");
         }
         for path in ["clusters/EU/proxy", "clusters/e%75/proxy/api", "clusters/../proxy", "clusters/eu;x/proxy/api"] {
-            assert_eq!(Mount::Aggregated.resolve(&format!("{GROUP}/{path}")).unwrap_err().code, 404, "{path}");
+            assert_eq!(Mount::aggregated().resolve(&format!("{GROUP}/{path}")).unwrap_err().code, 404, "{path}");
         }
     }
 
@@ -202,7 +233,54 @@ mod tests {
             "//apis/aggregation.tributary.dev/v1alpha1/views/all/proxy",
         ] {
             let expected = Mounted { target: MountTarget::Entry, prefix: "", inner: path, door: Door::Aggregated };
-            assert_eq!(Mount::Aggregated.resolve(path).unwrap(), expected);
+            assert_eq!(Mount::aggregated().resolve(path).unwrap(), expected);
         }
+    }
+
+    const GATEWAYS: &str = "/apis/cluster.core.oam.dev/v1alpha1/clustergateways";
+    const KARMADA: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
+    const SEARCH: &str = "/apis/search.karmada.io/v1alpha1/proxying";
+
+    fn with_doors(systems: &[ForeignSystem]) -> Mount {
+        let mut doors = ForeignDoors::default();
+        for system in systems {
+            doors.open(*system, [("eu.example".to_owned(), eu())].into());
+        }
+        Mount::Aggregated(Arc::new(doors))
+    }
+
+    #[test]
+    fn doors_of_foreign_systems_use_the_names_of_their_system() {
+        let mount = with_doors(&[ForeignSystem::ClusterGateway, ForeignSystem::Karmada]);
+        for (prefix, door, target) in [
+            (format!("{GATEWAYS}/eu.example/proxy"), Door::ClusterGateway, MountTarget::Cluster(eu())),
+            (format!("{KARMADA}/eu.example/proxy"), Door::KarmadaClusters, MountTarget::Cluster(eu())),
+            (format!("{KARMADA}/*/proxy"), Door::KarmadaClusters, MountTarget::Merged),
+            (format!("{SEARCH}/karmada/proxy"), Door::KarmadaSearch, MountTarget::Merged),
+        ] {
+            let path = format!("{prefix}/api/v1/pods");
+            let expected = Mounted { target, prefix: &prefix, inner: "/api/v1/pods", door };
+            assert_eq!(mount.resolve(&path).unwrap(), expected, "{path}");
+        }
+        for (path, code) in [
+            (format!("{GATEWAYS}/eu/proxy/api"), 500),
+            (format!("{GATEWAYS}/EU.example/proxy/api"), 500),
+            (format!("{GATEWAYS}/eu%2Eexample/proxy/api"), 500),
+            (format!("{GATEWAYS}/*/proxy/api"), 500),
+            (format!("{KARMADA}/eu/proxy/api"), 404),
+            (format!("{KARMADA}/%2A/proxy/api"), 404),
+        ] {
+            assert_eq!(mount.resolve(&path).unwrap_err().code, code, "{path}");
+        }
+    }
+
+    #[test]
+    fn paths_of_a_closed_door_belong_to_the_entry() {
+        let mount = with_doors(&[ForeignSystem::ClusterGateway]);
+        for path in [format!("{KARMADA}/eu.example/proxy/api"), format!("{SEARCH}/karmada/proxy/api")] {
+            assert_eq!(mount.resolve(&path).unwrap().target, MountTarget::Entry, "{path}");
+        }
+        let path = format!("{GATEWAYS}/eu.example/proxy/api");
+        assert_eq!(with_doors(&[ForeignSystem::Karmada]).resolve(&path).unwrap().target, MountTarget::Entry);
     }
 }

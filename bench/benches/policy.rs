@@ -81,8 +81,8 @@ fn mounts(criterion: &mut Criterion) {
     for (name, mount, path) in [
         ("merged view, no mount", Mount::Merged, PATH.to_owned()),
         ("merged view, cluster", Mount::Merged, format!("/clusters/eu{PATH}")),
-        ("aggregated, merged view", Mount::Aggregated, format!("{AGGREGATED}/views/all/proxy{PATH}")),
-        ("aggregated, cluster", Mount::Aggregated, format!("{AGGREGATED}/clusters/eu/proxy{PATH}")),
+        ("aggregated, merged view", Mount::aggregated(), format!("{AGGREGATED}/views/all/proxy{PATH}")),
+        ("aggregated, cluster", Mount::aggregated(), format!("{AGGREGATED}/clusters/eu/proxy{PATH}")),
     ] {
         criterion.bench_function(&format!("mount: {name}"), |bencher| {
             bencher.iter(|| black_box(mount.resolve(black_box(&path)).is_ok()));

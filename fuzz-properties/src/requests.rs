@@ -52,7 +52,7 @@ pub fn path(data: &[u8]) {
 
 /// Checks that a resolved path is divided, and not changed.
 fn mounted(path: &str) {
-    for mount in [Mount::Merged, Mount::Aggregated] {
+    for mount in [Mount::Merged, Mount::aggregated()] {
         let Ok(Mounted { target, prefix, inner, .. }) = mount.resolve(path) else { continue };
         let is_prefix_alone = inner == "/" && prefix == path;
         assert!(is_prefix_alone || path.strip_prefix(prefix) == Some(inner), "{path:?}: {prefix:?} and {inner:?}");
@@ -69,7 +69,7 @@ fn below_a_cluster(method: &str, path: &str, query: Option<&str>, parsed: &Resul
     const AGGREGATED: &str = "/apis/aggregation.tributary.dev/v1alpha1";
     let below = RequestInfo::parse(method, &format!("/clusters/c{path}"), query);
     let aggregated = |place: &str| {
-        RequestInfo::parse_at(&Mount::Aggregated, method, &format!("{AGGREGATED}/{place}/proxy{path}"), query)
+        RequestInfo::parse_at(&Mount::aggregated(), method, &format!("{AGGREGATED}/{place}/proxy{path}"), query)
     };
     assert_eq!((&aggregated("clusters/c"), &aggregated("views/all")), (&below, parsed), "{path:?}");
     if let Ok(below) = &below {

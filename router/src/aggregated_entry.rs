@@ -49,7 +49,7 @@ pub fn answer_at_entry(head: &Parts, arrival: &RequestArrival) -> Option<Respons
 /// Returns whether the aggregated entry answers a request with a small document, which depends on no cluster: a
 /// document of the entry itself, or a health check without lines for clusters.
 pub fn has_constant_answer(method: &Method, uri: &Uri) -> bool {
-    let arrival = RequestArrival::new(Mount::Aggregated, method, uri);
+    let arrival = RequestArrival::new(Mount::aggregated(), method, uri);
     let Ok(info) = arrival.reading.info() else { return false };
     let shows_clusters = match health::is_check(info) {
         true => health::requests_clusters(&info.path, uri.query()),
@@ -148,7 +148,7 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
-        answer_at_entry(&head, &RequestArrival::new(Mount::Aggregated, &head.method, &head.uri))
+        answer_at_entry(&head, &RequestArrival::new(Mount::aggregated(), &head.method, &head.uri))
     }
 
     async fn get(path: &str, headers: &[(&str, &str)]) -> (u16, Value) {
@@ -164,7 +164,7 @@ mod tests {
             [("views/all", MountTarget::Merged), ("clusters/eu", MountTarget::Cluster("eu".parse().unwrap()))]
         {
             let path = format!("/apis/{GROUP}/{VERSION}/{resource}/proxy/api");
-            assert_eq!(Mount::Aggregated.resolve(&path).unwrap().target, target);
+            assert_eq!(Mount::aggregated().resolve(&path).unwrap().target, target);
         }
     }
 

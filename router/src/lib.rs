@@ -63,6 +63,7 @@ pub use tributary_apimachinery::ClusterAuthorization;
 pub use tributary_authentication::MemberRules;
 pub use tributary_fleet::aggregated_group;
 pub use tributary_fleet::cluster_status;
+pub use tributary_fleet::foreign_member::ForeignMember;
 pub use tributary_fleet::last_heard::{KeepLastHeard, LastHeard, LastHeardError};
 pub use tributary_fleet::metrics::{ClientClass, Decision, Metrics};
 pub use tributary_fleet::policy::{Policies, ResourcePolicy};

@@ -11,6 +11,12 @@ pub enum Door {
     Direct,
     /// The client sends its requests to the kube-apiserver of the hub, which forwards them.
     Aggregated,
+    /// The client uses the paths of cluster-gateway, directly or through the hub.
+    ClusterGateway,
+    /// The client uses the path of Karmada's aggregated apiserver for one or all clusters.
+    KarmadaClusters,
+    /// The client uses the path of Karmada's search proxy.
+    KarmadaSearch,
 }
 
 /// The address of the hub in a command, which Tributary does not know.
@@ -22,7 +28,7 @@ impl Door {
     pub fn allows_redirects(self) -> bool {
         match self {
             Self::Direct => true,
-            Self::Aggregated => false,
+            Self::Aggregated | Self::ClusterGateway | Self::KarmadaClusters | Self::KarmadaSearch => false,
         }
     }
 
@@ -31,6 +37,12 @@ impl Door {
         match self {
             Self::Direct => format!("/clusters/{cluster}"),
             Self::Aggregated => format!("/apis/aggregation.tributary.dev/v1alpha1/clusters/{cluster}/proxy"),
+            Self::ClusterGateway => {
+                format!("/apis/cluster.core.oam.dev/v1alpha1/clustergateways/{cluster}/proxy")
+            }
+            Self::KarmadaClusters | Self::KarmadaSearch => {
+                format!("/apis/cluster.karmada.io/v1alpha1/clusters/{cluster}/proxy")
+            }
         }
     }
 
@@ -38,7 +50,7 @@ impl Door {
     pub fn kubectl(self, cluster: impl Display) -> String {
         match self {
             Self::Direct => format!("kubectl --context {cluster}"),
-            Self::Aggregated => format!("kubectl --server {HUB_ADDRESS}{}", self.cluster_path(cluster)),
+            _ => format!("kubectl --server {HUB_ADDRESS}{}", self.cluster_path(cluster)),
         }
     }
 
@@ -46,7 +58,7 @@ impl Door {
     pub fn helm(self, cluster: impl Display) -> String {
         match self {
             Self::Direct => format!("helm --kube-context {cluster}"),
-            Self::Aggregated => format!("helm --kube-apiserver {HUB_ADDRESS}{}", self.cluster_path(cluster)),
+            _ => format!("helm --kube-apiserver {HUB_ADDRESS}{}", self.cluster_path(cluster)),
         }
     }
 
@@ -54,7 +66,7 @@ impl Door {
     pub fn kubectl_flag(self, cluster: impl Display) -> String {
         match self {
             Self::Direct => format!("--context {cluster}"),
-            Self::Aggregated => format!("--server …{}", self.cluster_path(cluster)),
+            _ => format!("--server …{}", self.cluster_path(cluster)),
         }
     }
 }

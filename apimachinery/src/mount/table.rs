@@ -1,8 +1,8 @@
 //! Tables of path prefixes. Each prefix selects an API, and a name in the prefix selects a cluster or a view.
 
-use crate::{ClusterName, GroupVersionResource, Status};
+use crate::{ClusterName, GroupVersionResource, Status, StatusReason};
 
-use super::Door;
+use super::{Door, ForeignDoors, ForeignSystem};
 
 /// The API that a path addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,13 +28,6 @@ pub struct Mounted<'a> {
     pub door: Door,
 }
 
-/// The path prefixes of a mount.
-#[derive(Debug)]
-pub(super) struct PrefixTable {
-    pub(super) rows: &'static [PrefixRow],
-    pub(super) door: Door,
-}
-
 /// The path prefix `{before}{name}{after}` of a different API.
 #[derive(Debug)]
 pub(super) struct PrefixRow {
@@ -43,6 +36,8 @@ pub(super) struct PrefixRow {
     /// The end of the prefix: empty, or a slash and further segments. Without a slash at its end.
     pub(super) after: &'static str,
     pub(super) names: PrefixNames,
+    /// The way by which clients with this prefix reach the API.
+    pub(super) door: Door,
 }
 
 /// The meaning of the name in a prefix.
@@ -52,25 +47,46 @@ pub(super) enum PrefixNames {
     Clusters,
     /// The name of a merged view. The only view is `all`.
     Views,
+    /// The name of a cluster in cluster-gateway.
+    ClusterGateways,
+    /// The name of a cluster in Karmada, or `*` for the merged view.
+    KarmadaClusters,
+    /// Any name stands for the merged view.
+    KarmadaSearch,
 }
 
 /// The name of the only merged view.
 pub const MERGED_VIEW: &str = "all";
 
-impl PrefixTable {
-    /// Divides a path by the prefix that it begins with; returns `None` for a path without a prefix. Names need no
-    /// escapes, so an escaped text is no name. The rest of the path is returned byte for byte.
-    ///
-    /// # Errors
-    /// 404 for a name that is invalid, or that no view has.
-    pub(super) fn resolve<'a>(&self, path: &'a str) -> Result<Option<Mounted<'a>>, Status> {
-        for row in self.rows {
-            if let Some((prefix, name, inner)) = row.divide(path) {
-                return Ok(Some(Mounted { target: row.names.target(name)?, prefix, inner, door: self.door }));
-            }
+/// Karmada's name for all clusters.
+const ALL_CLUSTERS: &str = "*";
+
+/// The answer of cluster-gateway for an unknown cluster: 500, and a text that KubeVela looks for. Clients would read a
+/// 404 as an absent object.
+fn no_such_cluster(name: &str) -> Status {
+    Status::new(500, StatusReason::InternalError, format!("no such cluster {name}"))
+}
+
+/// Divides a path by the prefix that it begins with; returns `None` for a path without a prefix, and for the prefix of a
+/// closed door. Names need no escapes, so an escaped text is no name. The rest of the path is returned byte for byte.
+///
+/// # Errors
+/// 404 for a name that is invalid, or that no view has. 404 or 500 for a name that a foreign system does not know.
+pub(super) fn resolve_prefix<'a>(
+    rows: &[PrefixRow],
+    path: &'a str,
+    foreign: Option<&ForeignDoors>,
+) -> Result<Option<Mounted<'a>>, Status> {
+    let is_open = |row: &&PrefixRow| match row.names.system() {
+        Some(system) => foreign.is_some_and(|doors| doors.is_open(system)),
+        None => true,
+    };
+    for row in rows.iter().filter(is_open) {
+        if let Some((prefix, name, inner)) = row.divide(path) {
+            return Ok(Some(Mounted { target: row.names.target(name, foreign)?, prefix, inner, door: row.door }));
         }
-        Ok(None)
     }
+    Ok(None)
 }
 
 impl PrefixRow {
@@ -91,8 +107,24 @@ impl PrefixRow {
 }
 
 impl PrefixNames {
-    fn target(&self, name: &str) -> Result<MountTarget, Status> {
+    /// Returns the foreign system whose door has the prefix.
+    fn system(&self) -> Option<ForeignSystem> {
         match self {
+            Self::Clusters | Self::Views => None,
+            Self::ClusterGateways => Some(ForeignSystem::ClusterGateway),
+            Self::KarmadaClusters | Self::KarmadaSearch => Some(ForeignSystem::Karmada),
+        }
+    }
+
+    fn target(&self, name: &str, foreign: Option<&ForeignDoors>) -> Result<MountTarget, Status> {
+        let known = |system| foreign.and_then(|doors| doors.cluster(system, name)).cloned().map(MountTarget::Cluster);
+        match self {
+            Self::ClusterGateways => known(ForeignSystem::ClusterGateway).ok_or_else(|| no_such_cluster(name)),
+            Self::KarmadaClusters if name == ALL_CLUSTERS => Ok(MountTarget::Merged),
+            Self::KarmadaClusters => known(ForeignSystem::Karmada).ok_or_else(|| {
+                Status::not_found(&GroupVersionResource::new("cluster.karmada.io", "v1alpha1", "clusters"), name)
+            }),
+            Self::KarmadaSearch => Ok(MountTarget::Merged),
             Self::Clusters => {
                 let cluster = ClusterName::new(name).map_err(|_| Status::cluster_not_found(name))?;
                 Ok(MountTarget::Cluster(cluster))

@@ -9,7 +9,9 @@ use tributary_crds::ConfigurationObjects;
 use tributary_hosts::ClusterHosts;
 use tributary_policy::LoggingModes;
 use tributary_proxy::DialPolicy;
-use tributary_router::{ClusterAddress, ClusterAuthorization, DispatchSettings, FlowSettings, MemberRules};
+use tributary_router::{
+    ClusterAddress, ClusterAuthorization, DispatchSettings, FlowSettings, ForeignMember, MemberRules,
+};
 
 use crate::dispatch::dispatch_settings;
 use crate::flow_control::flow_settings;
@@ -106,6 +108,8 @@ impl ClusterSpec {
 pub struct LoadedConfiguration {
     /// The clusters from all sources, with distinct names.
     pub clusters: Vec<ClusterSpec>,
+    /// The names of clusters in foreign systems, from the ClusterSources of the hub.
+    pub foreign: Vec<ForeignMember>,
     /// The configuration objects of files and of the hub. Without registries, the router's defaults apply.
     pub objects: ConfigurationObjects,
     /// The dispatch policies. Without policies, all requests are allowed.
@@ -123,6 +127,7 @@ impl LoadedConfiguration {
     pub fn new(clusters: Vec<ClusterSpec>, objects: ConfigurationObjects, files: Vec<PathBuf>) -> Self {
         Self {
             clusters,
+            foreign: Vec::new(),
             dispatch: dispatch_settings(&objects),
             flow_control: flow_settings(&objects),
             logging: logging_modes(&objects),

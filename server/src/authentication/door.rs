@@ -69,7 +69,7 @@ mod tests {
         ] {
             let request = Request::builder().method(method).uri(format!("{BASE}{path}")).body(()).unwrap();
             let (head, ()) = request.into_parts();
-            let arrival = RequestArrival::new(Mount::Aggregated, &head.method, &head.uri);
+            let arrival = RequestArrival::new(Mount::aggregated(), &head.method, &head.uri);
             assert_eq!(attributes(&head, &arrival), expected, "{method} {path}");
         }
     }

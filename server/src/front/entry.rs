@@ -80,7 +80,7 @@ impl Entry {
     pub(super) fn mount(&self, head: &Parts, server_name: Option<&HostName>) -> Result<Mount, HostRefusal> {
         match &self.api {
             EntryApi::Hosts(hosts) => hosts.mount(head, server_name),
-            EntryApi::Aggregated { .. } => Ok(Mount::Aggregated),
+            EntryApi::Aggregated { .. } => Ok(Mount::aggregated()),
         }
     }
 }

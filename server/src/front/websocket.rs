@@ -316,7 +316,7 @@ mod tests {
         for (path, taken) in [("views/all", true), ("clusters/a", false)] {
             let uri = format!("/apis/aggregation.tributary.dev/v1alpha1/{path}/proxy/api/v1/pods?watch=1");
             let mut asked = head("GET", &uri, &UPGRADES);
-            let mut arrival = RequestArrival::new(Mount::Aggregated, &asked.method, &asked.uri);
+            let mut arrival = RequestArrival::new(Mount::aggregated(), &asked.method, &asked.uri);
             assert_eq!(remove_handshake(&mut asked, &mut arrival).is_some(), taken, "{uri}");
         }
     }

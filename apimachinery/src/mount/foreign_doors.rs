@@ -1,0 +1,55 @@
+//! The doors of foreign systems, and the names of clusters in these systems.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use crate::ClusterName;
+
+/// A system whose clients reach the members by the paths that they already use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ForeignSystem {
+    /// cluster-gateway, which KubeVela uses (`cluster.core.oam.dev/v1alpha1`).
+    ClusterGateway,
+    /// Karmada (`cluster.karmada.io/v1alpha1` and `search.karmada.io/v1alpha1`).
+    Karmada,
+}
+
+impl ForeignSystem {
+    /// Returns the name of the system in flags.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ClusterGateway => "cluster-gateway",
+            Self::Karmada => "karmada",
+        }
+    }
+}
+
+impl fmt::Display for ForeignSystem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// The open doors of foreign systems, and the members that each system knows by its own names. A closed door has no
+/// paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForeignDoors {
+    names: BTreeMap<ForeignSystem, HashMap<String, ClusterName>>,
+}
+
+impl ForeignDoors {
+    /// Opens the door of a system. `names` has the member for each name of the system.
+    pub fn open(&mut self, system: ForeignSystem, names: HashMap<String, ClusterName>) {
+        self.names.insert(system, names);
+    }
+
+    /// Returns whether the door of a system is open.
+    pub fn is_open(&self, system: ForeignSystem) -> bool {
+        self.names.contains_key(&system)
+    }
+
+    /// Returns the member that a system knows by a name.
+    pub fn cluster(&self, system: ForeignSystem, name: &str) -> Option<&ClusterName> {
+        self.names.get(&system)?.get(name)
+    }
+}
