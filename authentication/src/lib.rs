@@ -45,7 +45,7 @@ pub use requested_certificate::RequestedCertificate;
 pub use review_bounds::TooManyReviews;
 pub use token_authenticator::{Authenticated, TokenAuthenticationError, TokenAuthenticator, TokenReviews};
 pub use token_review::{ReviewError, TokenReviewer, parse_review, review_request};
-pub use user::{Authority, CREDENTIAL_ID, Reach, UserInfo};
+pub use user::{Authority, CREDENTIAL_ID, Reach, User, UserInfo};
 pub use verifier_name::VerifierName;
 pub use verifiers::{AddressedCluster, BearerToken, TokenRefused, Verifier, VerifierRules};
 pub use x509::{CertificateError, ClientCertificates, time_text};

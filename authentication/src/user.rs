@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize};
 use tributary_apimachinery::json::null_is_default;
 use tributary_apimachinery::{ANONYMOUS_USER, AUTHENTICATED_GROUP, ClusterName, ServiceAccount, UNAUTHENTICATED_GROUP};
+use tributary_limiters::ShareKey;
 
 use crate::verifier_name::VerifierName;
 
@@ -13,7 +14,7 @@ use crate::verifier_name::VerifierName;
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// A user, with the fields of `UserInfo` in authentication.k8s.io/v1.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UserInfo {
     /// The name of the user.
@@ -123,6 +124,40 @@ impl Authority {
             _ => None,
         }
     }
+
+    /// Returns the key of a user's fair share of limits, for a user of this name.
+    pub fn share_key(&self, username: &str) -> ShareKey {
+        let verifier = self.verifier.as_str();
+        match self.vouching_member() {
+            None => ShareKey::user(verifier, username),
+            Some(member) => ShareKey::user_of_member(member.as_str(), verifier, username),
+        }
+    }
+}
+
+/// Sender of a request, as determined by authentication. Both fields decide which attributes of the user a cluster may
+/// see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// Attributes of the user. A user that a verifier authenticated always has the group `system:authenticated`.
+    pub info: UserInfo,
+    /// The part of Tributary that authenticated the user, and the clusters in which the user is valid.
+    pub authority: Authority,
+}
+
+impl User {
+    /// A user with only a name, valid in all clusters. `verifier` is the part of Tributary that authenticated the user,
+    /// as in [`Authority::verifier`].
+    pub fn named(verifier: impl Into<VerifierName>, name: &str) -> Self {
+        let info = UserInfo { username: name.to_owned(), ..UserInfo::default() };
+        Self { info, authority: Authority { verifier: verifier.into(), reach: Reach::Everywhere } }
+    }
+
+    /// Returns the key of the user's fair share of limits. Impersonation does not change the key: a user who may act as
+    /// many users has one share.
+    pub fn share_key(&self) -> ShareKey {
+        self.authority.share_key(&self.info.username)
+    }
 }
 
 #[cfg(test)]
@@ -164,5 +199,29 @@ mod tests {
             let asked = UserInfo { username: name.to_owned(), groups, ..UserInfo::default() };
             assert_eq!(asked.impersonated().groups, expected, "{name}");
         }
+    }
+
+    #[test]
+    fn users_of_one_member_are_different_holders_with_one_member_hash() {
+        let of = |member: &str, name| {
+            let member = ClusterName::new(member).unwrap();
+            let authority = Authority { verifier: VerifierName::cluster(&member), reach: Reach::Member(member) };
+            authority.share_key(name)
+        };
+        let (ann, bob, other) = (of("a", "ann"), of("a", "bob"), of("b", "ann"));
+        assert!(ann == of("a", "ann") && ann != bob && ann != other);
+        assert!(ann.member().is_some() && ann.member() == bob.member() && ann.member() != other.member());
+        let configured = Authority { verifier: VerifierName::client_certificates(), reach: Reach::Everywhere };
+        let configured = configured.share_key("ann");
+        assert_eq!((configured, configured.member()), (ShareKey::user("x509", "ann"), None));
+    }
+
+    #[test]
+    fn equal_user_names_of_two_authenticators_have_separate_shares() {
+        assert_eq!(ShareKey::user("a", "ann"), ShareKey::user("a", "ann"));
+        for (verifier, name) in [("b", "ann"), ("a", "bob"), ("aa", "nn"), ("", "aann")] {
+            assert_ne!(ShareKey::user("a", "ann"), ShareKey::user(verifier, name), "{verifier} {name}");
+        }
+        assert_eq!(ShareKey::connection(None), ShareKey::Unknown);
     }
 }

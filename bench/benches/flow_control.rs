@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use criterion::{Criterion, criterion_group, criterion_main};
 use futures::FutureExt;
 use tributary_flow_control::{
-    AdmittedRequest, Attributes, Dimension, Flow, FlowControl, FlowResource, FlowUser, Limited, MaxRequestsInflight,
-    Queueing, Schema, SchemaKind, SchemaLimiter, TokenBucket,
+    AdmittedRequest, Attributes, Dimension, Flow, FlowControl, FlowResource, Limited, MaxRequestsInflight, Queueing,
+    Schema, SchemaKind, SchemaLimiter, TokenBucket,
 };
 
 const USERS: usize = 10_000;
@@ -30,7 +30,8 @@ fn control() -> FlowControl {
 
 fn attributes<'a>(name: &'a str, groups: &'a [String]) -> Attributes<'a> {
     Attributes {
-        user: FlowUser { verifier: "x509", name },
+        verifier: "x509",
+        user: name,
         member: None,
         groups,
         client_address: None,

@@ -15,8 +15,11 @@ const SYSTEM_GROUPS: &str = "system:";
 /// Attributes of a request for flow control. All fields are borrowed, so creation is cheap.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a> {
-    /// The user who sends the request.
-    pub user: FlowUser<'a>,
+    /// The authenticator that authenticated the user. Equal user names of different authenticators belong to different
+    /// users.
+    pub verifier: &'a str,
+    /// The user name that the authenticator reports.
+    pub user: &'a str,
     /// The member whose TokenReview authenticated the user; `None` for a user from Tributary's configuration. Equal
     /// group names from different members are different groups.
     pub member: Option<&'a str>,
@@ -36,15 +39,6 @@ pub struct Attributes<'a> {
     pub width: u32,
     /// Flow of the request. A queue serves waiting requests of different flows alternately.
     pub flow: Flow,
-}
-
-/// The user of a request. Equal user names of different authenticators belong to different users.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FlowUser<'a> {
-    /// The authenticator that authenticated the user.
-    pub verifier: &'a str,
-    /// The user name that the authenticator reports.
-    pub name: &'a str,
 }
 
 /// The resource of a request. A subresource counts as a separate resource.
@@ -147,7 +141,7 @@ impl Key {
         for dimension in by {
             dimension.hash(&mut hasher);
             match dimension {
-                Dimension::User => attributes.user.hash(&mut hasher),
+                Dimension::User => (attributes.verifier, attributes.user).hash(&mut hasher),
                 Dimension::Group => (attributes.member, own_group(attributes.groups)).hash(&mut hasher),
                 Dimension::ClientAddress => attributes.client_address.map(network).hash(&mut hasher),
                 Dimension::Verb => attributes.verb.hash(&mut hasher),
@@ -177,7 +171,8 @@ mod tests {
 
     fn attributes<'a>() -> Attributes<'a> {
         Attributes {
-            user: FlowUser { verifier: "x509", name: "ann" },
+            verifier: "x509",
+            user: "ann",
             member: None,
             groups: &[],
             client_address: None,
@@ -197,7 +192,7 @@ mod tests {
     fn account_key_depends_only_on_the_dimensions_of_its_schema() {
         let ann = attributes();
         let others = [
-            (Dimension::User, Attributes { user: FlowUser { verifier: "oidc", name: "ann" }, ..ann }),
+            (Dimension::User, Attributes { verifier: "oidc", ..ann }),
             (Dimension::Verb, Attributes { verb: "get", ..ann }),
             (
                 Dimension::Resource,

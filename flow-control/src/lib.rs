@@ -25,7 +25,7 @@ mod refusal;
 mod schema;
 
 pub use admitted::AdmittedRequest;
-pub use attributes::{Attributes, Dimension, Flow, FlowResource, FlowUser};
+pub use attributes::{Attributes, Dimension, Flow, FlowResource};
 pub use control::{DuplicateSchema, FlowControl, SchemaLimiter, SchemaUsage};
 pub use hand::{Deck, DeckError, HAND_MAX};
 pub use refusal::{REFUSAL_REASONS, ReachedLimit, RefusalCause, Refused};

@@ -6,8 +6,10 @@
 
 mod fair_semaphore;
 mod fair_share;
+mod share_key;
 mod token_bucket;
 
 pub use fair_semaphore::{Exceeded, FairPermit, FairSemaphore, ShareMetrics};
 pub use fair_share::{FairShare, GroupedShareKey, Shares, Shortage};
+pub use share_key::ShareKey;
 pub use token_bucket::{SpentTokens, TokenRate};

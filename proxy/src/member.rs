@@ -7,7 +7,7 @@ use tributary_apimachinery::ClusterName;
 
 use crate::cluster_uid::KnownCluster;
 use crate::credentials::CurrentCredentials;
-use crate::credentials::identity::{ClientImpersonation, Impersonation, NOBODY_UID, RequestIdentity};
+use crate::credentials::identity::{Impersonation, NOBODY_UID, RequestIdentity};
 use crate::credentials::user::{CurrentUser, MemberUser};
 use crate::endpoints::Endpoints;
 use crate::endpoints::endpoint_maker::EndpointMaker;
@@ -69,7 +69,7 @@ impl ClientInner {
                 headers.append(uid, HeaderValue::from_static(NOBODY_UID));
             }
             RequestIdentity::UserToken(token) => {
-                append(headers, token.client_impersonation.iter().flat_map(ClientImpersonation::headers))
+                append(headers, token.client_impersonation.iter().flat_map(Impersonation::headers))
             }
         }
         Ok(())

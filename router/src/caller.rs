@@ -12,16 +12,14 @@ use tributary_answers::termination_reason::TerminationReason;
 use tributary_authentication::UserInfo;
 use tributary_fleet::topology::ClusterSetup;
 use tributary_flow_control::AdmittedRequest;
-use tributary_proxy::{ClientImpersonation, ClientUpgrade, ClusterClient, Peer, RequestIdentity, UserToken};
-use tributary_rights::AuthenticatedUntil;
+use tributary_proxy::{ClientUpgrade, ClusterClient, Impersonation, Peer, RequestIdentity, UserToken};
 use tributary_rights::{Actor, CallerRights, RightsMirror, SentRequest, User, bounded, given_user};
 use tributary_sharing::flow::share_key::ShareKey;
 
 use tributary_apimachinery::{Door, RequestInfo, Verb, or_pending};
 
 use crate::awaited::AwaitedClusters;
-use crate::dispatch::{DeniedClusters, Dispatched, PolicySender, PolicyUser};
-use crate::own_credential::OwnCredential;
+use crate::dispatch::{DeniedClusters, Dispatched, PolicySender};
 use crate::request_context::RequestContext;
 use crate::request_trace::{BegunStage, RequestTrace};
 
@@ -31,14 +29,14 @@ use crate::request_trace::{BegunStage, RequestTrace};
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     /// User in the client's `Impersonate-*` headers.
-    given: Option<ClientImpersonation>,
+    given: Option<Impersonation>,
     /// Rights of the user, in shared mode. In personal mode clusters see the kubeconfig's user, or the user that the
     /// client impersonates.
     rights: Option<CallerRights>,
     /// Token of the user, for the cluster that verified the token.
-    own: Option<OwnCredential>,
+    own: Option<UserToken>,
     /// Expiry of the credentials; `None` for credentials without expiry.
-    authenticated_until: Option<AuthenticatedUntil>,
+    authenticated_until: Option<Instant>,
     pub(crate) connection: Option<Peer>,
     /// Client (connection or user) whose share of the limits the request uses.
     pub(crate) share_key: ShareKey,
@@ -97,12 +95,13 @@ impl Caller {
         context: &RequestContext,
         mirror: Option<&Arc<RightsMirror>>,
     ) -> Result<Self, Refusal> {
-        let given = ClientImpersonation::from_headers(headers).map_err(RequestRefusal::Impersonation)?;
+        let given = Impersonation::from_client_headers(headers).map_err(RequestRefusal::Impersonation)?;
         let RequestContext { arrival, sender } = context;
         let user = &sender.user;
         let own = mirror.and_then(|_| sender.own_credential.clone());
+        let own = own.map(|own| own.with_impersonation(given.clone()));
         let (rights, share_key) = match mirror {
-            None => (None, ShareKey::connection(arrival.peer)),
+            None => (None, ShareKey::connection(arrival.peer.map(|peer| peer.0))),
             Some(mirror) => {
                 let given = given.as_ref().map(given_user).transpose().map_err(RequestRefusal::Impersonation)?;
                 given.as_ref().map_or(Ok(()), bounded)?;
@@ -115,7 +114,7 @@ impl Caller {
                 }
                 let rights = CallerRights::new(mirror, actor).with_still_known(sender.credential_validity.clone());
                 let rights = rights.remembered_by(arrival.remembered.clone());
-                (Some(rights), ShareKey::of_user(&user.authority, &user.info.username))
+                (Some(rights), user.share_key())
             }
         };
         Ok(Self {
@@ -211,8 +210,8 @@ impl Caller {
     pub(crate) fn sender(&self, user: &User, info: &RequestInfo) -> Result<PolicySender, Refusal> {
         match &self.rights {
             None => {
-                let (name, groups) = self.acts_as(user)?;
-                Ok(PolicySender::alone(PolicyUser { name, groups }))
+                let (username, groups) = self.acts_as(user)?;
+                Ok(PolicySender::alone(UserInfo { username, groups, ..UserInfo::default() }))
             }
             Some(rights) => Ok(PolicySender::of_user(rights, info.cluster.as_ref())),
         }
@@ -237,7 +236,7 @@ impl Caller {
     /// Returns the deadline of a long-running request that begins now, and the cause of the end. `None` for a request
     /// without a deadline.
     pub(crate) fn stream_end(&self) -> Option<(Instant, TerminationReason)> {
-        let expiry = self.authenticated_until.map(|until| (until.instant(), TerminationReason::Expired));
+        let expiry = self.authenticated_until.map(|until| (until, TerminationReason::Expired));
         let age = self.rights().and_then(CallerRights::max_stream_age);
         let age = age.and_then(|age| Some((Instant::now().checked_add(age)?, TerminationReason::Age)));
         expiry.into_iter().chain(age).min_by_key(|(at, _)| *at)
@@ -298,31 +297,26 @@ impl Caller {
         cluster: &ClusterSetup,
         sent: &SentRequest<'_>,
     ) -> Result<RequestIdentity, Refusal> {
-        let identity = self.identity_in(cluster, sent).await?;
+        let identity = match (&self.rights, self.own_token(cluster)) {
+            (None, _) => self.given.clone().map_or(RequestIdentity::Member, RequestIdentity::ClientImpersonation),
+            (Some(_), Some(own)) => RequestIdentity::UserToken(own),
+            (Some(rights), None) => {
+                let identity = |rights: &CallerRights| rights.identity(&cluster.name, &cluster.impersonation, sent);
+                let told = rights.try_decide_after_reviews(identity).await??;
+                RequestIdentity::Impersonate(rights.headers(told).map_err(RequestRefusal::NotExpressible)?)
+            }
+        };
         if !sent.method.is_safe() {
             let _is_set = self.written.set(());
         }
         Ok(identity)
     }
 
-    async fn identity_in(&self, cluster: &ClusterSetup, sent: &SentRequest<'_>) -> Result<RequestIdentity, Refusal> {
-        let Some(rights) = &self.rights else {
-            return Ok(self.given.clone().map_or(RequestIdentity::Member, RequestIdentity::ClientImpersonation));
-        };
-        if let Some(own) = self.own_token(cluster) {
-            return Ok(RequestIdentity::UserToken(own));
-        }
-        let identity = |rights: &CallerRights| rights.identity(&cluster.name, &cluster.impersonation, sent);
-        let told = rights.try_decide_after_reviews(identity).await??;
-        let headers = rights.headers(told).map_err(RequestRefusal::NotExpressible)?;
-        Ok(RequestIdentity::Impersonate(headers))
-    }
-
     /// Returns the user's own token, if this cluster accepts the token itself.
     fn own_token(&self, cluster: &ClusterSetup) -> Option<UserToken> {
-        let own = self.own.as_ref()?;
-        let passes = cluster.client.as_ref().is_ok_and(ClusterClient::passes_tokens);
-        passes.then(|| own.token_for(&cluster.name, self.given.clone()))?
+        let own =
+            self.own.as_ref().filter(|_| self.rights().is_some_and(|own| own.actor().is_verified_by(&cluster.name)));
+        own.filter(|_| cluster.client.as_ref().is_ok_and(ClusterClient::passes_tokens)).cloned()
     }
 
     /// Returns whether the user's own token authenticates the user in the cluster, so that Tributary does not

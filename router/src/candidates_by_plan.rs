@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tributary_answers::refusal::{ClusterRefusal, Refusal};
-use tributary_apimachinery::request_info::{RequestInfo, ResourceRequest};
+use tributary_apimachinery::request_info::ResourceRequest;
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, Partial};
 use tributary_authorization::{Attributes, ResourceAttributes};
 use tributary_fleet::policy::ResourcePolicy;
@@ -11,10 +11,9 @@ use tributary_rights::{CallerRights, Candidates};
 use tributary_sharing::limits;
 
 use crate::asked::{attributes, is_of_oneself, proxied_name};
-use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
-use crate::dispatch::DeniedClusters;
 use crate::plan::ResourcePlan;
+use crate::request::ClientRequest;
 
 /// Returns the candidates for a forwarded request: clusters where the caller may do the action, get the object, or list
 /// the collection. All clusters in personal mode. Waits for the rights in clusters that have just joined.
@@ -22,18 +21,12 @@ use crate::plan::ResourcePlan;
 /// # Errors
 /// 403 without candidates, with the message of kube-apiserver, or of the policy that excludes all clusters. If the
 /// rights in a wanted cluster are unknown and the answer has to include the cluster: 503, or 429 for a collection.
-pub(crate) async fn candidates_by_plan(
-    configuration: &ConfigurationSnapshot,
-    caller: &Caller,
-    (info, query): (&RequestInfo, Option<&str>),
-    resource: &ResourceRequest,
-    plan: ResourcePlan,
-) -> Result<Candidates, Refusal> {
+pub(crate) async fn candidates_by_plan(request: ClientRequest<'_>, plan: ResourcePlan) -> Result<Candidates, Refusal> {
+    let ClientRequest { configuration, caller, resource, .. } = request;
     let found = match caller.rights() {
         None => Candidates::default(),
         Some(rights) => {
-            let denied = caller.denied_clusters();
-            let decide = |rights: &CallerRights| decide(configuration, rights, (info, query), resource, plan, denied);
+            let decide = |rights: &CallerRights| decide(request, rights, plan);
             let is_in_part = is_in_part(configuration, resource, plan);
             let lacks = |found: &Result<Candidates, Refusal>| match found {
                 Ok(candidates) => candidates.has_unknown() && (!is_in_part || candidates.is_empty()),
@@ -90,14 +83,8 @@ fn wanted_clusters(policy: &ResourcePolicy, plan: ResourcePlan, query: Option<&s
     }
 }
 
-fn decide(
-    configuration: &ConfigurationSnapshot,
-    rights: &CallerRights,
-    (info, query): (&RequestInfo, Option<&str>),
-    resource: &ResourceRequest,
-    plan: ResourcePlan,
-    denied: Option<&DeniedClusters>,
-) -> Result<Candidates, Refusal> {
+fn decide(request: ClientRequest<'_>, rights: &CallerRights, plan: ResourcePlan) -> Result<Candidates, Refusal> {
+    let ClientRequest { configuration, caller, info, query, resource, .. } = request;
     let clusters = configuration.clusters.keys();
     let asked = ResourceAttributes {
         verb: info.verb.as_str(),
@@ -153,7 +140,7 @@ fn decide(
         let (resource, name) = (resource.resource.clone(), resource.name.clone().unwrap_or_default());
         return Err(ClusterRefusal::rights_unknown(resource, name).into());
     }
-    let is_denied = |cluster: &ClusterName| denied.is_some_and(|denied| denied.has(cluster));
+    let is_denied = |cluster: &ClusterName| caller.denied_clusters().is_some_and(|denied| denied.has(cluster));
     let asked_of = configuration.clusters.keys().filter(|cluster| is_wanted(cluster) && !is_denied(cluster));
     Err(rights.forbids_asked(asked_of, &asked, &resource.resource))
 }

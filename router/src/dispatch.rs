@@ -17,4 +17,4 @@ mod sender;
 pub(crate) use dispatched::{DeniedClusters, Dispatched, SchemaName};
 pub(crate) use entry_points::{Dispatch, DispatchGate};
 pub use entry_points::{DispatchSettings, EntryPointPolicies};
-pub(crate) use sender::{PolicySender, PolicyUser};
+pub(crate) use sender::PolicySender;

@@ -280,10 +280,8 @@ fn attributes<'a>(info: &'a RequestInfo, is_served: bool, user: &'a User, caller
         false => UNSERVED,
     });
     Attributes {
-        user: tributary_flow_control::FlowUser {
-            verifier: user.authority.verifier.as_str(),
-            name: &user.info.username,
-        },
+        verifier: user.authority.verifier.as_str(),
+        user: &user.info.username,
         member,
         groups: &user.info.groups,
         client_address: caller.connection.map(|peer| peer.0.ip()),

@@ -12,7 +12,7 @@ use tributary_sharing::body::Body;
 
 use crate::Router;
 use crate::request_context::{Answer, RequestContext};
-use crate::stages::admit::{Admitted, admit_request};
+use crate::stages::admit::{Admitted, admit};
 use crate::stages::answer::answer_planned;
 use crate::stages::authorize::answer_by_rights;
 use crate::stages::configure::refuse_replaced_user;
@@ -67,7 +67,7 @@ async fn pass_stages(
 ) -> Result<Response<Body>, Refusal> {
     let admitting = request.trace.stage("admit");
     // Admit. This stage precedes all costly stages. A long-running request keeps its permit until the body ends.
-    let Admitted { mut caller, permit } = admit_request(request, message.headers(), context)?;
+    let Admitted { mut caller, permit } = admit(request.router, request.received, message.headers(), context)?;
     // Dispatch. This stage precedes the choice of the schema, because a policy may choose the schema.
     apply_policies(request, message.headers(), &mut caller)?;
     let answer = {

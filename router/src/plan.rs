@@ -104,32 +104,29 @@ pub(crate) fn plan<'a>(
     caller: &Caller,
 ) -> Result<Plan<'a>, Refusal> {
     let ReceivedRequest { info, query, is_head, preferences, .. } = received;
-    let planned = by_route(info, &configuration.merged_discovery)?;
+    let merged_discovery = &configuration.merged_discovery;
+    let planned = match (&info.cluster, &info.target) {
+        (Some(cluster), _) => Plan::Cluster(cluster),
+        (None, RequestTarget::NonResource) => non_resource(info, merged_discovery)?,
+        (None, RequestTarget::Resource(request)) if cluster_resource::is_own(&request.resource) => {
+            cluster_resource::check_route(info.verb, request).map(|()| Plan::Clusters)?
+        }
+        (None, RequestTarget::Resource(request)) => {
+            let served = merged_discovery.get(&request.resource).ok_or(Refusal::NoRoute)?;
+            Plan::Resource(Arc::clone(served), resource(info.verb, request, served)?)
+        }
+    };
     if is_head && !planned.takes_head(info) {
         return Err(Refusal::method());
     }
     let Plan::Resource(served, plan) = planned else { return Ok(planned) };
     routes::check_media_types(info.verb, &served.resource, plan, headers, preferences)?;
+    if !info.verb.is_read() {
+        return Ok(Plan::Resource(served, plan));
+    }
     let namespace = info.resource().and_then(|resource| resource.namespace.as_deref());
     let plan = plan_by_cache(plan, &served, namespace, query, configuration, caller)?;
     Ok(Plan::Resource(served, plan))
-}
-
-/// Plans the answer by the path and the method only.
-fn by_route<'a>(info: &'a RequestInfo, merged_discovery: &MergedDiscovery) -> Result<Plan<'a>, Refusal> {
-    if let Some(cluster) = &info.cluster {
-        return Ok(Plan::Cluster(cluster));
-    }
-    match &info.target {
-        RequestTarget::NonResource => non_resource(info, merged_discovery),
-        RequestTarget::Resource(request) if cluster_resource::is_own(&request.resource) => {
-            cluster_resource::check_route(info.verb, request).map(|()| Plan::Clusters)
-        }
-        RequestTarget::Resource(request) => {
-            let served = merged_discovery.get(&request.resource).ok_or(Refusal::NoRoute)?;
-            resource(info.verb, request, served).map(|plan| Plan::Resource(Arc::clone(served), plan))
-        }
-    }
 }
 
 /// Adjusts the plan of a read to the objects in memory. In personal mode an impersonated get goes to the object's

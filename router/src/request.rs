@@ -144,15 +144,6 @@ impl<'a> ClientRequest<'a> {
     pub(crate) fn is_cached(&self) -> bool {
         self.configuration.is_cached(self.served, self.resource.namespace.as_deref())
     }
-
-    /// Returns the form of an answer with one object.
-    ///
-    /// # Errors
-    /// 406; 400 for unknown parameters of a Table.
-    pub(crate) fn object_form(&self) -> Result<(AnswerForm, IncludeObject), Refusal> {
-        let form = self.preferences.form(ResponseKind::Object)?;
-        Ok((form, self.finish(form, ResponseKind::Object)?))
-    }
 }
 
 /// Configuration and resource after a renewal of clusters' discovery.

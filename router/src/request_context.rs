@@ -1,12 +1,12 @@
 //! Results of the server's stages that precede the router, and the router's answer.
 
 use http::{Method, Request, Response, Uri};
+use tokio::time::Instant;
 use tributary_apimachinery::{Door, Mount, MountTarget, RequestClass};
-use tributary_proxy::{ClientUpgrade, Peer};
-use tributary_rights::{AuthenticatedUntil, CredentialValidity, RememberedActor, User};
+use tributary_proxy::{ClientUpgrade, Peer, UserToken};
+use tributary_rights::{CredentialValidity, RememberedActor, User};
 use tributary_sharing::body::Body;
 
-use crate::own_credential::OwnCredential;
 use crate::request_reading::RequestReading;
 use crate::request_trace::RequestTrace;
 
@@ -48,12 +48,13 @@ impl RequestArrival {
 pub struct AuthenticatedSender {
     /// User that the credentials prove.
     pub user: User,
-    /// Expiry of the credentials; `None` for credentials without expiry.
-    pub until: Option<AuthenticatedUntil>,
+    /// Time at which the credentials expire, and open streams of the sender end; `None` for credentials without expiry.
+    pub until: Option<Instant>,
     /// Reports whether the credentials are still accepted; `None` if credentials stay accepted until their expiry.
     pub credential_validity: Option<CredentialValidity>,
-    /// Token of the user, for the cluster that verified the token.
-    pub own_credential: Option<OwnCredential>,
+    /// Token of the user, for the only cluster where the user is valid: the cluster that verified the token. No other
+    /// cluster gets the token, and this cluster only if its configuration allows the forwarding.
+    pub own_credential: Option<UserToken>,
     /// True if the user's browser sends the request for a page of another site. The server refuses such a request.
     pub is_cross_origin: bool,
 }

@@ -10,7 +10,7 @@
 //!
 //! Authentication removes the credentials from the request, so that later stages never see them. A cluster's own token
 //! is an exception: for a request under `/clusters/NAME`, or to the cluster's host, that cluster alone receives the
-//! token ([`tributary_router::OwnCredential`]).
+//! token ([`tributary_router::UserToken`]).
 
 mod bearer;
 mod client_chain;

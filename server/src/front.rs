@@ -20,10 +20,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{AuditLevel, Door, HostName};
 use tributary_hosts::HostRefusal;
-use tributary_listener::{AnswerCapacity, AuthenticationOutcome, ConnectionUser, LimitCheck, ListenerRefusal};
+use tributary_listener::{AnswerCapacity, AuthenticationOutcome, LimitCheck, ListenerRefusal};
 use tributary_records::audit::{AuditedRequest, Auditor};
 use tributary_router::{
-    Answer, AuthenticatedSender, ClientUpgrade, Peer, RememberedActor, RequestArrival, RequestContext, User,
+    Answer, AuthenticatedSender, ClientUpgrade, Peer, RememberedActor, RequestArrival, RequestContext,
 };
 
 use crate::authentication::{AuthenticationFailureLog, ClientChain, Unauthenticated};
@@ -210,7 +210,7 @@ impl<H: Handler> Front<H> {
             observed.set_user(user);
             tributary_records::traces::remove_untrusted_trace_headers(&mut head.headers, &arrival.reading, user);
             let noted = record_outcome(AuthenticationOutcome::Authenticated {
-                user: user.authority.verifier.has_own_connection().then_some(connection_user(user)),
+                user: user.authority.verifier.has_own_connection().then_some(user),
             });
             limit_check = if noted == LimitCheck::WithinLimits { limit_check } else { noted };
         }
@@ -359,8 +359,4 @@ struct AdmittedRequest<'a> {
 fn is_health_check(context: &RequestContext) -> bool {
     let info = context.arrival.reading.info();
     info.is_ok_and(|info| info.cluster.is_none() && tributary_policy::is_health_check(&info.path))
-}
-
-fn connection_user(user: &User) -> ConnectionUser<'_> {
-    ConnectionUser { authority: &user.authority, username: &user.info.username }
 }

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tributary_flow_control::{
-    Attributes, Dimension, Flow, FlowControl, FlowResource, FlowUser, Limited, MaxRequestsInflight, Queueing, Schema,
-    SchemaKind, SchemaLimiter, TokenBucket,
+    Attributes, Dimension, Flow, FlowControl, FlowResource, Limited, MaxRequestsInflight, Queueing, Schema, SchemaKind,
+    SchemaLimiter, TokenBucket,
 };
 
 mod allocations;
@@ -16,7 +16,8 @@ mod waits;
 /// Returns the request `list pods` of a user.
 fn from(name: &str) -> Attributes<'_> {
     Attributes {
-        user: FlowUser { verifier: "test", name },
+        verifier: "test",
+        user: name,
         member: None,
         groups: &[],
         client_address: None,

@@ -24,7 +24,7 @@ pub enum RequestIdentity {
     Member,
     /// The kubeconfig's user, with the client's own impersonation headers, which the cluster checks (personal mode).
     /// The kubeconfig's `as` fields are not sent, just as kubectl's `--as` flags replace these fields.
-    ClientImpersonation(ClientImpersonation),
+    ClientImpersonation(Impersonation),
     /// Impersonation of a user whom the caller has authenticated and authorized (shared mode).
     Impersonate(Impersonation),
     /// The user's own token. The caller has checked that this member authenticates the token.
@@ -34,12 +34,6 @@ pub enum RequestIdentity {
     /// kubeconfig's `as` fields are not sent.
     UidOnly,
 }
-
-/// A client's own impersonation headers, in a form that every kube-apiserver parses equally: one `Impersonate-User`, at
-/// most one `Impersonate-Uid`, any number of `Impersonate-Group` and `Impersonate-Extra-*`. These headers may replace
-/// the kubeconfig's `as` fields, because the cluster then always acts as the impersonated user.
-#[derive(Clone, Debug)]
-pub struct ClientImpersonation(HeaderMap);
 
 /// Error: a client's `Impersonate-*` headers are ambiguous, or do not name a user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,60 +51,6 @@ pub enum InvalidClientImpersonation {
     /// The value of this header is not text.
     #[error("{0} is not UTF-8")]
     NotText(HeaderName),
-}
-
-impl ClientImpersonation {
-    /// Parses the impersonation headers of a request. `None` if no header name begins with `Impersonate-`. Underscores
-    /// count as dashes.
-    ///
-    /// # Errors
-    /// [`InvalidClientImpersonation`] if a cluster could interpret the headers differently, or ignore them.
-    pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, InvalidClientImpersonation> {
-        // Most requests have no such headers. Such requests cause no copies.
-        if !headers.keys().any(is_impersonation) {
-            return Ok(None);
-        }
-        let mut client_impersonation = HeaderMap::new();
-        for (name, value) in headers.iter().filter(|(name, _)| is_impersonation(name)) {
-            let known = match name.as_str() {
-                "impersonate-user" | "impersonate-group" | "impersonate-uid" => true,
-                other => other.strip_prefix(EXTRA).is_some_and(|key| !key.is_empty()),
-            };
-            if !known {
-                return Err(InvalidClientImpersonation::Unknown(name.clone()));
-            }
-            client_impersonation.append(name.clone(), value.clone());
-        }
-        let mut users = client_impersonation.get_all("impersonate-user").iter();
-        // A proxy may trim a value of spaces to an empty value, so both count as an empty user.
-        let is_empty = |user: &HeaderValue| user.as_bytes().trim_ascii().is_empty();
-        if users.next().is_none_or(is_empty) || users.next().is_some() {
-            return Err(InvalidClientImpersonation::User);
-        }
-        if client_impersonation.get_all("impersonate-uid").iter().nth(1).is_some() {
-            return Err(InvalidClientImpersonation::Uid);
-        }
-        Ok(Some(Self(client_impersonation)))
-    }
-
-    /// Returns the client's impersonation headers, unchanged.
-    pub fn headers(&self) -> &HeaderMap {
-        &self.0
-    }
-
-    /// Returns the name of each impersonation header, with its meaning for a kube-apiserver.
-    pub fn parts(&self) -> impl Iterator<Item = (&HeaderName, ImpersonationPart<'_>)> {
-        self.0.iter().map(|(name, value)| {
-            let value = value.as_bytes();
-            let part = match name.as_str() {
-                "impersonate-user" => ImpersonationPart::User(value),
-                "impersonate-uid" => ImpersonationPart::Uid(value),
-                "impersonate-group" => ImpersonationPart::Group(value),
-                other => ImpersonationPart::Extra(extra_key(other.strip_prefix(EXTRA).unwrap_or_default()), value),
-            };
-            (name, part)
-        })
-    }
 }
 
 /// One attribute of the impersonated user. Its bytes may be invalid UTF-8.
@@ -145,18 +85,25 @@ fn extra_key(encoded: &str) -> Cow<'_, [u8]> {
 #[derive(Clone, Debug)]
 pub struct UserToken {
     pub(crate) authorization: HeaderValue,
-    pub(crate) client_impersonation: Option<ClientImpersonation>,
+    pub(crate) client_impersonation: Option<Impersonation>,
 }
 
 impl UserToken {
     /// Creates an identity from the user's token. `None` if the token is not a valid header value.
-    pub fn new(token: &[u8], client_impersonation: Option<ClientImpersonation>) -> Option<Self> {
+    pub fn new(token: &[u8], client_impersonation: Option<Impersonation>) -> Option<Self> {
         let authorization = bearer(std::str::from_utf8(token).ok()?)?;
         Some(Self { authorization, client_impersonation })
     }
+
+    /// Replaces the impersonation headers.
+    #[must_use]
+    pub fn with_impersonation(self, client_impersonation: Option<Impersonation>) -> Self {
+        Self { client_impersonation, ..self }
+    }
 }
 
-/// A user in the form of impersonation headers. Cheap to clone: create one value per authenticated user.
+/// A user in the form of impersonation headers: an authenticated user, or the user that a client impersonates. Cheap to
+/// clone: create one value per authenticated user.
 #[derive(Clone, Debug)]
 pub struct Impersonation {
     headers: Arc<HeaderMap>,
@@ -208,6 +155,55 @@ impl Impersonation {
             headers.append(extra_name(key)?, value("extra", text)?);
         }
         Ok(Self { headers: Arc::new(headers) })
+    }
+
+    /// Reads the impersonation headers of a client, in a form that every kube-apiserver parses equally: one
+    /// `Impersonate-User`, at most one `Impersonate-Uid`, any number of `Impersonate-Group` and `Impersonate-Extra-*`.
+    /// These headers may replace the kubeconfig's `as` fields, because the cluster then always acts as the impersonated
+    /// user. `None` if no header name begins with `Impersonate-`. Underscores count as dashes.
+    ///
+    /// # Errors
+    /// [`InvalidClientImpersonation`] if a cluster could interpret the headers differently, or ignore them.
+    pub fn from_client_headers(headers: &HeaderMap) -> Result<Option<Self>, InvalidClientImpersonation> {
+        // Most requests have no such headers. Such requests cause no copies.
+        if !headers.keys().any(is_impersonation) {
+            return Ok(None);
+        }
+        let mut client_impersonation = HeaderMap::new();
+        for (name, value) in headers.iter().filter(|(name, _)| is_impersonation(name)) {
+            let known = match name.as_str() {
+                "impersonate-user" | "impersonate-group" | "impersonate-uid" => true,
+                other => other.strip_prefix(EXTRA).is_some_and(|key| !key.is_empty()),
+            };
+            if !known {
+                return Err(InvalidClientImpersonation::Unknown(name.clone()));
+            }
+            client_impersonation.append(name.clone(), value.clone());
+        }
+        let mut users = client_impersonation.get_all("impersonate-user").iter();
+        // A proxy may trim a value of spaces to an empty value, so both count as an empty user.
+        let is_empty = |user: &HeaderValue| user.as_bytes().trim_ascii().is_empty();
+        if users.next().is_none_or(is_empty) || users.next().is_some() {
+            return Err(InvalidClientImpersonation::User);
+        }
+        if client_impersonation.get_all("impersonate-uid").iter().nth(1).is_some() {
+            return Err(InvalidClientImpersonation::Uid);
+        }
+        Ok(Some(Self { headers: Arc::new(client_impersonation) }))
+    }
+
+    /// Returns the name of each impersonation header, with its meaning for a kube-apiserver.
+    pub fn parts(&self) -> impl Iterator<Item = (&HeaderName, ImpersonationPart<'_>)> {
+        self.headers.iter().map(|(name, value)| {
+            let value = value.as_bytes();
+            let part = match name.as_str() {
+                "impersonate-user" => ImpersonationPart::User(value),
+                "impersonate-uid" => ImpersonationPart::Uid(value),
+                "impersonate-group" => ImpersonationPart::Group(value),
+                other => ImpersonationPart::Extra(extra_key(other.strip_prefix(EXTRA).unwrap_or_default()), value),
+            };
+            (name, part)
+        })
     }
 
     /// Returns the impersonation headers.
@@ -276,7 +272,7 @@ mod tests {
         assert_eq!(all(headers, "impersonate-group"), ["dev", "ops"]);
         assert_eq!(all(headers, "impersonate-uid"), ["u-1"]);
         assert_eq!(all(headers, "impersonate-extra-scopes.example.com%2f%41%25b"), ["x", "y"]);
-        let client_impersonation = ClientImpersonation::from_headers(headers).unwrap().unwrap();
+        let client_impersonation = Impersonation::from_client_headers(headers).unwrap().unwrap();
         let key = client_impersonation
             .parts()
             .find_map(|(_, part)| if let ImpersonationPart::Extra(key, _) = part { Some(key) } else { None });
@@ -324,7 +320,7 @@ mod tests {
             for (name, value) in client_impersonation {
                 headers.append(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
             }
-            let found = ClientImpersonation::from_headers(&headers).map(|client_impersonation| {
+            let found = Impersonation::from_client_headers(&headers).map(|client_impersonation| {
                 client_impersonation.map(|client_impersonation| client_impersonation.headers().len())
             });
             assert_eq!(found, expected, "{client_impersonation:?}");

@@ -1,7 +1,7 @@
 //! Tests of a request's identity at the member, and of the forwarded request headers.
 
 use http::{HeaderMap, Response, StatusCode};
-use tributary_proxy::{ClientImpersonation, ClientTuning, ForwardError, Impersonation, RequestIdentity};
+use tributary_proxy::{ClientTuning, ForwardError, Impersonation, RequestIdentity};
 
 use crate::member::{self, Member, Options, SendRequest, empty, get};
 
@@ -24,7 +24,7 @@ async fn client_impersonation_headers_reach_the_member() {
     given.insert("authorization", "Bearer ignored".parse().unwrap());
     given.insert("x-remote-user", "ignored".parse().unwrap());
 
-    let given = ClientImpersonation::from_headers(&given).unwrap().unwrap();
+    let given = Impersonation::from_client_headers(&given).unwrap().unwrap();
     client.send_request(get("/version"), RequestIdentity::ClientImpersonation(given)).await.unwrap();
     assert_eq!(member.last().all("impersonate-user"), ["bob"]);
     assert_eq!(names(&member.last().headers), ["impersonate-user"]);

@@ -4,7 +4,7 @@ use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use tributary_apimachinery::body::Body;
 use tributary_proxy::{
-    ClientImpersonation, ClientTuning, ClusterClient, ConnectError, ForwardError, RequestIdentity, UserToken,
+    ClientTuning, ClusterClient, ConnectError, ForwardError, Impersonation, RequestIdentity, UserToken,
 };
 
 use crate::identity::names;
@@ -35,7 +35,7 @@ async fn passing(config: &kube::Config) -> Result<ClusterClient, ConnectError> {
     client.enable_user_tokens(config, &[], ClientTuning::default()).await
 }
 
-fn own(token: &str, given: Option<ClientImpersonation>) -> RequestIdentity {
+fn own(token: &str, given: Option<Impersonation>) -> RequestIdentity {
     RequestIdentity::UserToken(UserToken::new(token.as_bytes(), given).unwrap())
 }
 
@@ -54,7 +54,7 @@ async fn user_token_is_sent_without_tributarys_credentials() {
 
     let mut given = HeaderMap::new();
     given.insert("impersonate-user", "bob".parse().unwrap());
-    let given = ClientImpersonation::from_headers(&given).unwrap();
+    let given = Impersonation::from_client_headers(&given).unwrap();
     let mut request = get("/api");
     request.headers_mut().insert("authorization", "Bearer other".parse().unwrap());
     client.send_request(request, own("anns", given)).await.unwrap();

@@ -29,18 +29,8 @@ pub enum Ground {
 }
 
 impl Ground {
-    /// Grounds for the cluster of a new object, in order of precedence. For a new object, a precondition is a ground
-    /// only if it contains a resourceVersion: the resourceVersion names the cluster of an earlier object.
-    pub const OF_NEW: [Self; 8] = [
-        Self::Annotation,
-        Self::Precondition,
-        Self::Owner,
-        Self::Release,
-        Self::Node,
-        Self::Kind,
-        Self::Namespace,
-        Self::Placement,
-    ];
+    /// Grounds for the cluster of a new object that clusters' other objects support, in order of precedence.
+    pub const BY_EVIDENCE: [Self; 4] = [Self::Release, Self::Node, Self::Kind, Self::Namespace];
 
     /// Grounds in a write to an existing name, in order of precedence.
     pub const OF_EXISTING: [Self; 5] = [Self::Annotation, Self::Precondition, Self::Owner, Self::Release, Self::Node];

@@ -7,11 +7,12 @@ use http::{Request, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tributary_apimachinery::json::null_is_default;
+use tributary_authentication::UserInfo;
 use tributary_authorization::{Attributes, RbacUser, ResourceAttributes, RulesReview};
 use tributary_proxy::Transport;
 use tributary_sharing::body;
 
-use super::subject::Subject;
+use super::subject::review_spec;
 
 /// Time limit for the cluster's answer. 5 s: kube-apiserver decides from memory, and an authorization webhook may need
 /// some seconds.
@@ -90,7 +91,7 @@ pub(super) async fn own_rules(transport: Transport, namespace: &str) -> Result<R
 /// [`AccessReviewError`].
 pub(super) async fn access(
     transport: Transport,
-    who: &Subject,
+    who: &UserInfo,
     requested: &Attributes<'_>,
 ) -> Result<bool, AccessReviewError> {
     #[derive(Deserialize)]
@@ -101,7 +102,7 @@ pub(super) async fn access(
     struct Status {
         allowed: bool,
     }
-    let mut spec = who.spec();
+    let mut spec = review_spec(who);
     match requested {
         Attributes::Resource(requested) => {
             let ResourceAttributes { verb, group, version, resource, subresource, namespace, name } = requested;

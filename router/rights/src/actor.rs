@@ -12,11 +12,9 @@ use tributary_authentication::{
     names_beyond_member,
 };
 use tributary_authorization::RbacUser;
-use tributary_proxy::{ClientImpersonation, ImpersonationPart, InvalidClientImpersonation};
+use tributary_proxy::{Impersonation, ImpersonationPart, InvalidClientImpersonation};
 use tributary_sharing::flow::share_key::ShareKey;
 use tributary_sharing::limits::{IMPERSONATED_BYTES, IMPERSONATED_VALUES};
-
-use super::subject::Subject;
 
 /// Random hash keys of this process. If a client knew the keys, it could choose users whose actors have equal hashes.
 static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -119,7 +117,7 @@ impl Actor {
 
     /// Key of the sender's fair share of access reviews. Impersonation does not change the key.
     pub(super) fn share_key(&self) -> ShareKey {
-        ShareKey::of_user(&self.authority, &self.user.username)
+        self.authority.share_key(&self.user.username)
     }
 
     /// Returns the name of the sender as the sender's verifier reports it, and the name that clusters see, if it
@@ -166,7 +164,7 @@ impl Actor {
     }
 
     /// Returns whether this cluster verified the user. Only the verifying cluster may see the user's `system:` groups.
-    pub(super) fn is_verified_by(&self, member: &ClusterName) -> bool {
+    pub fn is_verified_by(&self, member: &ClusterName) -> bool {
         self.authority.reach.is_vouched_by(member)
     }
 
@@ -187,12 +185,12 @@ impl Actor {
         user_selector: UserSelector,
         member: &ClusterName,
         rules: &MemberRules,
-    ) -> Result<Subject, NotSent> {
+    ) -> Result<UserInfo, NotSent> {
         let told = match user_selector {
             UserSelector::User => identity_for(&self.user, &self.authority, member, rules)?,
             UserSelector::Acting => self.identity(member, rules)?,
         };
-        Ok(Subject::from_identity(told, self.rbac_user_in(member, user_selector).groups))
+        Ok(UserInfo { groups: self.rbac_user_in(member, user_selector).groups.to_vec(), ..told })
     }
 
     /// Returns the user information for the response to a SelfSubjectReview.
@@ -240,7 +238,7 @@ fn rbac_groups(told: UserInfo) -> Vec<String> {
 }
 
 /// All strings of a user: name, uid, groups, keys and values of extras.
-fn texts(user: &UserInfo) -> impl Iterator<Item = &String> {
+pub(super) fn texts(user: &UserInfo) -> impl Iterator<Item = &String> {
     let extras = user.extra.iter().flat_map(|(key, values)| std::iter::once(key).chain(values));
     [&user.username, &user.uid].into_iter().chain(&user.groups).chain(extras)
 }
@@ -265,7 +263,7 @@ pub fn bounded(given: &UserInfo) -> Result<(), RequestRefusal> {
 ///
 /// # Errors
 /// [`InvalidClientImpersonation`] if a value, or the decoded key of an extra, is not UTF-8.
-pub fn given_user(given: &ClientImpersonation) -> Result<UserInfo, InvalidClientImpersonation> {
+pub fn given_user(given: &Impersonation) -> Result<UserInfo, InvalidClientImpersonation> {
     let mut user = UserInfo { username: String::new(), uid: String::new(), groups: Vec::new(), extra: BTreeMap::new() };
     for (name, part) in given.parts() {
         let text = |bytes: &[u8]| {
@@ -287,6 +285,7 @@ mod tests {
     use tributary_authentication::VerifierName;
 
     use super::*;
+    use crate::subject::review_spec;
 
     fn strings(texts: &[&str]) -> Vec<String> {
         texts.iter().map(|&text| text.to_owned()).collect()
@@ -389,7 +388,7 @@ mod tests {
                     let judged = actor.rbac_user_in(&cluster("a"), user_selector);
                     assert_eq!((judged.name, judged.groups), (&*name, &*judged_groups), "{actor:?}");
                     let subject = actor.subject(user_selector, &cluster("a"), &MemberRules::default()).unwrap();
-                    assert_eq!((&subject.spec()["user"], judged.name), (&name.clone().into(), &*name));
+                    assert_eq!((&review_spec(&subject)["user"], judged.name), (&name.clone().into(), &*name));
                 }
                 assert_eq!(actor.sender_names().next(), Some(&*actor.shown().username));
             }
@@ -450,8 +449,9 @@ mod tests {
         let rules = MemberRules::default();
         let told = |member| ann.identity(&cluster(member), &rules).unwrap().groups;
         assert_eq!((told("hub"), told("other")), (strings(&["dev", "system:oauth"]), strings(&["dev"])));
-        let subject =
-            |member| ann.subject(UserSelector::Acting, &cluster(member), &rules).unwrap().spec()["groups"].clone();
+        let subject = |member| {
+            review_spec(&ann.subject(UserSelector::Acting, &cluster(member), &rules).unwrap())["groups"].clone()
+        };
         assert_eq!((subject("hub"), subject("other")), (all.into(), ["dev", "system:authenticated"].into()));
         // Both clusters see the same impersonated user, with all groups of that user.
         let as_bob = actor(said(), hub(), Some(user("bob", &["ops"])));
@@ -470,7 +470,7 @@ mod tests {
             for (name, value) in lines {
                 headers.append(HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap());
             }
-            given_user(&ClientImpersonation::from_headers(&headers).unwrap().unwrap())
+            given_user(&Impersonation::from_client_headers(&headers).unwrap().unwrap())
         };
         let read = given(&[
             ("impersonate-user", "j\u{fc}rgen".as_bytes()),

@@ -18,6 +18,7 @@ use tributary_proxy::{ClusterClient, Transport, nearest_tick};
 use super::access_review::{self, AccessReviewError};
 use super::decider::{ClusterFacts, Decider, Evidence, OPENSHIFT, ReviewCause, decide};
 use super::rounds::{CONNECTIONS_INTERVAL, INTERVAL, UNANSWERED_MAX, well};
+use super::subject::user_info;
 
 /// Delay before a difference between mirror and cluster is checked again. 2 s: the mirror and the kube-apiserver each
 /// follow roles and bindings by watches, about one second late.
@@ -203,7 +204,7 @@ fn choose_samples(refuted: &[Sample], others: Vec<Sample>, is_allowed: impl Fn(&
 
 async fn refuted_by(transport: Transport, sample: Sample) -> Result<Option<Sample>, AccessReviewError> {
     let allowed =
-        access_review::access(transport, &sample.user().into(), &Attributes::Resource(sample.attributes())).await?;
+        access_review::access(transport, &user_info(sample.user()), &Attributes::Resource(sample.attributes())).await?;
     Ok((!allowed).then_some(sample))
 }
 

@@ -291,13 +291,12 @@ mod tests {
     use std::collections::BTreeSet;
 
     use tributary_apimachinery::GroupVersionResource;
-    use tributary_authorization::{Attributes, RbacUser as Subjects, ResourceAttributes};
+    use tributary_authentication::{User, UserInfo};
+    use tributary_authorization::{Attributes, ResourceAttributes};
 
     use super::super::actor::Actor;
     use super::super::audience::Audience;
     use super::super::mirror::RightsMirror;
-    use super::super::subject::Subject;
-    use super::super::user::User;
     use super::super::visible::VisibleClusters;
     use super::*;
 
@@ -336,7 +335,7 @@ mod tests {
     #[tokio::test]
     async fn denial_by_a_cluster_ends_a_watch_despite_an_unanswered_review() {
         let mut followed = follows(&[&eu()]);
-        let who = Arc::new(Subject::from(Subjects { name: "ann", groups: &[] }));
+        let who = Arc::new(UserInfo { username: "ann".to_owned(), ..UserInfo::default() });
         let asked = ResourceAttributes { verb: "list", resource: "pods", ..ResourceAttributes::default() };
         let review = AccessReview::new(&eu(), &who, &Attributes::Resource(asked));
         let now = Instant::now();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tributary_apimachinery::ClusterName;
-use tributary_authentication::MemberRules;
+use tributary_authentication::{MemberRules, UserInfo};
 use tributary_authorization::{Attributes, FleetRights, RbacUser};
 
 use super::actor::{Actor, UserSelector};
@@ -13,7 +13,6 @@ use super::allowed_facts::{AllowedFacts, DecisionMethod};
 use super::decision_reviews::DecisionReviews;
 use super::mirror::RightsMirror;
 use super::reviews::{AccessReview, KnownAnswer};
-use super::subject::Subject;
 
 impl AllowedFacts {
     /// Method by which rights in a cluster are decided. `None` if unknown.
@@ -46,7 +45,7 @@ pub(super) struct UserDecisions<'a> {
 struct KnownSubject {
     impersonation_rules: MemberRules,
     is_verified_by: bool,
-    subject: Arc<Subject>,
+    subject: Arc<UserInfo>,
 }
 
 impl<'a> UserDecisions<'a> {
@@ -70,7 +69,7 @@ impl<'a> UserDecisions<'a> {
     }
 
     /// Subject for access reviews in a cluster. `None` if the cluster may not see the user, or is not configured.
-    fn subject(&self, cluster: &ClusterName) -> Option<Arc<Subject>> {
+    fn subject(&self, cluster: &ClusterName) -> Option<Arc<UserInfo>> {
         let impersonation_rules = &self.mirror.cluster(cluster)?.setup.impersonation;
         let is_verified_by = self.actor.is_verified_by(cluster);
         let mut subjects = self.subjects.borrow_mut();

@@ -88,14 +88,13 @@ mod rounds;
 mod subject;
 mod unconfirmed;
 mod unknown_rights_reason;
-mod user;
 mod visible;
 
 use std::time::Duration;
 
 pub use actor::{Actor, UserSelector, bounded, given_user};
 pub use audience::{Audience, ClusterItemVersions, ItemVersions};
-pub use authenticated::{AuthenticatedUntil, CredentialValidity};
+pub use authenticated::CredentialValidity;
 pub use caller_rights::CallerRights;
 pub use candidates::Candidates;
 pub use followed::{DeniedAt, FollowedRights, ScopeChange, SubscribedRights};
@@ -107,7 +106,8 @@ pub use read_target::ReadTarget;
 pub use readable::{Readable, SelectedClusters};
 pub use readable_cache::{ReadableCache, ReadableConfiguration};
 pub use remembered_actor::RememberedActor;
-pub use user::User;
+pub use subject::user_info;
+pub use tributary_authentication::User;
 
 /// Settings of the shared mode.
 #[derive(Clone, Debug, PartialEq, Eq)]

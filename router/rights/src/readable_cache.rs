@@ -172,9 +172,9 @@ mod tests {
     use super::super::audience::Audience;
     use super::super::mirror::RightsMirror;
     use super::super::namespaces::NamespaceRights;
-    use super::super::user::User;
     use super::*;
     use tributary_answers::refusal::RequestRefusal;
+    use tributary_authentication::User;
 
     fn actor(name: &str) -> Actor {
         let User { info, authority } = User::named("test", name);

@@ -64,8 +64,8 @@ mod tests {
     use tributary_apimachinery::ClusterName;
     use tributary_authentication::Reach;
 
-    use super::super::user::User;
     use super::*;
+    use tributary_authentication::User;
 
     #[test]
     fn cached_actor_is_reused_only_for_an_equal_user() {

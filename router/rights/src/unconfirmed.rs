@@ -61,9 +61,9 @@ impl Unconfirmed {
 mod tests {
     use std::sync::Arc;
 
-    use tributary_authorization::{Attributes, RbacUser, ResourceAttributes};
+    use tributary_authentication::UserInfo;
+    use tributary_authorization::{Attributes, ResourceAttributes};
 
-    use super::super::subject::Subject;
     use super::*;
 
     fn cluster(name: &str) -> ClusterName {
@@ -72,7 +72,7 @@ mod tests {
 
     /// Reviews whether ann may list pods, in a generation of rights. Each word is `cluster/namespace`.
     fn open(words: &str, generation: u64) -> HashSet<(AccessReview, u64)> {
-        let who = Arc::new(Subject::from(RbacUser { name: "ann", groups: &[] }));
+        let who = Arc::new(UserInfo { username: "ann".to_owned(), ..UserInfo::default() });
         let of = |word: &str| {
             let (name, namespace) = word.split_once('/').unwrap();
             let asked =

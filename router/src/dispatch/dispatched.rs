@@ -6,12 +6,13 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 use tributary_answers::refusal::{PolicyRefusal, Refusal};
 use tributary_apimachinery::{ClusterName, RequestInfo, RequestedResource};
+use tributary_authentication::UserInfo;
 use tributary_authorization::ResourceAttributes;
 use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Outcome, PolicyList, dispatched_verb};
 use tributary_proxy::EndpointSubset;
 
 use super::entry_points::{Dispatch, DispatchGate};
-use super::sender::{Counted, PolicyInput, PolicySender, PolicyUser};
+use super::sender::{Counted, PolicyInput, PolicySender};
 use crate::request_trace::RequestTrace;
 
 /// A request in the form that policies match, and the decision of the policies.
@@ -127,8 +128,8 @@ impl Dispatched {
         Ok(Arc::new(dispatched))
     }
 
-    fn seen_as<'a>(&'a self, user: &'a PolicyUser) -> DispatchAttributes<'a> {
-        DispatchAttributes::from_request(&self.info, &user.name, &user.groups, &self.user_agent)
+    fn seen_as<'a>(&'a self, user: &'a UserInfo) -> DispatchAttributes<'a> {
+        DispatchAttributes::from_request(&self.info, &user.username, &user.groups, &self.user_agent)
     }
 
     /// Returns the request in the form that the policies of each target cluster match. These policies choose neither a

@@ -14,30 +14,21 @@
 //! ```
 
 use tributary_apimachinery::ClusterName;
-use tributary_authorization::RbacUser;
+use tributary_authentication::UserInfo;
 use tributary_policy::DispatchAttributes;
 
-use tributary_rights::{CallerRights, UserSelector};
+use tributary_rights::{CallerRights, UserSelector, user_info};
 
-/// Name and groups that rules match.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PolicyUser {
-    /// Name of the user; empty if rules must not match the name.
-    pub(crate) name: String,
-    /// Groups of the user that rules match.
-    pub(crate) groups: Vec<String>,
-}
-
-/// Users that represent the caller of a request.
+/// Users that represent the caller of a request. Rules match their names and groups. An empty name matches no rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PolicySender {
     /// User that the request acts as.
-    pub(crate) acting: PolicyUser,
+    pub(crate) acting: UserInfo,
     /// Authenticated user of an impersonated request. A denial of the authenticated user also applies to the
     /// impersonated user.
-    pub(crate) authenticated: Option<PolicyUser>,
+    pub(crate) authenticated: Option<UserInfo>,
     /// User whose verdict chooses the schema and the access-log mode.
-    pub(crate) counted: Counted<PolicyUser>,
+    pub(crate) counted: Counted<UserInfo>,
 }
 
 /// User for whom policies choose a schema and a log mode.
@@ -64,12 +55,12 @@ impl PolicySender {
     /// Makes the sender for the policies of a cluster, or of the merged view (`None`).
     pub(crate) fn of_user(rights: &CallerRights, place: Option<&ClusterName>) -> Self {
         let actor = rights.actor();
-        let seen_as =
-            |RbacUser { name, groups }: RbacUser<'_>| PolicyUser { name: name.to_owned(), groups: groups.to_vec() };
-        let acting = seen_as(actor.judged(UserSelector::Acting));
-        let authenticated = actor.impersonated_user().map(|_| seen_as(actor.judged(UserSelector::User)));
+        let acting = user_info(actor.judged(UserSelector::Acting));
+        let authenticated = actor.impersonated_user().map(|_| user_info(actor.judged(UserSelector::User)));
         let counted = match actor.counted_at(place) {
-            Some((name, groups)) => Counted::Less(PolicyUser { name: name.clone(), groups: groups.clone() }),
+            Some((name, groups)) => {
+                Counted::Less(UserInfo { username: name.clone(), groups: groups.clone(), ..UserInfo::default() })
+            }
             None if authenticated.is_some() => Counted::Authenticated,
             None => Counted::Acting,
         };
@@ -77,7 +68,7 @@ impl PolicySender {
     }
 
     /// Makes the sender in personal mode. Policies match only the acting user, impersonated or not.
-    pub(crate) fn alone(acting: PolicyUser) -> Self {
+    pub(crate) fn alone(acting: UserInfo) -> Self {
         Self { acting, authenticated: None, counted: Counted::Acting }
     }
 }

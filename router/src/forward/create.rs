@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::{Request, Response};
+use tributary_answers::negotiate::ResponseKind;
 use tributary_answers::refusal::{Refusal, RequestRefusal};
 use tributary_apimachinery::ItemResourceVersions;
 use tributary_sharing::body::{Body, WHOLE_BODY_BYTES_MAX};
@@ -18,15 +19,17 @@ use crate::request::ClientRequest;
 /// cluster.
 ///
 /// # Errors
-/// As [`Write::owner_of_new`]. The member's own refusals are passed on.
+/// As [`Write::owner_of_new`]; 400 if no ground names a cluster, with the ways to name one. The member's own refusals are passed on.
 pub(crate) async fn create(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { info, resource, .. } = request;
-    let (form, include) = request.object_form()?;
+    let form = request.preferences.form(ResponseKind::Object)?;
+    let include = request.finish(form, ResponseKind::Object)?;
     let buffered = BufferedRequest::read(request, info.verb, message, WHOLE_BODY_BYTES_MAX).await?;
     if buffered.facts.resource_version.as_deref().is_some_and(|version| version != "0") {
         return Err(RequestRefusal::VersionOfNew.into());
     }
-    let target = Write { request, body: &buffered, seen: &[] }.owner_of_new().await?;
+    let write = Write { request, body: &buffered, seen: &[] };
+    let target = write.owner_of_new().await?.ok_or_else(|| write.refuse_unnamed())?;
     if request.configuration.items(&resource.resource) == ItemResourceVersions::Integer {
         cache_resource(request).await;
     }

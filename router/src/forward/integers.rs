@@ -1,7 +1,7 @@
 //! Check before a write: the object in the answer must have an integer version.
 
 use tributary_answers::refusal::{PreconditionRefusal, Refusal};
-use tributary_apimachinery::{ClusterName, ItemResourceVersions, Object, ResourceVersion};
+use tributary_apimachinery::{ClusterName, Object, ResourceVersion};
 use tributary_merge::IntegerResourceVersion;
 
 use crate::request::ClientRequest;
@@ -11,16 +11,13 @@ use crate::request::ClientRequest;
 /// billion are a quarter of an hour.
 const HEADROOM: u64 = 1_000_000_000;
 
-/// Checks that Tributary can encode the version of the written object as an integer, if objects carry integers. A check
-/// after the write would be too late: the client could not read the answer to a completed write.
+/// Checks that Tributary can encode the version of the written object as an integer. For resources whose objects carry
+/// integers. A check after the write would be too late: the client could not read the answer to a completed write.
 ///
 /// # Errors
 /// 400 with the limit and the remedy.
 pub(crate) fn fits(request: ClientRequest<'_>, cluster: &ClusterName, object: Option<&Object>) -> Result<(), Refusal> {
     let ClientRequest { router, resource, info, .. } = request;
-    if request.configuration.items(&resource.resource) != ItemResourceVersions::Integer {
-        return Ok(());
-    }
     let held = router.views().get(&resource.resource, None).and_then(|view| view.version_of(cluster));
     let own = object.map(|object| object.resource_version().into());
     let newest = held.max(own).unwrap_or_default();

@@ -26,7 +26,7 @@ use super::answer::record_write;
 use super::body_permits;
 use super::buffered::unreadable;
 use super::media_type::content_type;
-use super::reservation;
+use super::reservation::answer_bytes;
 use super::send::send;
 use super::whole::inspect_while_forwarding;
 use crate::Router;
@@ -139,7 +139,7 @@ async fn write(
     let is_dry_run = options.map_or(tries_by_query, |options| !options.dry_run.is_empty());
     let is_noted = !is_dry_run && given.verb != Verb::DeleteCollection;
     let reservation = match is_noted {
-        true => Some(reservation::reservation(router, caller, 0)?),
+        true => Some(router.held_bytes().acquire(caller.share_key, answer_bytes(0))?),
         false => None,
     };
     let answer = send(cluster, caller, request, info, query).await?;

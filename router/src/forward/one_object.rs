@@ -16,27 +16,16 @@ use super::preconditions;
 use super::send::send;
 use super::target::send_translated;
 use crate::asked::proxied_name;
-use crate::plan::OwnerRequest;
 use crate::request::ClientRequest;
 
-/// Answers a request for one object.
+/// Forwards a request unchanged to the owner of the object, and returns the unchanged answer.
 ///
 /// # Errors
-/// 404, 503 or 409 without an owner; 409 for a version of another cluster. The member's own refusals are passed on.
-pub(crate) async fn to_owner(
+/// 404, 503 or 409 without an owner; the errors of [`send`].
+pub(crate) async fn pass_to_owner(
     request: ClientRequest<'_>,
     message: Request<Body>,
-    kind: OwnerRequest,
 ) -> Result<Response<Body>, Refusal> {
-    match (kind, request.info.verb) {
-        (OwnerRequest::Streamed, _) => pass_to_owner(request, message).await,
-        (OwnerRequest::Object, Verb::Get) => get(request, message).await,
-        (OwnerRequest::Object, _) => write(request, message).await,
-    }
-}
-
-/// Forwards a request unchanged to the owner of the object, and returns the unchanged answer.
-async fn pass_to_owner(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
     let claim = if is_only_read(request, &message) { Claim::AnyKnown } else { unnamed_claim(request) };
     let object = proxied_object(request.resource);
     let object = ClientRequest { resource: &object, ..request };
@@ -45,7 +34,11 @@ async fn pass_to_owner(request: ClientRequest<'_>, message: Request<Body>) -> Re
     send(&owner.cluster, request.caller, message, request.info, request.query).await
 }
 
-async fn get(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
+/// Forwards a get to the owner of the object.
+///
+/// # Errors
+/// 404, 503 or 409 without an owner; the errors of [`send_translated`].
+pub(crate) async fn get(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
     let form = request.preferences.form(ResponseKind::Object)?;
     GetOptions::parse(request.query).map_err(Refusal::malformed)?;
     let body = BufferedRequest::read(request, Verb::Get, message, WHOLE_BODY_BYTES_MAX).await?;
@@ -71,8 +64,13 @@ async fn get(request: ClientRequest<'_>, message: Request<Body>) -> Result<Respo
     Ok(answer)
 }
 
-async fn write(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
-    let (form, include) = request.object_form()?;
+/// Forwards a write of one object to the cluster that the request means.
+///
+/// # Errors
+/// 404, 503 or 409 without an owner; the errors of [`send_translated`]. The member's own refusals are passed on.
+pub(crate) async fn write(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
+    let form = request.preferences.form(ResponseKind::Object)?;
+    let include = request.finish(form, ResponseKind::Object)?;
     let body = BufferedRequest::read(request, request.info.verb, message, WHOLE_BODY_BYTES_MAX).await?;
     let seen = preconditions::read_versions(request, &body)?;
     let write = Write { request, body: &body, seen: &seen };

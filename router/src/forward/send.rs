@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode, Uri, header};
 use tributary_answers::refusal::{MemberRefusal, Refusal, RequestRefusal};
 use tributary_apimachinery::permit::RequestPermit;
-use tributary_apimachinery::{Permit, RequestClass, RequestInfo};
+use tributary_apimachinery::{Permit, RequestInfo};
 use tributary_fleet::topology::Cluster;
 use tributary_proxy::headers::Recipient;
 use tributary_proxy::{ClusterClient, EndpointSubset, ForwardContext, ForwardError, RequestIdentity, TunnelEnd};
@@ -34,7 +34,10 @@ pub(crate) async fn send(
     query: Option<&str>,
 ) -> Result<Response<Body>, Refusal> {
     // The policies are checked first, so that the refusal of a policy has the policy's text.
-    let endpoints = endpoints(cluster, caller)?;
+    let endpoints = match &caller.dispatched {
+        Some(dispatched) => dispatched.endpoints(cluster.name())?,
+        None => None,
+    };
     let mut long_running = LongRunningRequest::begin(cluster, caller, info);
     let is_upgrade = request.headers().contains_key(header::UPGRADE);
     let tunnel_end = long_running.as_mut().filter(|_| is_upgrade).map(LongRunningRequest::tunnel_end);
@@ -69,7 +72,17 @@ async fn send_and_wait(
     let sent = SentRequest { method: &method, path: &info.path, query };
     let identity = caller.identity(&cluster.setup, &sent).await?;
     let client = addressed(cluster, &mut request, &info.path, query)?;
-    let permit = reserve_request(cluster, caller, info.class())?;
+    // The caller may have been authenticated by an earlier cluster of this name.
+    if cluster.incarnation().has_ended() {
+        return Err(refuse_replaced(cluster));
+    }
+    // An upgrade needs a permit, too, because the member may answer without a switch. The permits are released when the
+    // member has finished the request, which may be after the client has gone.
+    let permit = cluster.reserve_request(info.class(), caller.share_key)?;
+    let permit = match caller.admitted.get() {
+        Some(of_schema) => RequestPermit::from_guard((permit, Arc::clone(of_schema))),
+        None => RequestPermit::from_guard(permit),
+    };
     let mut context = ForwardContext::from(identity);
     context.class = info.class();
     context.recipient = if info.is_for_workload() { Recipient::Workload } else { Recipient::Api };
@@ -146,17 +159,6 @@ async fn send_as(
     Ok(client.send_own_request(request, identity).await.map_err(|error| not_forwarded(cluster, error))?)
 }
 
-/// Returns the endpoints that the policies allow; `None` for all.
-///
-/// # Errors
-/// 429 if the policies refuse every request to the cluster.
-fn endpoints(cluster: &Cluster, caller: &Caller) -> Result<Option<EndpointSubset>, Refusal> {
-    match &caller.dispatched {
-        Some(dispatched) => Ok(dispatched.endpoints(cluster.name())?),
-        None => Ok(None),
-    }
-}
-
 /// Records the cluster for logs and metrics, and sets the audit ID for the cluster's own audit log. Returns the stage
 /// of a traced request.
 fn record_cluster(cluster: &Cluster, caller: &Caller, request: &mut Request<Body>) -> BegunStage {
@@ -197,22 +199,6 @@ fn target(path: &str, query: Option<&str>) -> String {
         target.push_str(query);
     }
     target
-}
-
-/// Takes a permit for a request to the cluster. An upgrade needs one, too, because the member may answer without a
-/// switch. The permit is taken before the member can act on the request, and contains the permit of the request's
-/// flow-control schema. The permits are released when the member has finished the request, which may be after the
-/// client has gone.
-fn reserve_request(cluster: &Cluster, caller: &Caller, class: RequestClass) -> Result<RequestPermit, Refusal> {
-    // The caller may have been authenticated by an earlier cluster of this name.
-    if cluster.incarnation().has_ended() {
-        return Err(refuse_replaced(cluster));
-    }
-    let permit = cluster.reserve_request(class, caller.share_key)?;
-    Ok(match caller.admitted.get() {
-        Some(held) => RequestPermit::from_guard((permit, Arc::clone(held))),
-        None => RequestPermit::from_guard(permit),
-    })
 }
 
 /// Refuses a request for a cluster whose name now means another cluster.

@@ -2,16 +2,17 @@
 
 use http::Response;
 use tributary_answers::refusal::Refusal;
-use tributary_apimachinery::Verb;
 use tributary_apimachinery::rewrite::{self, VersionOf};
+use tributary_apimachinery::{ItemResourceVersions, Verb};
 use tributary_sharing::body::Body;
 
 use super::answer::{TranslationOptions, translate};
 use super::buffered::BufferedRequest;
 use super::owner::OwnerTarget;
+use super::reservation::answer_bytes;
 use super::rewritten::translating;
 use super::send::send;
-use super::{integers, preconditions, reservation};
+use super::{integers, preconditions};
 use crate::request::ClientRequest;
 
 /// Sends a buffered request to a cluster, and returns its answer.
@@ -25,8 +26,8 @@ pub(crate) async fn send_translated(
     held: &BufferedRequest,
     wish: &TranslationOptions,
 ) -> Result<Response<Body>, Refusal> {
-    let ClientRequest { router, info, query, .. } = request;
-    if wish.writes {
+    let ClientRequest { router, configuration, info, resource, query, .. } = request;
+    if wish.writes && configuration.items(&resource.resource) == ItemResourceVersions::Integer {
         integers::fits(request, target.cluster.name(), target.object.as_deref())?;
     }
     let has_annotations = target.object.as_ref().is_none_or(|object| object.has_annotations());
@@ -47,7 +48,8 @@ pub(crate) async fn send_translated(
         query => query.map(str::to_owned),
     };
     let known = target.object.as_ref().map_or(0, |object| object.size()).max(held.body.readable_bytes());
-    let reservation = reservation::reservation(router, request.caller, known)?;
+    // Without memory for the answer, the cluster gets no request.
+    let reservation = router.held_bytes().acquire(request.caller.share_key, answer_bytes(known))?;
     let answer = send(&target.cluster, request.caller, message, info, query.as_deref()).await?;
     translate(request, &target.cluster, answer, reservation, wish).await
 }

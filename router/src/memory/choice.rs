@@ -92,27 +92,7 @@ impl ClientRequest<'_> {
         let (namespace, user) = (self.resource.namespace.as_deref(), self.caller.share_key);
         let by = WriterSelector::One(self.caller.writer());
         let read = ViewRead { configuration, served, namespace, wanted, partial, lifetime, user, by };
-        read.view(self.router.views()).await
-    }
-}
-
-/// Waits for the first lists of the selected clusters, until `deadline`. Returns the state of the clusters. A partial
-/// answer is allowed, so no refusal is possible.
-async fn cache_states_until(view: &View, wanted: &ClusterSelector, deadline: Instant) -> Arc<CacheStates> {
-    let cache_states = view.wait_until_known(Partial::Allow, wanted, deadline).await;
-    cache_states.unwrap_or_else(|_| view.cache_states_of(wanted))
-}
-
-impl ViewRead<'_> {
-    /// Returns the view for a read of the wanted clusters, and the state of the clusters. If a member forbids reading
-    /// all namespaces and the request names a namespace, the result is the view of the namespace.
-    ///
-    /// # Errors
-    /// The state is an error, beside a valid view: 429 if clusters are unknown and the policy forbids partial answers,
-    /// or if the limit of namespace views is reached.
-    async fn view(self, views: &Arc<Views>) -> (Arc<View>, Result<EarlierCacheStates, Refusal>) {
-        let Self { configuration, served, wanted, partial, .. } = self;
-        let (view, cache_states) = self.cached_view(views).await;
+        let (view, cache_states) = read.cached_view(self.router.views()).await;
         let before = cache_states.map(|mut cache_states| {
             let policy = configuration.policy(&served.resource);
             let is_wanted = |cluster: &ClusterName| policy.selects(cluster) && wanted.matches(cluster);
@@ -124,7 +104,21 @@ impl ViewRead<'_> {
         });
         (view, before)
     }
+}
 
+/// Waits for the first lists of the selected clusters, until `deadline`. Returns the state of the clusters. A partial
+/// answer is allowed, so no refusal is possible.
+async fn cache_states_until(view: &View, wanted: &ClusterSelector, deadline: Instant) -> Arc<CacheStates> {
+    let cache_states = view.wait_until_known(Partial::Allow, wanted, deadline).await;
+    cache_states.unwrap_or_else(|_| view.cache_states_of(wanted))
+}
+
+impl ViewRead<'_> {
+    /// Returns the cached view for the read, and the state of its clusters. If a member forbids reading all namespaces and
+    /// the request names a namespace, the result is the view of the namespace.
+    ///
+    /// # Errors
+    /// As [`ClientRequest::read`].
     async fn cached_view(self, views: &Arc<Views>) -> (Arc<View>, Result<Arc<CacheStates>, Refusal>) {
         let Self { configuration, served, namespace, wanted, partial, lifetime, .. } = self;
         let deadline = Instant::now() + KNOWN_WITHIN;

@@ -18,7 +18,6 @@ use tributary_sharing::flow::fair_semaphore::FairPermit;
 use tributary_sharing::flow::long_running::LongRunningPermit;
 use tributary_sharing::limits::{NAME_BYTES, QUERY_PARAMETERS};
 
-use super::staged_request::StagedRequest;
 use crate::caller::Caller;
 use crate::received::ReceivedRequest;
 use crate::request_context::RequestContext;
@@ -44,19 +43,7 @@ pub(crate) struct AdmissionPermit {
 ///
 /// # Errors
 /// 400, 403, 429, 431 and 508, as in the table of this file's head.
-pub(crate) fn admit_request(
-    request: &StagedRequest<'_>,
-    headers: &HeaderMap,
-    context: &RequestContext,
-) -> Result<Admitted, Refusal> {
-    let admitted = admit(request.router, request.received, headers, context)?;
-    if let (true, Some(upgrade)) = (request.received.may_switch, &context.arrival.upgrade) {
-        admitted.permit.attach_to_tunnel(&upgrade.permits);
-    }
-    Ok(admitted)
-}
-
-fn admit(
+pub(crate) fn admit(
     router: &Router,
     received: ReceivedRequest<'_>,
     headers: &HeaderMap,
@@ -76,6 +63,9 @@ fn admit(
         in_flight: (!is_long_running).then(|| router.requests().acquire(caller.share_key, 1)).transpose()?,
         long_running: shares.map(|shares| shares.acquire(caller.share_key, may_switch, text)).transpose()?,
     };
+    if let (true, Some(upgrade)) = (may_switch, &context.arrival.upgrade) {
+        permit.attach_to_tunnel(&upgrade.permits);
+    }
     Ok(Admitted { caller, permit })
 }
 

@@ -5,9 +5,9 @@ use http::{Request, Response, StatusCode, header};
 use tributary_answers::answer;
 use tributary_answers::negotiate::Preferences;
 use tributary_answers::refusal::{MemberRefusal, Refusal};
-use tributary_apimachinery::{ClusterName, RequestInfo};
+use tributary_apimachinery::{RequestInfo, Verb};
 use tributary_fleet::discovery::documents::StorageVersionHashes;
-use tributary_fleet::discovery::{DiscoveryPath, ServedResource, documents};
+use tributary_fleet::discovery::{DiscoveryPath, documents};
 use tributary_fleet::openapi::OpenApiRequest;
 use tributary_fleet::report::{self, Report};
 use tributary_fleet::topology::KindReader;
@@ -18,7 +18,7 @@ use super::plan::PlannedAnswer;
 use super::staged_request::StagedRequest;
 use crate::caller::Caller;
 use crate::candidates_by_plan::candidates_by_plan;
-use crate::configuration::ConfigurationSnapshot;
+use crate::forward::one_object;
 use crate::plan::{OwnerRequest, Plan, ResourcePlan};
 use crate::received::ReceivedRequest;
 use crate::request::ClientRequest;
@@ -60,17 +60,96 @@ pub(crate) async fn answer_planned(
         }
         Plan::Clusters => Box::pin(cluster_resource::answer(router, caller, received)).await,
         Plan::Resource(served, plan) => {
-            let planned = PlannedResource { configuration, served: &served, plan };
-            router.answer_resource(message, received, caller, planned).await
+            let resource = info.resource().ok_or(Refusal::NoRoute)?;
+            let (served, candidates) = (&*served, &Candidates::default());
+            let request =
+                ClientRequest { router, configuration, caller, candidates, info, resource, query, served, preferences };
+            answer_resource(request, message, plan).await
         }
     }
 }
 
-#[derive(Clone, Copy)]
-struct PlannedResource<'a> {
-    configuration: &'a ConfigurationSnapshot,
-    served: &'a ServedResource,
+/// Executes the plan of a request for a resource.
+async fn answer_resource(
+    request: ClientRequest<'_>,
+    message: Request<Body>,
     plan: ResourcePlan,
+) -> Result<Response<Body>, Refusal> {
+    let ClientRequest { configuration, caller, resource, served, .. } = request;
+    if let Some(dispatched) = &caller.dispatched {
+        dispatched.pass_clusters(configuration.having(served), caller.trace.as_ref());
+    }
+    let candidates = match plan {
+        // Answers from memory need no candidates, because they check the rights for each object.
+        ResourcePlan::Get { .. } | ResourcePlan::List | ResourcePlan::Watch => Candidates::default(),
+        _ => {
+            let _authorizing = caller.stage("authorize");
+            candidates_by_plan(request, plan).await?
+        }
+    };
+    let request = request.about(resource, served, &candidates);
+    let answer = match plan {
+        ResourcePlan::Get { or_elsewhere } => Box::pin(get(request, message, or_elsewhere)).await,
+        ResourcePlan::List => Box::pin(list(request)).await,
+        ResourcePlan::Watch => {
+            let _stage = request.caller.stage("memory");
+            Box::pin(memory::watch::watch(request)).await
+        }
+        ResourcePlan::ListLive => Box::pin(forward::list::list(request, &[])).await,
+        ResourcePlan::Owner(OwnerRequest::Streamed) => Box::pin(one_object::pass_to_owner(request, message)).await,
+        ResourcePlan::Owner(OwnerRequest::Object) if request.info.verb == Verb::Get => {
+            Box::pin(one_object::get(request, message)).await
+        }
+        ResourcePlan::Owner(OwnerRequest::Object) => Box::pin(one_object::write(request, message)).await,
+        ResourcePlan::Create => Box::pin(forward::create::create(request, message)).await,
+        ResourcePlan::DeleteCollection => {
+            Box::pin(forward::delete_collection::delete_collection(request, message)).await
+        }
+        ResourcePlan::Unlisted => Box::pin(forward::unlisted::to_only_cluster(request, message)).await,
+        ResourcePlan::SelfReview => Box::pin(forward::self_review::self_review(request, message)).await,
+    }?;
+    // A refused caller must not cause requests to clusters, so only an answer records the reader.
+    match plan {
+        ResourcePlan::List | ResourcePlan::ListLive => request.record_reader(KindReader::List),
+        ResourcePlan::Watch => request.record_reader(KindReader::Watch),
+        _ => {}
+    }
+    Ok(answer)
+}
+
+/// Answers a get from memory, or from clusters if memory does not show the object.
+async fn get(
+    request: ClientRequest<'_>,
+    message: Request<Body>,
+    or_elsewhere: bool,
+) -> Result<Response<Body>, Refusal> {
+    let stage = request.caller.stage("memory");
+    let lacks = |answer: &Result<Response<Body>, Refusal>| answer.as_ref().is_err_and(Refusal::is_about_unknown_rights);
+    let answer = match request.caller.rights() {
+        Some(rights) => rights.with_joining(|| memory::get::get(request), lacks).await,
+        None => memory::get::get(request).await,
+    };
+    drop(stage);
+    match answer {
+        Err(Refusal::NotCached(_)) => {}
+        Err(refusal) if refusal.may_be_elsewhere() && (or_elsewhere || request.is_live_somewhere()) => {}
+        answer => return answer,
+    }
+    // Clusters also get the request if memory does not cache their objects.
+    let candidates = candidates_by_plan(request, ResourcePlan::Get { or_elsewhere }).await?;
+    let request = request.about(request.resource, request.served, &candidates);
+    Box::pin(one_object::get(request, message)).await
+}
+
+/// Answers a list from memory, or by lists of the clusters if memory lacks a part of the collection.
+async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
+    let stage = request.caller.stage("memory");
+    let answer = Box::pin(memory::list::list(request)).await;
+    drop(stage);
+    let Err(Refusal::NotCached(lacking)) = answer else { return answer };
+    let candidates = candidates_by_plan(request, ResourcePlan::ListLive).await?;
+    let request = request.about(request.resource, request.served, &candidates);
+    Box::pin(forward::list::list(request, &lacking.uncached)).await
 }
 
 impl Router {
@@ -95,127 +174,6 @@ impl Router {
         }
         let report = if shows_clusters { self.report().await } else { Report::default() };
         Ok(health::answer_check(&info.path, query, &report, draining))
-    }
-
-    async fn answer_resource(
-        &self,
-        message: Request<Body>,
-        received: ReceivedRequest<'_>,
-        caller: &Caller,
-        PlannedResource { configuration, served, plan }: PlannedResource<'_>,
-    ) -> Result<Response<Body>, Refusal> {
-        let ReceivedRequest { info, query, preferences, .. } = received;
-        let resource = info.resource().ok_or(Refusal::NoRoute)?;
-        if let Some(dispatched) = &caller.dispatched {
-            dispatched.pass_clusters(configuration.having(served), caller.trace.as_ref());
-        }
-        let candidates = match plan {
-            // Answers from memory need no candidates, because they check the rights for each object.
-            ResourcePlan::Get { .. } | ResourcePlan::List | ResourcePlan::Watch => Candidates::default(),
-            _ => {
-                let _authorizing = caller.stage("authorize");
-                candidates_by_plan(configuration, caller, (info, query), resource, plan).await?
-            }
-        };
-        let (router, candidates) = (self, &candidates);
-        let request =
-            ClientRequest { router, configuration, caller, candidates, info, resource, query, served, preferences };
-        self.carry_out(message, request, plan).await
-    }
-
-    async fn carry_out(
-        &self,
-        message: Request<Body>,
-        request: ClientRequest<'_>,
-        plan: ResourcePlan,
-    ) -> Result<Response<Body>, Refusal> {
-        let reader = match plan {
-            ResourcePlan::List | ResourcePlan::ListLive => Some(KindReader::List),
-            ResourcePlan::Watch => Some(KindReader::Watch),
-            _ => None,
-        };
-        let answer = Box::pin(self.answer_by_plan(message, request, plan)).await;
-        // A refused caller must not cause requests to clusters.
-        if let (Some(reader), Ok(_)) = (reader, &answer) {
-            request.record_reader(reader);
-        }
-        answer
-    }
-
-    async fn answer_by_plan(
-        &self,
-        message: Request<Body>,
-        request: ClientRequest<'_>,
-        plan: ResourcePlan,
-    ) -> Result<Response<Body>, Refusal> {
-        match plan {
-            ResourcePlan::Get { or_elsewhere } => {
-                let stage = request.caller.stage("memory");
-                let lacks = |answer: &Result<Response<Body>, Refusal>| {
-                    answer.as_ref().is_err_and(Refusal::is_about_unknown_rights)
-                };
-                let answer = match request.caller.rights() {
-                    Some(rights) => rights.with_joining(|| memory::get::get(request), lacks).await,
-                    None => memory::get::get(request).await,
-                };
-                drop(stage);
-                match answer {
-                    Err(Refusal::NotCached(_)) => Box::pin(self.get_elsewhere(request, message, plan)).await,
-                    Err(refusal) if refusal.may_be_elsewhere() && (or_elsewhere || request.is_live_somewhere()) => {
-                        Box::pin(self.get_elsewhere(request, message, plan)).await
-                    }
-                    answer => answer,
-                }
-            }
-            ResourcePlan::List => {
-                let stage = request.caller.stage("memory");
-                let answer = Box::pin(memory::list::list(request)).await;
-                drop(stage);
-                match answer {
-                    Err(Refusal::NotCached(lacking)) => {
-                        Box::pin(self.list_from_clusters(request, &lacking.uncached)).await
-                    }
-                    answer => answer,
-                }
-            }
-            ResourcePlan::Watch => {
-                let _stage = request.caller.stage("memory");
-                Box::pin(memory::watch::watch(request)).await
-            }
-            ResourcePlan::ListLive => Box::pin(forward::list::list(request, &[])).await,
-            ResourcePlan::Owner(kind) => Box::pin(forward::one_object::to_owner(request, message, kind)).await,
-            ResourcePlan::Create => Box::pin(forward::create::create(request, message)).await,
-            ResourcePlan::DeleteCollection => {
-                Box::pin(forward::delete_collection::delete_collection(request, message)).await
-            }
-            ResourcePlan::Unlisted => Box::pin(forward::unlisted::to_only_cluster(request, message)).await,
-            ResourcePlan::SelfReview => Box::pin(forward::self_review::self_review(request, message)).await,
-        }
-    }
-
-    /// Sends a get to clusters for an object that memory does not show, also to clusters that memory does not cache.
-    async fn get_elsewhere(
-        &self,
-        request: ClientRequest<'_>,
-        message: Request<Body>,
-        plan: ResourcePlan,
-    ) -> Result<Response<Body>, Refusal> {
-        let ClientRequest { configuration, caller, info, query, resource, served, .. } = request;
-        let candidates = candidates_by_plan(configuration, caller, (info, query), resource, plan).await?;
-        let request = request.about(resource, served, &candidates);
-        forward::one_object::to_owner(request, message, OwnerRequest::Object).await
-    }
-
-    /// Answers a list of a collection that memory lacks in part, by lists of the clusters.
-    async fn list_from_clusters(
-        &self,
-        request: ClientRequest<'_>,
-        uncached: &[ClusterName],
-    ) -> Result<Response<Body>, Refusal> {
-        let ClientRequest { configuration, caller, info, query, resource, served, .. } = request;
-        let plan = ResourcePlan::ListLive;
-        let candidates = candidates_by_plan(configuration, caller, (info, query), resource, plan).await?;
-        forward::list::list(request.about(resource, served, &candidates), uncached).await
     }
 
     /// Answers `/version` with the version of the oldest server, whose features exist in every cluster.

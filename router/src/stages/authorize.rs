@@ -26,7 +26,10 @@ pub(crate) async fn answer_by_rights(
     caller: &Caller,
     answer: Pin<&mut impl Future<Output = Result<Response<Body>, Refusal>>>,
 ) -> Result<Response<Body>, Refusal> {
-    let answer = caller.refuse_over_limit(request.received.info.verb, answer).await;
+    let answer = match caller.rights() {
+        Some(_) => caller.refuse_over_limit(request.received.info.verb, answer).await,
+        None => answer.await,
+    };
     let is_about_unknown_rights = match &answer {
         Err(refusal) => refusal.is_about_unknown_rights(),
         Ok(_) => caller.lacks_rights(),

@@ -49,9 +49,7 @@ use tributary_apimachinery::Permit;
 pub use capacity::ListenerCapacity;
 pub use metrics::{ListenerMetrics, RefusalLabels};
 pub use refusal::ListenerRefusal;
-pub use service::{
-    AnswerCapacity, AuthenticationOutcome, ConnectionUser, Handshake, LimitCheck, RequestService, ServiceAnswer,
-};
+pub use service::{AnswerCapacity, AuthenticationOutcome, Handshake, LimitCheck, RequestService, ServiceAnswer};
 pub use settings::{
     Bounds, CONNECTIONS_MAX, ConnectionAge, GoawayChance, InvalidPeerNetwork, ListenAddress, ListenAddressError,
     PeerNetwork, ProxyProtocolPeers, TLS_1_2, TLS_1_3, TlsVersions, UNREAD_BYTES_MAX,

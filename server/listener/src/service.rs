@@ -7,7 +7,7 @@ use http::{Request, Response};
 use rustls_pki_types::CertificateDer;
 use tributary_apimachinery::body::Body;
 use tributary_apimachinery::{HostName, RequestClass};
-use tributary_authentication::Authority;
+use tributary_authentication::User;
 
 use crate::refusal::ListenerRefusal;
 
@@ -80,19 +80,10 @@ pub enum AuthenticationOutcome<'a> {
     Authenticated {
         /// The user for whom the connection is counted. `None` if the connection carries requests of many users, or if
         /// there is only one user.
-        user: Option<ConnectionUser<'a>>,
+        user: Option<&'a User>,
     },
     /// The request is not authenticated, and gets a 401.
     Unauthorized,
-}
-
-/// The user for whom a connection is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectionUser<'a> {
-    /// The verifier that authenticated the user, and the clusters where the user is valid.
-    pub authority: &'a Authority,
-    /// The user's name, which is unique for one verifier.
-    pub username: &'a str,
 }
 
 /// The result of checking the limits for a request on a connection.

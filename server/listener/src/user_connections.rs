@@ -2,37 +2,18 @@
 //! who opens thousands cannot displace other users. All users whom the same member authenticates share one part of the
 //! connections, because anyone who can create one such user can create thousands.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use tributary_limiters::{FairPermit, FairSemaphore, GroupedShareKey, ShareMetrics};
+use tributary_authentication::User;
+use tributary_limiters::{FairPermit, FairSemaphore, ShareKey, ShareMetrics};
 
-use crate::service::ConnectionUser;
 use crate::settings::UNAUTHENTICATED_DIVISOR;
 
 #[derive(Debug)]
-pub(super) struct UserConnections {
-    /// Hashes user names with a random key, so that a user cannot choose a name that collides with another user's name.
-    hasher: RandomState,
-    semaphore: Arc<FairSemaphore<ConnectionShareKey>>,
-}
-
-/// The user of a connection and the member of that user, as hashes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ConnectionShareKey {
-    user: u64,
-    /// The member that alone authenticates the user; `None` for other users.
-    member: Option<u64>,
-}
-
-impl GroupedShareKey for ConnectionShareKey {
-    fn group(self) -> Option<u64> {
-        self.member
-    }
-}
+pub(super) struct UserConnections(Arc<FairSemaphore<ShareKey>>);
 
 /// The permit that counts a connection for its user. Released when dropped.
-pub(super) type UserConnectionPermit = FairPermit<ConnectionShareKey>;
+pub(super) type UserConnectionPermit = FairPermit<ShareKey>;
 
 impl UserConnections {
     /// Creates the permits for users' connections. The part for unauthenticated connections is excluded, because
@@ -40,17 +21,13 @@ impl UserConnections {
     pub(super) fn with_connections(connections: usize) -> Arc<Self> {
         let user_slots = connections - connections / UNAUTHENTICATED_DIVISOR;
         let semaphore = FairSemaphore::new("connections (--max-connections)", user_slots, ShareMetrics::default());
-        Arc::new(Self { hasher: RandomState::new(), semaphore })
+        Arc::new(Self(semaphore))
     }
 
     /// Counts a new connection of a user. Returns `None` if the user, or all users of the user's member together, have
     /// too many connections.
-    pub(super) fn acquire(&self, user: ConnectionUser<'_>) -> Option<UserConnectionPermit> {
-        let share_key = ConnectionShareKey {
-            user: self.hasher.hash_one((user.authority.verifier.as_str(), user.username)),
-            member: user.authority.vouching_member().map(|member| self.hasher.hash_one(member)),
-        };
-        self.semaphore.acquire(share_key, 1).ok()
+    pub(super) fn acquire(&self, user: &User) -> Option<UserConnectionPermit> {
+        self.0.acquire(user.share_key(), 1).ok()
     }
 }
 
@@ -61,32 +38,16 @@ mod tests {
 
     use super::*;
 
-    struct User {
-        authority: Authority,
-        username: String,
-    }
-
-    impl User {
-        fn named(verifier: &str, username: &str) -> Self {
-            let authority = Authority { verifier: verifier.into(), reach: Reach::Everywhere };
-            Self { authority, username: username.to_owned() }
-        }
-
-        fn acquire(&self, all: &UserConnections) -> Option<UserConnectionPermit> {
-            all.acquire(ConnectionUser { authority: &self.authority, username: &self.username })
-        }
-    }
-
     /// Returns a ServiceAccount that only one member authenticates.
     fn account(member: &str, number: usize) -> User {
         let member = ClusterName::new(member).unwrap();
         let authority = Authority { verifier: VerifierName::cluster(&member), reach: Reach::Member(member) };
-        User { authority, username: format!("system:serviceaccount:n:{number}") }
+        User { authority, ..User::named("test", &format!("system:serviceaccount:n:{number}")) }
     }
 
     /// Opens connections of a user until one is refused.
     fn open_all(all: &UserConnections, user: &User) -> Vec<UserConnectionPermit> {
-        std::iter::from_fn(|| user.acquire(all)).collect()
+        std::iter::from_fn(|| all.acquire(user)).collect()
     }
 
     #[test]
@@ -100,9 +61,9 @@ mod tests {
         let other_member: Vec<_> = (0..1_000).flat_map(|number| of_account("b", number)).collect();
         assert_eq!(other_member.len(), 576);
         assert!(!open_all(&all, &User::named("x509", "ann")).is_empty());
-        assert!(account("a", 1_000).acquire(&all).is_none());
+        assert!(all.acquire(&account("a", 1_000)).is_none());
         drop(others);
-        assert!(account("a", 1_000).acquire(&all).is_some());
+        assert!(all.acquire(&account("a", 1_000)).is_some());
     }
 
     #[test]
@@ -112,12 +73,12 @@ mod tests {
         let of_ann = open_all(&all, &ann);
         assert_eq!(of_ann.len(), 2, "half of the part of users, without its reserve");
         // The same user name from another verifier denotes a different user.
-        let others = [bob.acquire(&all), User::named("https://issuer", "ann").acquire(&all)];
+        let others = [all.acquire(&bob), all.acquire(&User::named("https://issuer", "ann"))];
         assert!(others.iter().all(Option::is_some));
         drop((of_ann, others));
-        assert_eq!(all.semaphore.used(), 0);
+        assert_eq!(all.0.used(), 0);
         let smallest = UserConnections::with_connections(1);
-        let both = [ann.acquire(&smallest), account("a", 0).acquire(&smallest)];
+        let both = [smallest.acquire(&ann), smallest.acquire(&account("a", 0))];
         assert!(both.iter().all(Option::is_some));
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
 use rustls_pki_types::UnixTime;
+use tokio::time::Instant;
 use tributary_apimachinery::{ANONYMOUS_USER, ClusterName, Status, UNAUTHENTICATED_GROUP};
 use tributary_authentication::{
     Authority, FrontProxyError, Reach, TokenAuthenticationError, TokenAuthenticator, TokenReviews, UserInfo,
@@ -14,7 +15,7 @@ use tributary_authentication::{
 };
 use tributary_hub::{DoorAttributes, DoorReviews, FrontProxy, FrontProxyTrust, HubClient, HubTokenReviewer, HubTrust};
 use tributary_listener::tls::RequestedAuthorities;
-use tributary_router::{AUDIT_ID, AuthenticatedSender, AuthenticatedUntil, CredentialValidity, User};
+use tributary_router::{AUDIT_ID, AuthenticatedSender, CredentialValidity, User};
 
 use super::client_chain::ClientChain;
 use super::cross_origin::is_cross_origin;
@@ -274,7 +275,7 @@ fn hub_sender(verifier: VerifierName, user: UserInfo, left: Option<Duration>) ->
         user.username == ANONYMOUS_USER || user.groups.iter().any(|group| group == UNAUTHENTICATED_GROUP);
     let info = if is_anonymous { user } else { user.authenticated() };
     let authority = Authority { verifier, reach: Reach::Everywhere };
-    let until = left.and_then(AuthenticatedUntil::in_duration);
+    let until = left.and_then(|left| Instant::now().checked_add(left));
     AuthenticatedSender { until, ..User { info, authority }.into() }
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
 use rustls_pki_types::UnixTime;
+use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, Mount, MountTarget};
 use tributary_authentication::{
     Authenticated, Authority, ClientCertificates, Reach, RequestHeaders, TokenAuthenticationError, TokenAuthenticator,
@@ -13,7 +14,7 @@ use tributary_authentication::{
 };
 use tributary_hosts::Hosts;
 use tributary_listener::tls::RequestedAuthorities;
-use tributary_router::{AuthenticatedSender, AuthenticatedUntil, CredentialValidity, OwnCredential, User};
+use tributary_router::{AuthenticatedSender, CredentialValidity, User, UserToken};
 
 use super::client_chain::ClientChain;
 use super::cross_origin::is_cross_origin;
@@ -111,7 +112,7 @@ impl SharedAuthenticator {
             }
             AcceptedCertificate::Certificate(vouching) => vouching.authority,
         };
-        let (user, until) = (User { info: user.authenticated(), authority }, AuthenticatedUntil::in_duration(left));
+        let (user, until) = (User { info: user.authenticated(), authority }, Instant::now().checked_add(left));
         let is_cross_origin = is_ambient && is_cross_origin(head);
         Ok(AuthenticatedSender { user, until, credential_validity, own_credential: None, is_cross_origin })
     }
@@ -200,13 +201,13 @@ impl SharedAuthenticator {
                     let own_credential = match (&authority.reach, &addressed_cluster) {
                         // The cluster's configuration decides later whether the token is forwarded to the cluster.
                         (Reach::Member(vouching), Some(addressed_cluster)) if vouching == addressed_cluster => {
-                            Some(OwnCredential::new(vouching.clone(), token))
+                            UserToken::new(token, None)
                         }
                         _ => None,
                     };
                     return Ok(AuthenticatedSender {
                         user: User { info, authority },
-                        until: left.and_then(AuthenticatedUntil::in_duration),
+                        until: left.and_then(|left| Instant::now().checked_add(left)),
                         credential_validity: Some(still_known_by_token(authenticator, &known, token)),
                         own_credential,
                         is_cross_origin: false,
@@ -288,7 +289,6 @@ mod tests {
     use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
     use rustls_pki_types::CertificateDer;
     use serde_json::json;
-    use tokio::time::Instant;
     use tributary_authentication::{TokenReviewer, TokenReviews, UserHeaders};
     use tributary_hosts::{ClusterHosts, HostTable, HostTls};
 
@@ -325,7 +325,7 @@ mod tests {
             let known = known.now_or_never().unwrap();
             let sender = known.unwrap();
             assert_eq!(sender.user.info.username, "ann");
-            let until = sender.until.unwrap().instant();
+            let until = sender.until.unwrap();
             let left = until.duration_since(Instant::now());
             assert!(left <= TIME && left > TIME - Duration::from_secs(60), "{left:?}");
         }

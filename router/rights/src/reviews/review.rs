@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use tributary_apimachinery::ClusterName;
+use tributary_authentication::UserInfo;
 use tributary_authorization::{Attributes, ResourceAttributes};
 
-use crate::subject::Subject;
+use crate::actor::texts;
 
 /// An access review: whether a user may make a request in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct AccessReview {
     pub(crate) cluster: ClusterName,
-    pub(super) who: Arc<Subject>,
+    pub(super) who: Arc<UserInfo>,
     reviewed: ReviewedAttributes,
 }
 
@@ -23,7 +24,7 @@ enum ReviewedAttributes {
 }
 
 impl AccessReview {
-    pub(crate) fn new(cluster: &ClusterName, who: &Arc<Subject>, reviewed: &Attributes<'_>) -> Self {
+    pub(crate) fn new(cluster: &ClusterName, who: &Arc<UserInfo>, reviewed: &Attributes<'_>) -> Self {
         let reviewed = match reviewed {
             Attributes::Resource(reviewed) => {
                 let ResourceAttributes { verb, group, version, resource, subresource, namespace, name } = *reviewed;
@@ -42,7 +43,7 @@ impl AccessReview {
             ReviewedAttributes::Resource(texts) => texts.iter().map(|text| text.len()).sum(),
             ReviewedAttributes::Path(texts) => texts.iter().map(|text| text.len()).sum(),
         };
-        reviewed + self.who.bytes()
+        reviewed + texts(&self.who).map(String::len).sum::<usize>()
     }
 
     pub(super) fn attributes(&self) -> Attributes<'_> {
@@ -65,13 +66,11 @@ impl AccessReview {
 
 #[cfg(test)]
 pub(super) mod testing {
-    use tributary_authorization::RbacUser;
-
     use super::*;
 
     /// The review whether ann may get the role `name` in a cluster.
     pub(in crate::reviews) fn review(cluster: &str, name: &str) -> AccessReview {
-        let who = Arc::new(Subject::from(RbacUser { name: "ann", groups: &[] }));
+        let who = Arc::new(UserInfo { username: "ann".to_owned(), ..UserInfo::default() });
         let reviewed = ResourceAttributes { verb: "get", resource: "roles", name, ..ResourceAttributes::default() };
         AccessReview::new(&ClusterName::new(cluster).unwrap(), &who, &Attributes::Resource(reviewed))
     }

@@ -55,16 +55,18 @@ impl<'a> Write<'a> {
                     Some(named) => return Ok(Claim::Annotated(named)),
                     None => None,
                 },
-                Ground::Precondition => self.cluster_by_precondition(found)?,
+                Ground::Precondition if self.has_precondition() => self.cluster_by_precondition(found)?,
                 Ground::Owner if is_open => {
                     let found = evidence::find_referenced(self.request, &self.body.facts).await?;
                     found.map(|found| found.cluster)
                 }
-                Ground::Release if is_open => match self.cluster_by_evidence(ground).await {
+                Ground::Release if is_open => match self.cluster_by_evidence(&[ground]).await {
                     Err(refusal) if is_of_hidden_release(&refusal) => None,
-                    found => found?,
+                    found => found?.map(|(_, cluster)| cluster),
                 },
-                Ground::Node if found.len() > 1 => self.cluster_by_evidence(ground).await?,
+                Ground::Node if found.len() > 1 => {
+                    self.cluster_by_evidence(&[ground]).await?.map(|(_, cluster)| cluster)
+                }
                 _ => None,
             };
             match cluster.map(|cluster| cluster.name().clone()) {
@@ -73,8 +75,20 @@ impl<'a> Write<'a> {
                 _ => {}
             }
         }
-        helm::refuse_torn_release(searched).await?;
+        if helm::may_refuse(self.request) {
+            helm::refuse_torn_release(searched).await?;
+        }
         Ok(unnamed_claim(self.request))
+    }
+
+    fn has_precondition(self) -> bool {
+        !self.seen.is_empty() || self.uid().is_some()
+    }
+
+    /// Returns the uid that the object must have.
+    fn uid(self) -> Option<&'a str> {
+        let facts = &self.body.facts;
+        facts.precondition_uid.as_deref().or(facts.uid.as_deref())
     }
 
     /// Returns the cluster that the precondition names, among the clusters with an object of the name. The version or
@@ -88,9 +102,7 @@ impl<'a> Write<'a> {
         if let Some(found) = found.iter().find(has_version) {
             return Ok(Some(Arc::clone(&found.cluster)));
         }
-        let facts = &self.body.facts;
-        let uid = facts.precondition_uid.as_deref().or(facts.uid.as_deref());
-        let has_uid = |found: &&FoundObject| found.object.as_ref().is_some_and(|own| Some(own.uid()) == uid);
+        let has_uid = |found: &&FoundObject| found.object.as_ref().is_some_and(|own| Some(own.uid()) == self.uid());
         let clusters: Vec<_> = found.iter().filter(has_uid).map(|found| &found.cluster).collect();
         match clusters[..] {
             [] => Ok(None),
@@ -116,7 +128,7 @@ impl<'a> Write<'a> {
         if !makes_objects || is_left || complete.leaves_open() {
             return Err(complete.refuse(OwnerError::NotFound));
         }
-        match self.ground_of_new().await? {
+        match self.owner_of_new().await? {
             Some(target) if complete.is_denied() && self.may_be_hidden_outside(target.cluster.name()).await => {
                 Err(complete.refuse(OwnerError::NotFound))
             }

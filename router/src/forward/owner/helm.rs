@@ -6,6 +6,7 @@ mod records;
 pub(crate) mod release;
 
 use tributary_answers::ground::Ground;
+use tributary_answers::helm_record::are_records;
 use tributary_answers::refusal::{ClusterRefusal, Refusal};
 use tributary_apimachinery::Verb;
 
@@ -14,6 +15,12 @@ pub(super) use self::release::Release;
 use super::answers::FoundObject;
 use super::decision::OwnerError;
 use super::searched::Searched;
+use crate::request::ClientRequest;
+
+/// Returns whether [`refuse_torn_release`] may refuse the write: a deletion, or a write of a resource that may be a record.
+pub(super) fn may_refuse(request: ClientRequest<'_>) -> bool {
+    request.info.verb == Verb::Delete || are_records(&request.resource.resource)
+}
 
 /// Refuses two writes to an object that is the only one of its name: the deletion of an object whose Helm release is in
 /// several clusters, and any write to a record of such a release. `helm uninstall` first changes the newest record,

@@ -86,7 +86,7 @@ impl<'a> Search<'a> {
             let Searched { answers, doubtful, .. } = Box::pin(again.search_served()).await?;
             searched = Searched { request: self.request, answers, doubtful };
         }
-        if self.includes_unknown {
+        if self.includes_unknown && searched.lacks_answers() {
             searched.look_up_in_unknown().await;
         }
         Ok(searched)

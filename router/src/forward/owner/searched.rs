@@ -63,12 +63,14 @@ impl<'a> Searched<'a> {
         self.answers.replace_objects(asked);
     }
 
+    /// Returns whether memory lacks the objects of some clusters, although another cluster has the object.
+    pub(super) fn lacks_answers(&self) -> bool {
+        !self.answers.is_nowhere() && !self.answers.unknown.is_empty() && self.request.is_cached()
+    }
+
     /// Looks up the name in the reachable clusters whose objects memory lacks.
     pub(super) async fn look_up_in_unknown(&mut self) {
         let (request, answers) = (self.request, &mut self.answers);
-        if answers.is_nowhere() || !request.is_cached() || answers.unknown.is_empty() {
-            return;
-        }
         let unknown = answers.unknown.clone();
         let is_askable = |cluster: &Arc<Cluster>| unknown.contains(cluster.name()) && cluster.can_be_asked();
         let clusters = request.clusters().into_iter().filter(|own| is_askable(own));
@@ -101,8 +103,10 @@ impl<'a> Searched<'a> {
     /// Adds the lookups that this claim needs. A write that names no cluster needs the answers of two kinds of
     /// clusters: clusters whose objects memory lacks, and clusters that forbid the get and may allow the write.
     pub(crate) async fn complete(mut self, claim: Claim<'a>) -> Complete<'a> {
-        if claim == Claim::OnlyOne {
+        if claim == Claim::OnlyOne && self.lacks_answers() {
             self.look_up_in_unknown().await;
+        }
+        if claim == Claim::OnlyOne && self.answers.found.len() == 1 && !self.answers.forbidden.is_empty() {
             may_write::review_write_in_forbidding_clusters(self.request, &mut self.answers).await;
         }
         Complete { searched: self, claim }

@@ -42,17 +42,12 @@ impl<'a> Write<'a> {
         self.body.is_apply() && self.request.resource.subresource.is_none()
     }
 
-    /// Finds the cluster of a new object. Renews discovery before a ground that depends on discovery decides.
+    /// Finds the cluster of a new object, or `None` if no ground names one. Renews discovery before a ground that depends
+    /// on discovery decides.
     ///
     /// # Errors
-    /// 400 if no ground names a cluster, with the ways to name one, and for a named cluster that does not serve the
-    /// resource; 503 if an unknown cluster may decide.
-    pub(crate) async fn owner_of_new(self) -> Result<OwnerTarget, Refusal> {
-        self.ground_of_new().await?.ok_or_else(|| self.refuse_unnamed().into())
-    }
-
-    /// Finds the cluster of a new object, or `None` if no ground names one.
-    pub(super) async fn ground_of_new(self) -> Result<Option<OwnerTarget>, Refusal> {
+    /// 400 for a named cluster that does not serve the resource; 503 if an unknown cluster may decide.
+    pub(crate) async fn owner_of_new(self) -> Result<Option<OwnerTarget>, Refusal> {
         let found = self.first_ground_of_new().await;
         let rests_on_discovery = match &found {
             Ok(Some(target)) => matches!(target.ground, Ground::Kind | Ground::Namespace),
@@ -71,48 +66,31 @@ impl<'a> Write<'a> {
         }
     }
 
+    /// Finds the cluster by the first ground that applies: facts in the request, then objects of clusters, then the
+    /// configuration.
     async fn first_ground_of_new(self) -> Result<Option<OwnerTarget>, Refusal> {
-        let mut hidden_release = None;
-        for ground in Ground::OF_NEW {
-            let mut involved = None;
-            let cluster = match ground {
-                Ground::Annotation => self.annotated_cluster()?,
-                Ground::Precondition => {
-                    let cluster = self.seen.iter().find_map(ClientVersion::only_cluster);
-                    cluster.map(|cluster| self.configured_cluster(cluster.as_str())).transpose()?
-                }
-                Ground::Owner => evidence::find_referenced(self.request, &self.body.facts).await?.map(|found| {
-                    let Referenced { cluster, involved: object } = found;
-                    involved = object;
-                    cluster
-                }),
-                Ground::Placement => self.placement(hidden_release.take())?,
-                _ => match self.cluster_by_evidence(ground).await {
-                    Err(refusal) if is_of_hidden_release(&refusal) => {
-                        hidden_release = Some(refusal);
-                        None
-                    }
-                    found => found?,
-                },
-            };
-            if let Some(cluster) = cluster {
-                return Ok(Some(OwnerTarget { ground, cluster, object: None, involved }));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Returns the cluster that the configuration names.
-    ///
-    /// # Errors
-    /// As [`configured_cluster`](Self::configured_cluster). `hidden_release` if it is set: the configuration must not
-    /// decide if a release that the client cannot see may decide.
-    fn placement(self, hidden_release: Option<Refusal>) -> Result<Option<Arc<Cluster>>, Refusal> {
         let ClientRequest { configuration, resource, .. } = self.request;
-        let Some(placement) = &configuration.policy(&resource.resource).placement else { return Ok(None) };
-        match hidden_release {
-            Some(refusal) => Err(refusal),
-            None => self.configured_cluster(placement.as_str()).map(Some),
+        let target = |ground, cluster| Ok(Some(OwnerTarget { ground, cluster, object: None, involved: None }));
+        if let Some(cluster) = self.annotated_cluster()? {
+            return target(Ground::Annotation, cluster);
+        }
+        if let Some(cluster) = self.seen.iter().find_map(ClientVersion::only_cluster) {
+            return target(Ground::Precondition, self.configured_cluster(cluster.as_str())?);
+        }
+        let facts = &self.body.facts;
+        if (!facts.owners.is_empty() || facts.involved.is_some())
+            && let Some(Referenced { cluster, involved }) = evidence::find_referenced(self.request, facts).await?
+        {
+            return Ok(Some(OwnerTarget { ground: Ground::Owner, cluster, object: None, involved }));
+        }
+        let placement = configuration.policy(&resource.resource).placement.as_ref();
+        match (self.cluster_by_evidence(&Ground::BY_EVIDENCE).await, placement) {
+            (Ok(Some((ground, cluster))), _) => target(ground, cluster),
+            // The configuration must not decide if a release that the client cannot see may decide.
+            (Err(refusal), None) if is_of_hidden_release(&refusal) => Ok(None),
+            (Err(refusal), _) => Err(refusal),
+            (Ok(None), None) => Ok(None),
+            (Ok(None), Some(placement)) => target(Ground::Placement, self.configured_cluster(placement.as_str())?),
         }
     }
 
@@ -140,39 +118,53 @@ impl<'a> Write<'a> {
         })
     }
 
-    /// Returns the cluster that a ground names by the objects of clusters; `None` if the ground does not apply.
+    /// Returns the cluster that the objects of clusters name, and the ground. The first of `grounds` that applies
+    /// decides; `None` if none applies.
     ///
     /// # Errors
     /// 503 if an unknown cluster may decide, or 429 if the unknown cluster got no lookup; 409 if several clusters have
-    /// the release; 403 if all clusters hide the release.
-    pub(super) async fn cluster_by_evidence(self, ground: Ground) -> Result<Option<Arc<Cluster>>, Refusal> {
-        let request = self.request;
-        let name = self.object_name();
-        let release = Release::from_facts(request.resource, Some(&name), &self.body.facts.release);
-        let release = release.filter(|_| ground == Ground::Release);
-        let Gathered { mut evidence, failures, not_sent } = match (ground, &release) {
-            (Ground::Release, Some(release)) => helm::find_records(request, release).await,
-            (Ground::Node, _) => evidence::find_node(request, &self.body.facts).await?,
-            (Ground::Kind, _) => evidence::find_serving(request).into(),
-            (Ground::Namespace, _) => evidence::find_namespace(request).await?,
-            _ => return Ok(None),
-        };
-        evidence.is_one_hidden = request.candidates.has_unknown();
+    /// the release. 403 if all clusters hide the release, and no later ground applies.
+    pub(super) async fn cluster_by_evidence(
+        self,
+        grounds: &[Ground],
+    ) -> Result<Option<(Ground, Arc<Cluster>)>, Refusal> {
+        let (request, facts, name) = (self.request, &self.body.facts, self.object_name());
         let placement = request.configuration.policy(&request.resource.resource).placement.as_ref();
-        match (evidence.owner_by_ground(ground, placement), not_sent) {
-            (Ok(cluster), _) => Ok(request.router.fleet().cluster(&cluster)),
-            (Err(OwnerError::NotFound), _) => Ok(None),
-            (Err(OwnerError::Unsure { .. } | OwnerError::Unknown(_)), Some(not_sent)) => Err(not_sent),
-            (Err(none), _) => {
-                let release = release.map(Release::into_name);
-                Err(MissingOwner { request, ground, name, release, failures: &failures }.refuse(none).into())
+        let mut hidden_release = None;
+        for &ground in grounds {
+            let release = (ground == Ground::Release)
+                .then(|| Release::from_facts(request.resource, Some(&name), &facts.release))
+                .flatten();
+            let Gathered { mut evidence, failures, not_sent } = match (ground, &release) {
+                (Ground::Release, Some(release)) => helm::find_records(request, release).await,
+                (Ground::Node, _) => evidence::find_node(request, facts).await?,
+                (Ground::Kind, _) => evidence::find_serving(request).into(),
+                (Ground::Namespace, _) => evidence::find_namespace(request).await?,
+                _ => continue,
+            };
+            evidence.is_one_hidden = request.candidates.has_unknown();
+            let none = match (evidence.owner_by_ground(ground, placement), not_sent) {
+                (Ok(cluster), _) => match request.router.fleet().cluster(&cluster) {
+                    Some(cluster) => return Ok(Some((ground, cluster))),
+                    None => continue,
+                },
+                (Err(OwnerError::NotFound), _) => continue,
+                (Err(OwnerError::Unsure { .. } | OwnerError::Unknown(_)), Some(not_sent)) => return Err(not_sent),
+                (Err(none), _) => none,
+            };
+            let (name, release) = (name.clone(), release.map(Release::into_name));
+            let refusal = MissingOwner { request, ground, name, release, failures: &failures }.refuse(none).into();
+            match is_of_hidden_release(&refusal) {
+                true => hidden_release = Some(refusal),
+                false => return Err(refusal),
             }
         }
+        hidden_release.map_or(Ok(None), Err)
     }
 
     /// Refuses a write that names no cluster. The refusal lists the clusters of the present discovery, which may have
     /// grown since the request arrived.
-    pub(super) fn refuse_unnamed(self) -> ClusterRefusal {
+    pub(crate) fn refuse_unnamed(self) -> ClusterRefusal {
         let (merged_discovery, resource) =
             (self.request.router.fleet().merged_discovery(), self.request.resource.resource.clone());
         let serving = merged_discovery.get(&resource).into_iter().flat_map(|served| served.clusters.iter());

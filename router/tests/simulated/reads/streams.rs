@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout};
 use tributary_apimachinery::body::{self, Body};
 use tributary_router::report::RightsDecider;
-use tributary_router::{AuthenticatedUntil, CredentialValidity, RequestContext, RouterConfig, SharedMode};
+use tributary_router::{CredentialValidity, RequestContext, RouterConfig, SharedMode};
 use tributary_simulator::SimulatorConfig;
 
 use crate::access::rights::{RBAC, ann, binding, config_map_of, grant, listed, refuse_rbac, role};
@@ -43,7 +43,7 @@ async fn goes_on(body: &mut Body) {
 async fn call_for(client: &Client, path: &str, time: Duration) -> Response<Body> {
     let request = Request::get(path).body(body::empty()).unwrap();
     let mut context = RequestContext::for_user(&client.user, &request);
-    context.sender.until = AuthenticatedUntil::in_duration(time);
+    context.sender.until = Instant::now().checked_add(time);
     client.router.handle(request, &context).await.response
 }
 
@@ -286,7 +286,7 @@ async fn slow_list_breaks_when_its_reader_loses_access() {
         let request = Request::get("/api/v1/configmaps").body(body::empty()).unwrap();
         let (asked, mut context) = (Arc::clone(is_known), RequestContext::for_user(&ann.user, &request));
         context.sender.credential_validity = Some(CredentialValidity::new(move || asked.load(Ordering::Relaxed)));
-        context.sender.until = time.and_then(AuthenticatedUntil::in_duration);
+        context.sender.until = time.and_then(|time| Instant::now().checked_add(time));
         let mut answer = ann.router.handle(request, &context).await.response;
         assert!(answer.status() == 200 && answer.body().size_hint().exact().is_none(), "it is long");
         assert!(answer.body_mut().frame().await.is_some_and(|frame| frame.is_ok()));

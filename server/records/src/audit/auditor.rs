@@ -16,7 +16,7 @@ use tributary_audit::{
     source_ips,
 };
 use tributary_authentication::{Reach, UserInfo, names_beyond_member};
-use tributary_proxy::{ClientImpersonation, ImpersonationPart};
+use tributary_proxy::{Impersonation, ImpersonationPart};
 use tributary_router::{Peer, User};
 
 use super::emission::Emission;
@@ -165,7 +165,7 @@ fn audited(user: &UserInfo) -> AuditedUser<'_> {
 /// that clusters add to this user.
 fn impersonated(headers: &HeaderMap) -> Option<Box<RawValue>> {
     // Clusters refuse invalid impersonation headers, so an invalid header impersonates nobody.
-    let given = ClientImpersonation::from_headers(headers).ok()??;
+    let given = Impersonation::from_client_headers(headers).ok()??;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut user = UserInfo::default();
     for (_, part) in given.parts() {
