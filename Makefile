@@ -31,6 +31,7 @@ tools: ## builds the real servers and clients once, outside the checkout
 	e2e/tools/build.sh clients
 	e2e/tools/build.sh specs
 	e2e/tools/build.sh helm
+	e2e/tools/build.sh k9s
 	e2e/tools/build.sh observability
 	e2e/tools/build.sh issuer
 	e2e/tools/build.sh definitions

@@ -2,6 +2,7 @@
 //
 //	tributary-e2e-clients informer           SharedInformers on pods and configmaps, or on other core resources
 //	tributary-e2e-clients controller-runtime the same through a controller-runtime cache
+//	tributary-e2e-clients manager            the same through the reconcilers of a controller-runtime manager
 //	tributary-e2e-clients typed              the writes of a generated client, which sends protobuf
 //	tributary-e2e-clients retrywatch         a RetryWatcher on configmaps
 //	tributary-e2e-clients oracle --kind KIND an informer, retrywatch or controller-runtime that checks each event
@@ -38,7 +39,7 @@ type settings struct {
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(fmt.Errorf("name a subcommand: informer, controller-runtime, typed, retrywatch or oracle"))
+		fail(fmt.Errorf("name a subcommand: informer, controller-runtime, manager, typed, retrywatch or oracle"))
 	}
 	var given settings
 	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
@@ -63,6 +64,8 @@ func main() {
 		err = runInformers(ctx, config, given)
 	case "controller-runtime":
 		err = runControllerRuntime(ctx, config, given)
+	case "manager":
+		err = runManager(ctx, config, given)
 	case "typed":
 		err = runTyped(ctx, config, given)
 	case "retrywatch":

@@ -36,6 +36,14 @@ impl Tools {
         Ok(run(Command::new(script()).arg("specs")).await?.into())
     }
 
+    /// k9s. Built on first use, because one test needs it.
+    ///
+    /// # Errors
+    /// When Go is missing or a build fails; the script's message is passed on.
+    pub async fn k9s(&self) -> anyhow::Result<PathBuf> {
+        Ok(Path::new(&run(Command::new(script()).arg("k9s")).await?).join("k9s"))
+    }
+
     /// The folder of `promtool` and of `collector`, a minimal OpenTelemetry collector. Built on first use, because few
     /// tests need it.
     ///

@@ -6,6 +6,7 @@
 #   build.sh clients       tributary-e2e-clients (client-go and controller-runtime, from ../clients), and
 #                          tributary-e2e-consistent (the first controller-runtime that reads its own writes)
 #   build.sh helm          helm3 and helm4
+#   build.sh k9s           k9s
 #   build.sh observability promtool, and a minimal OpenTelemetry collector
 #   build.sh issuer        an OpenID Connect issuer, and a client that signs in at this issuer
 #   build.sh python        an environment with the Python client; prints an empty line without python3
@@ -78,6 +79,11 @@ case ${1:-servers} in
     bin=$cache/helm-$(key helm)
     build helm helm3 "" helm.sh/helm/v3/cmd/helm
     build helm helm4 "" helm.sh/helm/v4/cmd/helm
+    echo "$bin"
+    ;;
+  k9s)
+    bin=$cache/k9s-$(key k9s)
+    build k9s k9s "" github.com/derailed/k9s
     echo "$bin"
     ;;
   observability)
@@ -159,10 +165,10 @@ HAPROXY
     echo "$folder"
     ;;
   key)
-    echo "$(key kubernetes etcd kwok)-$(key ../clients)-$(key specs)-$(key helm)-$(key prometheus collector)-$(key issuer)-$(key definitions)-$(python_key 2>/dev/null || true)"
+    echo "$(key kubernetes etcd kwok)-$(key ../clients)-$(key specs)-$(key helm)-$(key k9s)-$(key prometheus collector)-$(key issuer)-$(key definitions)-$(python_key 2>/dev/null || true)"
     ;;
   *)
-    echo "tools: unknown argument '$1'; allowed: servers, clients, helm, observability, issuer, python, haproxy, specs, kwok-stages, definitions, key" >&2
+    echo "tools: unknown argument '$1'; allowed: servers, clients, helm, k9s, observability, issuer, python, haproxy, specs, kwok-stages, definitions, key" >&2
     exit 2
     ;;
 esac

@@ -129,15 +129,15 @@ macro_rules! cases {
 pub(crate) use cases;
 
 /// Repeats `check` until it succeeds. After `patience` the last failure is the error.
-pub(crate) async fn eventually<F, R>(patience: Duration, mut check: F) -> anyhow::Result<()>
+pub(crate) async fn eventually<F, R, T>(patience: Duration, mut check: F) -> anyhow::Result<T>
 where
     F: FnMut() -> R,
-    R: Future<Output = anyhow::Result<()>>,
+    R: Future<Output = anyhow::Result<T>>,
 {
     let deadline = Instant::now() + patience;
     loop {
         match check().await {
-            Ok(()) => return Ok(()),
+            Ok(checked) => return Ok(checked),
             Err(error) if Instant::now() > deadline => {
                 return Err(error).with_context(|| format!("still not so after {patience:?}"));
             }

@@ -1,5 +1,5 @@
-//! The views file that Tributary ships for k9s, and the requests of k9s during a member's fault. k9s itself does not
-//! run, because its module is not available.
+//! The views file that Tributary ships for k9s, and the requests of k9s during a member's fault. k9s itself runs in
+//! `hub::clients`.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::victim::{Harm, Victim};

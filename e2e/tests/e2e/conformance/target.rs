@@ -202,7 +202,7 @@ impl Target {
 }
 
 /// Decodes the long form of a composite version: cluster → component. A component is a revision, or has more parts.
-fn vector(version: &str) -> anyhow::Result<BTreeMap<String, String>> {
+pub(crate) fn vector(version: &str) -> anyhow::Result<BTreeMap<String, String>> {
     let bytes = URL_SAFE_NO_PAD.decode(version).with_context(|| format!("{version} is not base64url"))?;
     serde_json::from_slice(&bytes).with_context(|| format!("{version} is not a vector"))
 }
@@ -210,11 +210,15 @@ fn vector(version: &str) -> anyhow::Result<BTreeMap<String, String>> {
 /// Number of revisions that no member reaches during a test.
 const AHEAD: u64 = 1_000_000;
 
+/// Parses the revision of a component.
+pub(crate) fn revision(component: &str) -> anyhow::Result<u64> {
+    let revision = component.split_once('-').map_or(component, |(revision, _)| revision);
+    revision.parse().with_context(|| format!("{component} has no revision"))
+}
+
 /// A revision that a member has not reached.
 fn ahead_of(component: &str) -> anyhow::Result<String> {
-    let revision = component.split_once('-').map_or(component, |(revision, _)| revision);
-    let revision: u64 = revision.parse().context("a revision")?;
-    Ok((revision + AHEAD).to_string())
+    Ok((revision(component)? + AHEAD).to_string())
 }
 
 pub(crate) fn config_map(name: &str, labels: &[(&str, &str)]) -> Value {

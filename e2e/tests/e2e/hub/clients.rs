@@ -1,19 +1,22 @@
-//! Programs that use members with the address and the login of the hub: Helm, the Python client, the requests of k9s,
-//! client-go informers and a controller-runtime cache.
+//! Programs that use members with the address and the login of the hub: Helm, the Python client, k9s,
+//! client-go informers and a controller-runtime manager.
 
+use std::fs;
+use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, ensure};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
-use tributary_e2e::{HttpClient, Kubectl};
+use tributary_e2e::{HttpClient, Kubectl, Process, guard};
 
 use super::SOON;
 use super::aggregated::{API, Aggregated, MERGED};
 use crate::clients::{Followed, Lists, follow};
+use crate::conformance::target::pod;
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::deployment::balancer::Balancer;
 use crate::deployment::rolling::{ReplicaResults, reads};
@@ -25,9 +28,13 @@ use crate::shared_mode::{grant, make_config_map};
 /// The annotation of the bookmark after the initial events of a watch.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
+/// The key Ctrl-C, which ends k9s.
+const CONTROL_C: u8 = 3;
+
 pub(super) fn cases() -> Vec<Case> {
     cases!["hub::clients";
-        helm_k9s_and_python_work_through_the_hub, informers_follow_members_through_the_hub_over_goaways,
+        helm_k9s_and_python_work_through_the_hub, k9s_lists_and_follows_pods_through_the_hub,
+        informers_follow_members_through_the_hub_over_goaways,
     ]
 }
 
@@ -91,6 +98,46 @@ async fn check_k9s(aggregated: &Aggregated, user: &str) -> anyhow::Result<()> {
     make_config_map(&hub.members[1], namespace, "new-in-k9s", 1).await?;
     let event = next(&mut stream).await?;
     ensure!(event == ("ADDED".to_owned(), "new-in-k9s".to_owned()), "{event:?}");
+    Ok(())
+}
+
+/// k9s shows the pods of both members, and a pod that appears later. Its only contact is the hub.
+async fn k9s_lists_and_follows_pods_through_the_hub(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let aggregated = Aggregated::start(&context).await?;
+    let _tributary = aggregated.serve(&context).await?;
+    let user = aggregated.user_of_all_members().await?;
+    aggregated.add_members(&user).await?;
+    let (hub, namespace) = (&aggregated.hub, &aggregated.hub.namespace);
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    for (member, name) in hub.members.iter().zip(["pod-of-eu", "pod-of-us"]) {
+        member.http().post(&pods, &pod(name)).send().await?.expect(201)?;
+    }
+    let home = guard::temporary_folder("k9s")?;
+    // k9s must not ask for its newest release.
+    fs::write(home.path().join("config.yaml"), "k9s:\n  skipLatestRevCheck: true\n")?;
+    // `script` gives k9s a terminal, and prints the terminal's output.
+    let mut command = Command::new("script");
+    command
+        .args(["--quiet", "--flush", "--return", "/dev/null", "--command"])
+        .arg("stty rows 50 cols 200; exec \"$K9S\" --headless --splashless --namespace \"$NAMESPACE\" --command pods")
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("TERM", "xterm-256color")
+        .env("HOME", home.path())
+        .env("K9S_CONFIG_DIR", home.path())
+        .env("K9S", context.fixture.tools().await?.k9s().await?)
+        .env("KUBECONFIG", aggregated.kubeconfig(&hub.server.people().user(&user, &[])?, MERGED)?)
+        .env("NAMESPACE", namespace);
+    let (screen, errors) = (home.path().join("screen"), home.path().join("errors"));
+    let mut k9s = Process::spawn_with("k9s", command, &screen, &errors, Stdio::piped())?;
+    let mut keyboard = k9s.take_input().context("no keyboard")?;
+    k9s.wait_for_output(SOON, |screen| screen.contains("pod-of-eu") && screen.contains("pod-of-us")).await?;
+    hub.members[1].http().post(&pods, &pod("later-pod")).send().await?.expect(201)?;
+    k9s.wait_for_output(SOON, |screen| screen.contains("later-pod")).await?;
+    keyboard.write_all(&[CONTROL_C])?;
+    let status = k9s.wait(SOON).await?;
+    ensure!(status.success(), "k9s ended with {status}");
     Ok(())
 }
 
@@ -162,9 +209,7 @@ async fn informers_follow_members_through_the_hub_over_goaways(context: TestCont
     }
 
     let mut followers = Vec::new();
-    for (program, lists) in
-        [("informer", Lists::Streamed), ("informer", Lists::Paged), ("controller-runtime", Lists::Streamed)]
-    {
+    for (program, lists) in [("informer", Lists::Streamed), ("informer", Lists::Paged), ("manager", Lists::Streamed)] {
         let namespace = context.namespace("through", &hub.members).await?;
         for member in &hub.members {
             let all = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
