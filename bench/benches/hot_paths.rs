@@ -153,7 +153,7 @@ fn selectors(criterion: &mut Criterion, fixture: &Fixture) {
     group.finish();
 }
 
-/// Measures lists that select a few objects among very many. An index finds these objects.
+/// Measures lists whose selector matches a few of very many objects. An index finds these objects.
 fn indexed(criterion: &mut Criterion, fixture: &Fixture) {
     let Some(object) = fixture.heads[0].1.iter().nth(OBJECTS / 4) else { return };
     let name = format!("metadata.name={}", object.name());

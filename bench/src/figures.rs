@@ -11,7 +11,7 @@ const MEMORY_BASE: f64 = 30.0 * MB;
 const SHARED_COST_RATIO_MAX: f64 = 1.05;
 /// The largest allowed p99 of another client's get, in milliseconds, while one client sends its worst requests.
 const GET_MEANWHILE_MS: f64 = 50.0;
-/// The tolerance for "as fast as": two measurements of the same thing on a shared machine differ by this factor.
+/// The tolerance for "as fast as": two measurements of one server on a shared machine differ by this factor.
 const AS_FAST_AS: f64 = 1.15;
 
 /// Compares the results with the limits. Values that were not measured are left out.

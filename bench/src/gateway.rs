@@ -204,7 +204,8 @@ async fn start(member: &TestCluster, admin: &Contestant) -> anyhow::Result<Gatew
     let governed = Tributary::configured(&configuration).start().await.context("start tributary with policies")?;
     let (many, user) = start_shared(folder.path(), &configuration, admin).await?;
     let many_side = of_cluster("tributary for many users", &many, &user).await?;
-    // The server reads the user's RBAC rights shortly after its start. This waits for a list that the rights allow.
+    // The server reads the user's RBAC rights shortly after its start. So the scenario waits until the user can list
+    // the pods.
     shared::listed(&many_side.target, 0).await?;
     Ok(GatewaySides {
         member: Side {

@@ -12,7 +12,7 @@ use crate::usage::ServerProcesses;
 
 /// The number of rounds. With several rounds, a slow minute of the machine affects all servers equally.
 const ROUNDS: u32 = 3;
-/// The minimum number of requests per server. A slow server gets as many requests, even after the time is over.
+/// The minimum number of requests per server. A slow server gets this number of requests even after its time is over.
 const REQUESTS_MIN: usize = 6;
 
 const JSON: &str = "application/json";

@@ -8,8 +8,8 @@ use tributary_policy::{
 
 /// The input contains dispatch policies. The path of a request and a NUL byte may precede them. A line is a field with
 /// its entries, separated by spaces (`''` is the empty entry). An empty line begins a rule, and `---` begins a policy.
-/// The line `audit` gives the policy the mode `Audit`. The line `deny` makes the policy deny its requests; it then
-/// matches each spelling of a name.
+/// The line `audit` gives the policy the mode `Audit`. The line `deny` makes the policy deny its requests. A denying
+/// policy matches each spelling of a name.
 ///
 /// The policy index returns the same policies as the evaluation of each rule. A rule that is reported as useless
 /// matches no request.

@@ -81,8 +81,8 @@ fn event(frame: &[u8]) {
     }
 }
 
-/// Returns whether a frame has escapes. kube-apiserver never escapes a letter of a name or a type, so frames with
-/// escapes may be read differently from serde_json.
+/// Returns whether a frame has escapes. kube-apiserver never escapes a letter of a name or a type, so the parser need
+/// not agree with serde_json about frames with escapes.
 fn has_escapes(frame: &[u8]) -> bool {
     frame.contains(&b'\\')
 }

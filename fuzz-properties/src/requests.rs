@@ -38,7 +38,7 @@ pub fn path(data: &[u8]) {
         }
         assert!(!request.resource.resource.is_empty(), "{path:?} has a resource with an empty name");
     }
-    // The HTTP parser rejects all other paths before this parser.
+    // The HTTP parser rejects all other paths before the tested parser gets them.
     let comes = path.parse::<http::uri::PathAndQuery>().is_ok_and(|parsed| parsed.path() == path);
     if path.starts_with("/clusters") || !path.starts_with('/') || !comes {
         return;
@@ -258,7 +258,7 @@ fn fields(text: &str) {
     }
 }
 
-/// The input is an `Accept` header. The header names the form that the server chooses. If the header has a single
+/// The input is an `Accept` header. The form that the server chooses is named in the header. If the header has a single
 /// clause, its quality has no effect.
 pub fn accept(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };

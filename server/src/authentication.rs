@@ -2,10 +2,10 @@
 //! authorities.
 //!
 //! ```text
-//! request ─▶ bearer (taken out) ─┬─ personal: the token's digest
-//!                                ├─ shared:   front proxy's headers ─▶ client certificate ─▶ tokens ─▶ 401
-//!                                └─ hub:      the same, with the trust of the hub (aggregated entry)
-//!                                             (results for a connection are cached: client_chain)
+//! request ─▶ bearer (tokens) ─┬─ personal: the token's digest
+//!                             ├─ shared:   front proxy's headers ─▶ client certificate ─▶ tokens ─▶ 401
+//!                             └─ hub:      the same credentials, checked by the hub (aggregated entry)
+//!                                          (client_chain caches the results for a connection)
 //! ```
 //!
 //! Authentication removes the credentials from the request, so that later stages never see them. A cluster's own token
@@ -54,7 +54,7 @@ pub fn anonymous_user() -> User {
     User { info: UserInfo::anonymous(), authority }
 }
 
-/// The authentication of requests in personal mode or shared mode.
+/// The authentication of requests: personal mode, shared mode, or the aggregated entry.
 #[derive(Debug)]
 pub enum Authenticator {
     /// Personal mode: every request must contain the same token.

@@ -172,13 +172,15 @@ impl<H: Handler> Front<H> {
             }
         };
         // Stage: policies that refuse every request to a cluster. These policies precede authentication, because
-        // authentication may send a TokenReview to that cluster. The aggregated entry asks no cluster, and does not
-        // show the state of clusters to unauthenticated clients.
+        // authentication may send a TokenReview to that cluster. The aggregated entry omits this stage: its
+        // authentication sends nothing to clusters, and a refusal here would show the state of a cluster to an
+        // unauthenticated client.
         if arrival.door == Door::Direct
             && let Some(refused) = self.handler.refuse_unheard(&head, &arrival)
         {
             observed.record_target(&arrival);
-            // The result of `record_outcome` is ignored. A connection with only refused requests is closed.
+            // The result of `record_outcome` is ignored, because the request is refused in any case. The listener
+            // closes a connection whose requests are all refused.
             let _it_is_refused_either_way = record_outcome(AuthenticationOutcome::Unauthorized);
             return refused.into();
         }

@@ -141,8 +141,8 @@ fn comment_lines_are_as_short_as_code_lines() {
     assert!(wide.is_empty(), "comments of more than 120 columns: {wide:#?}");
 }
 
-/// Prints all messages as one list, so that a person can check them (`--nocapture`). A message may begin with "it",
-/// because an outer message names the file or the cluster.
+/// Prints all messages as one list, so that a person can check them (`--nocapture`). A message may begin with "it" if
+/// an outer message names the file or the cluster.
 #[test]
 fn error_messages_begin_with_their_subject() {
     const VAGUE: [&str; 9] = ["what", "who", "whoever", "those", "these", "that", "they", "nobody", "somebody"];
@@ -309,8 +309,8 @@ fn flags(command: &Command, heading: Option<&str>) -> String {
     table
 }
 
-/// Describes a flag. The descriptions of the flag's values are omitted if an earlier flag in `described` has the same
-/// descriptions.
+/// Describes a flag and its values. The descriptions of the flag's values are omitted if an earlier flag in `described`
+/// has the same descriptions.
 fn flag(argument: &Arg, described: &mut Vec<String>) -> String {
     let value = argument.get_value_names().map(|names| names.join(" ")).unwrap_or_default();
     let takes_value = argument.get_action().takes_values();

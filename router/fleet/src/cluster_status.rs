@@ -1,7 +1,7 @@
 //! State of a cluster in the form of the resource `clusters`.
 //!
-//! A status has no value that changes without end: numbers of objects are rounded, and durations are times. So a calm
-//! fleet causes no events.
+//! No value of a status changes constantly: numbers of objects are rounded, and the status contains points in time in
+//! place of durations. So a fleet without changes causes no watch events.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 use crate::aggregated_group::{GROUP, VERSION};
 use crate::report::{ClusterCondition, ClusterReport, CollectionReport, CollectionState, Report};
 
-/// Maximum difference between two computations of one time, for which the first result stays. 2 s: a report counts
-/// whole seconds, and is made a moment after its clock was read.
+/// Maximum difference between two computed values of the same time. Up to this difference, the first value stays. 2 s:
+/// the durations in a report are whole seconds, and the report is made a moment after the clock was read.
 const SAME_TIME: SignedDuration = SignedDuration::from_secs(2);
 
 /// Value of a condition (`metav1.ConditionStatus`).
@@ -43,7 +43,7 @@ pub struct ClusterStatusCondition {
     pub status: ConditionStatus,
     /// Reason for programs, in CamelCase.
     pub reason: &'static str,
-    /// Reason for people; empty if the reason for programs says all.
+    /// Reason for people; empty if the reason for programs suffices.
     pub message: String,
     /// Time of the last change of the value.
     pub since: Timestamp,
@@ -61,7 +61,7 @@ pub struct ClusterOrigin {
 }
 
 impl ClusterOrigin {
-    /// Returns whether the name has been given to a different cluster. A cluster without a known uid replaces none.
+    /// Returns whether the name has been given to a different cluster. False if one of the two uids is unknown.
     pub fn is_replaced_by(&self, next: &Self) -> bool {
         matches!((&self.uid, &next.uid), (Some(own), Some(next)) if own != next)
     }
@@ -89,8 +89,9 @@ pub struct ClusterStatus {
 }
 
 impl ClusterStatus {
-    /// Makes the status of one cluster from a report that was made at `now`. Times of `before`, the last status of the
-    /// same cluster, stay while their conditions stay. `None` if the report lacks the cluster.
+    /// Makes the status of one cluster from a report that was made at `now`. `before` is the last status of the same
+    /// cluster. A time of `before` stays while the value of its condition stays. `None` if the report lacks the
+    /// cluster.
     pub fn from_report(report: &Report, origin: ClusterOrigin, before: Option<&Self>, now: Timestamp) -> Option<Self> {
         let cluster = report.cluster(&origin.name)?;
         let behind: Vec<_> = report.behind.iter().filter(|collection| collection.cluster == origin.name).collect();
@@ -109,8 +110,8 @@ impl ClusterStatus {
         })
     }
 
-    /// Returns the object of the resource `clusters`. The resourceVersion is the plain number; answers contain another
-    /// form of it.
+    /// Returns the object of the resource `clusters`. `revision` becomes the resourceVersion as a plain number. Answers
+    /// to clients contain the composite form instead.
     pub fn to_object(&self, revision: u64) -> Value {
         let ClusterOrigin { name, created, .. } = &self.origin;
         let mut metadata = json!({"name": name, "uid": self.object_uid(), "resourceVersion": revision.to_string()});
@@ -172,8 +173,8 @@ impl ClusterStatusCondition {
     }
 }
 
-/// Judges whether the cluster answers. The reason of an answering cluster is that of the condition `Synced`, so that
-/// one column shows both.
+/// Judges whether the cluster answers. If the cluster answers, the reason is the reason of the condition `Synced`, so
+/// that one column shows both conditions.
 fn ready(cluster: &ClusterReport) -> Judgement {
     let (status, reason) = match cluster.condition {
         ClusterCondition::Unreachable => (ConditionStatus::False, "Unreachable"),
@@ -338,7 +339,7 @@ mod tests {
         let before = status(240, None, first);
         assert_eq!(before.stale_since, Some(time("2026-01-31T23:56:00Z")));
         assert_eq!((before.ready.since, &*before.objects), (first, "~18k"));
-        // A report counts whole seconds.
+        // The durations in a report are whole seconds, so a computed time may differ by a second.
         assert_eq!(status(301, Some(&before), later), before);
         let other = status(300, Some(&before), later).to_object(1);
         assert_eq!(other["status"]["conditions"][0]["lastTransitionTime"], "2026-02-01T00:00:00Z");

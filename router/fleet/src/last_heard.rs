@@ -19,7 +19,7 @@ use crate::openapi::KnownOpenApi;
 use crate::topology::Served;
 pub use text::LastHeardError;
 
-/// Function that stores the last known documents of the configured clusters. May block.
+/// Function that stores the last known documents of the configured clusters. The function may block.
 pub type KeepLastHeard = Box<dyn Fn(LastHeard) + Send + Sync>;
 
 /// Last known discovery and OpenAPI documents of clusters.

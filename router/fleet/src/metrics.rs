@@ -48,11 +48,11 @@ pub const RESOURCES_MAX: usize = 1_000;
 /// Subject of a request that Tributary sends to clusters, in a client's name, before it answers the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupSubject {
-    /// Such a request finds out whether the clusters have an object of a name.
+    /// Requests that find out whether the clusters have an object of a name.
     Name,
-    /// Such a request finds out whether the clusters have records of a Helm release.
+    /// Requests that find out whether the clusters have records of a Helm release.
     Release,
-    /// Such a request finds out whether the client may write an object that the client may not get.
+    /// Requests that find out whether the client may write an object that the client may not get.
     Right,
 }
 

@@ -229,7 +229,7 @@ pub struct EndpointReport {
     pub breaker_openings: u64,
 }
 
-/// Cached data of a resource over all clusters. Of one namespace alone if the configuration names the namespace.
+/// Cached data of a resource over all clusters. Limited to one namespace if the configuration names the namespace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceReport {
@@ -264,7 +264,7 @@ pub enum CollectionState {
     Unknown,
 }
 
-/// Cached data of a resource in one cluster. Of one namespace alone if the cluster forbids reads of all namespaces.
+/// Cached data of a resource in one cluster. Limited to one namespace if the cluster forbids reads of all namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CollectionReport {
@@ -338,7 +338,7 @@ impl Report {
     ) -> Self {
         clusters.sort_by(|a, b| a.name.cmp(&b.name));
         resources.sort_by(|a, b| (&a.resource, &a.group, &a.namespace).cmp(&(&b.resource, &b.group, &b.namespace)));
-        // Sorted, so that the report names the first refused collection.
+        // The collections are sorted, so that the report names the first refused collection.
         collections
             .sort_by(|a, b| (&a.cluster, &a.resource, &a.namespace).cmp(&(&b.cluster, &b.resource, &b.namespace)));
         let mut behind = Vec::new();

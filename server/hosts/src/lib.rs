@@ -6,9 +6,9 @@
 //!                                                                      └▶ 400, 421, 503
 //! ```
 //!
-//! The request's host selects the API. The connection's SNI has selected the serving certificate and the authorities
-//! for client certificates. If host and SNI belong to different clusters, the request is refused. Without
-//! `--merged-host` and `serverNames`, every request gets the merged view.
+//! The request's host selects the API. The connection's SNI selects the serving certificate and the authorities for
+//! client certificates. If host and SNI belong to different clusters, the request is refused. Without `--merged-host`
+//! and `serverNames`, every request gets the merged view.
 
 mod named;
 mod named_certificates;
@@ -69,8 +69,8 @@ impl Hosts {
     }
 }
 
-/// Returns whether a path belongs to this process itself, as `/metrics` and `/readyz`. Scrapers and kubelets request
-/// these paths by IP address, without a configured host.
+/// Returns whether a path belongs to this process itself, such as `/metrics` and `/readyz`. Scrapers and kubelets
+/// request these paths by IP address, without a configured host.
 fn is_own(path: &str) -> bool {
     let first = path.split('/').nth(1).unwrap_or_default();
     matches!(first, "metrics" | "tributary" | "healthz" | "livez" | "readyz")

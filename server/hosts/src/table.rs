@@ -34,7 +34,7 @@ pub enum HostConflict {
         /// The host in the cluster's `serverNames`.
         host: HostName,
     },
-    /// A cluster claims a host that belongs to an endpoint on loopback, as `localhost`.
+    /// A cluster claims a loopback name, such as `localhost`, although the endpoint listens on loopback.
     #[error(
         "UpstreamCluster {cluster:?}: spec.serverNames: {host:?} is a loopback name of this server itself; give the \
          cluster a different name"
@@ -65,7 +65,7 @@ pub enum HostConflict {
 pub enum HostTarget<'a> {
     /// The host serves the API of the merged view or of one cluster.
     Api(&'a Mount),
-    /// The host serves no API, only the paths of this process itself, as `/metrics`.
+    /// The host serves no API, only the paths of this process itself, such as `/metrics`.
     Own,
 }
 
@@ -73,8 +73,8 @@ pub enum HostTarget<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct HostTable {
     rows: HashMap<Host, Mount>,
-    /// The hosts of an endpoint on loopback, as `localhost`. These hosts select the merged view, unless the
-    /// connection's SNI selects a cluster.
+    /// The loopback names of an endpoint on loopback, such as `localhost`. These hosts select the merged view, unless
+    /// the connection's SNI selects a cluster.
     local: Vec<Host>,
     clusters: BTreeMap<ClusterName, Arc<HostTls>>,
 }
@@ -270,7 +270,8 @@ mod tests {
             (&far, "eu.test", "us.test", "Misdirected"),
             (&far, "us.test", "us.test", "us"),
             (&far, "us.test", "america.test", "us"),
-            // The connection has the common certificate and the common authorities, not those of the cluster `us`.
+            // The connection has the common certificate and the common authorities, so a host of the cluster `us` is
+            // refused.
             (&far, "us.test", "", "Misdirected"),
             (&far, "us.test", "elsewhere.test", "Misdirected"),
             (&far, "us.test", "eu.test", "Misdirected"),

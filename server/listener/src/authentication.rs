@@ -14,14 +14,14 @@ use crate::service::{AuthenticationOutcome, LimitCheck};
 use crate::unauthenticated_connections::{ConnectionPermit, UnauthenticatedConnection};
 use crate::user_connections::{UserConnectionPermit, UserConnections};
 
-/// The longest life of a connection without an authenticated request. Clients send a request within 30 s of connecting,
-/// and idle unauthenticated connections occupy slots.
+/// The longest life of a connection without an authenticated request. A longer life would let idle unauthenticated
+/// connections occupy the slots of clients; real clients send a request much sooner.
 const UNAUTHENTICATED_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time limit for the last answers of a connection that closes without an authenticated request. The limit is
 /// needed because the client may read no answers.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time limit for authenticating a connection's pending requests after another request got a 401. Authentication
-/// may send a TokenReview to a cluster, and a pending request may still succeed.
+/// The time limit for authenticating a connection's pending requests after another request got a 401. The connection
+/// stays open for this time, because a pending request may wait for a TokenReview and then be authenticated.
 const PENDING_AUTHENTICATION_TIMEOUT: Duration = UNAUTHENTICATED_TIMEOUT;
 
 /// The authentication state of a connection. A connection without an authenticated request is closed after a 401 or
@@ -103,7 +103,7 @@ impl ConnectionAuthentication {
         self.pending_authentications.all.load(Ordering::Acquire) > 0
     }
 
-    /// Acquires a permit for a long, incomplete request head.
+    /// Acquires a permit for an incomplete request head that exceeds the short size.
     pub(super) fn acquire_long_head(&self) -> ConnectionPermit {
         self.unauthenticated.acquire_long_head()
     }
@@ -127,7 +127,8 @@ impl ConnectionAuthentication {
         }
         self.heads.fetch_add(1, Ordering::Relaxed);
         let head = self.unauthenticated.count_head(bytes)?;
-        // Otherwise, a client that never reads its 401 could keep the connection open with new requests.
+        // A request from after the refusal does not delay the close. Otherwise, a client that never reads its 401 could
+        // keep the connection open with new requests.
         let is_before_refusal = !self.is_refused.load(Ordering::Acquire);
         let pending = Arc::clone(&self.pending_authentications);
         pending.all.fetch_add(1, Ordering::AcqRel);
@@ -151,8 +152,8 @@ impl ConnectionAuthentication {
         }
     }
 
-    /// Records the result of an authentication. The first authenticated user gets the connection counted among the
-    /// user's connections. Returns [`LimitCheck::TooManyConnections`] if that user has too many connections.
+    /// Records the result of an authentication. Counts the connection for its first authenticated user. Returns
+    /// [`LimitCheck::TooManyConnections`] if that user has too many connections.
     pub(super) fn record_outcome(&self, outcome: AuthenticationOutcome<'_>) -> LimitCheck {
         match outcome {
             AuthenticationOutcome::Authenticated { .. } if self.is_authenticated() => LimitCheck::WithinLimits,
@@ -162,8 +163,8 @@ impl ConnectionAuthentication {
                     LimitCheck::TooManyConnections
                 }
                 permit => {
-                    // Two requests may be authenticated at the same time. The first one stores its permit, and this
-                    // line releases the permit of the second.
+                    // Two requests may be authenticated at the same time, and both acquire a permit for the connection.
+                    // The connection keeps the first permit, and this line drops the second.
                     let _one_is_enough = permit.flatten().map(|permit| self.permit.set(permit));
                     self.is_authenticated.store(true, Ordering::Release);
                     self.unauthenticated.release_permit();
@@ -178,7 +179,7 @@ impl ConnectionAuthentication {
         }
     }
 
-    /// Requests the close of the connection, unless a pending request is authenticated.
+    /// Requests the close of the connection. If a pending request is authenticated, the connection stays open.
     fn refuse(&self) {
         self.is_refused.store(true, Ordering::Release);
         self.refused.notify_one();

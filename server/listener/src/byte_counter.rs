@@ -58,7 +58,8 @@ impl ByteCounter {
             return Poll::Ready(());
         }
         let heads = authentication.complete_heads();
-        // Over HTTP/2, the next head may already have begun when hyper passes on a complete request.
+        // Over HTTP/2, the next head may already have begun when hyper passes on a complete request. The count of such
+        // a head must not be reset.
         if heads != self.unfinished.heads && self.trailers.open_head_bytes().is_none() {
             self.unfinished = UnfinishedHead { heads, ..UnfinishedHead::default() };
         }

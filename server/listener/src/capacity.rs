@@ -39,8 +39,8 @@ impl ListenerCapacity {
         })
     }
 
-    /// Adds a listener. A listener waits for its next connection with a slot in hand. So each further listener adds a
-    /// slot, and an idle listener takes no slot from a busy one.
+    /// Adds a listener. Each listener acquires a slot before it accepts its next connection. So each further listener
+    /// adds a slot; otherwise, an idle listener would occupy a slot of a busy listener.
     pub(crate) fn add_listener(&self) {
         if self.has_listener.swap(true, Ordering::Relaxed) {
             self.slots.add_permits(1);

@@ -26,9 +26,9 @@ const BUFFER_BYTES: usize = 128 << 10;
 const SHORT_BYTES: usize = 16 << 10;
 
 /// The capacity of the small write buffer. 20 KiB hold a full HTTP/2 frame with its TLS overhead. 16 KiB would cost
-/// memory: h2 allocates a buffer of 16 KiB for each connection and writes a few hundred bytes to it. The allocator has
-/// different size classes for 16 and 20 KiB. With one size class, each new connection would get the memory of a
-/// previous answer, and all pages of that memory would stay resident while the connection is idle.
+/// memory: h2 allocates a buffer of 16 KiB for each connection and writes a few hundred bytes to it. The allocator
+/// keeps blocks of 16 KiB and of 20 KiB apart. With an equal size, h2's buffer of a new connection would get the block
+/// of a previous answer, and all pages of that block would stay resident while the connection is idle.
 const SMALL_BUFFER_BYTES: usize = 20 << 10;
 
 /// Counts the open streams of a connection. A stream is open from its request to the end of its answer. Clones share
@@ -92,8 +92,8 @@ impl<S> Coalesce<S> {
     }
 
     /// Enables deferred flushes of small writes. Allowed only for HTTP/2, because an HTTP/2 connection's task always
-    /// reads again. The task of a tunnel stops reading when one direction waits or has ended, so the data of the
-    /// opposite direction would stay in the buffer.
+    /// reads again. The task of a tunnel stops reading when one direction waits or has ended, so a deferred flush of
+    /// the opposite direction might never happen.
     pub(super) fn defer_flushes(&mut self) {
         self.defers = true;
     }
@@ -226,7 +226,7 @@ mod tests {
         stream.flush().await.unwrap();
         let early = tokio::time::timeout(std::time::Duration::from_millis(20), far.read_u8()).await;
         assert!(early.is_err(), "each write was flushed on its own");
-        // The task of a connection reads again after a flush. The read writes the deferred bytes.
+        // The connection's task reads after the deferred flush, and this read writes the deferred bytes.
         let idle = tokio::time::timeout(std::time::Duration::from_millis(20), stream.read_u8()).await;
         assert!(idle.is_err());
         let mut got = [0; 13];

@@ -11,8 +11,8 @@ use crate::streams::Streams;
 /// Polls a connection and its streams until the connection ends, and returns the connection's result. `next` waits for
 /// the next interruption. `leave` makes the connection stop accepting requests.
 ///
-/// The interruption is polled before the connection. A client that sends without a pause uses the task's whole budget,
-/// so an interruption that is polled later would never be noticed.
+/// The interruption is polled before the connection. A client that sends without a pause uses the task's whole
+/// cooperative budget, so an interruption that is polled after the connection would never be ready.
 ///
 /// # Errors
 /// The reason to close the connection at once.
@@ -37,8 +37,8 @@ where
                 if let Interruption::Closed(why) = by_what {
                     return Err(why);
                 }
-                // Open requests continue after `leave`. Over HTTP/2, the client gets a GOAWAY and, after a round trip,
-                // a second GOAWAY with the number of the last accepted stream.
+                // After `leave`, the connection finishes its open requests. Over HTTP/2, the client gets a GOAWAY and,
+                // after a round trip, a second GOAWAY with the number of the last accepted stream.
                 leave(connection.as_mut());
                 reported.record_interruption(&by_what);
                 interrupted = interruption(reported);

@@ -1,4 +1,5 @@
-//! Stops connections after random requests, and at a random age; see [`GoawayChance`] and [`ConnectionAge`].
+//! Makes a connection stop accepting requests: after a random number of requests ([`GoawayChance`]), or at a random age
+//! ([`ConnectionAge`]).
 
 use http::Version;
 use tokio::sync::Notify;
@@ -12,7 +13,7 @@ use crate::settings::{ConnectionAge, GoawayChance};
 pub(super) struct RandomGoaway {
     chance: GoawayChance,
     due: Notify,
-    /// The end of the connection's age; `None` without a maximal age.
+    /// The time at which the connection stops accepting requests; `None` without a maximal age.
     end: Option<Instant>,
 }
 

@@ -13,13 +13,14 @@ pub(super) const HEADER_LIST_BYTES_MAX: u32 = 256 << 10;
 /// as when a controller reconnects. Tokens and groups make some heads larger.
 pub(super) const HEADS_BYTES_MAX: usize = 4 << 20;
 /// The limit for the heads of waiting requests on all connections together, in bytes. The first [`OWN_HEADS_BYTES`] of
-/// each connection are exempt.
+/// each connection do not count against this limit.
 const ALL_HEADS_BYTES_MAX: usize = 64 << 20;
 /// The bytes of heads that are always allowed on a connection, even beyond the limit for all connections. 64 KiB are
 /// enough for a client's first requests.
 const OWN_HEADS_BYTES: usize = 64 << 10;
 
-/// The number of bytes in the heads of waiting requests on all connections. Each reason to wait has a count of its own.
+/// The number of bytes in the heads of waiting requests on all connections. Requests that wait for authentication and
+/// requests that wait for capacity have separate counts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AllHeads(Arc<AtomicUsize>);
 

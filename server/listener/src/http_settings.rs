@@ -9,9 +9,9 @@ use crate::heads::HEADER_LIST_BYTES_MAX;
 use crate::settings::HEADERS_MAX;
 use crate::streams::StreamExecutor;
 
-/// The most concurrent streams of an HTTP/2 connection. A dashboard opens one watch for each resource and namespace
-/// over one connection, and many clients silently queue requests above the limit. hyper's 200 and kube-apiserver's 100
-/// are too few for a merged view.
+/// The most concurrent streams of an HTTP/2 connection. Many clients silently queue requests above this limit. A
+/// dashboard opens one watch for each resource and namespace over one connection, so hyper's 200 and kube-apiserver's
+/// 100 are too few for a merged view.
 const STREAMS_MAX: u32 = 2000;
 /// The flow-control window of one request body. With 1 MiB, a whole object (kube-apiserver accepts 3 MiB) arrives in a
 /// few round trips.

@@ -3,7 +3,7 @@
 //! ```text
 //! bind → accept → PROXY header, from configured peers → TLS handshake → HTTP/2 or HTTP/1.1 → RequestService
 //!          │                                              │
-//!   stop: no new ones        GOAWAY, watches close with bookmarks, tunnels are waited for, at most DRAIN_TIMEOUT
+//!   stop: close socket         GOAWAY, watches close with bookmarks, wait for tunnels, at most DRAIN_TIMEOUT
 //! ```
 //!
 //! Invariant: the number of connections is bounded (see [`Bounds`]). Each connection, including an upgraded one,

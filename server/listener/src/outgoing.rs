@@ -1,7 +1,7 @@
 //! Limits the unread bytes of a connection's answers: bytes that were passed to the connection and that its client has
 //! not read.
 //!
-//! HTTP/2 accepts a frame of each answer before the client's window has capacity for it. A client that opens 2,000
+//! HTTP/2 accepts one frame of each answer even if the client's flow-control window is full. A client that opens 2,000
 //! streams and reads nothing would occupy as many frames, or as many whole objects. So the bytes that a connection may
 //! accept are limited by [`Unread`], for each connection and for all connections together. An answer is aborted if its
 //! client reads none of it for a minute ([`overdue`]), even if the client answers PINGs or reads other answers.
@@ -14,9 +14,8 @@
 //! when there is capacity ([`WriteBody`]). A write without a body waits after its head, as a read does.
 //!
 //! ```text
-//! request ─▶ room? ─▶ handler ─▶ room? ─▶ records ─▶ Metered ── piece ──▶ hyper, HTTP/2 ──▶ TLS ──▶ socket
-//!                                  │                    ▲ │ polled for the next piece: blocked: the socket accepts
-//!                                  └──── TakenRoom ─────┘ │ HTTP/2 has room for it     nothing
+//! request ─▶ capacity? ─▶ handler ─▶ capacity? ─▶ records ─▶ Metered ─▶ pieces ─▶ hyper, HTTP/2 ─▶ TLS ─▶ socket
+//!                                        └── ReservedCapacity ──┘
 //! ```
 
 mod capacity;
@@ -83,8 +82,8 @@ impl Outgoing {
 
     /// Reserves capacity for the answer to a request with this method, before any record of the answer is written.
     ///
-    /// A large answer to a read is refused without capacity, if the whole answer is in memory, as an object is. The
-    /// capacity was checked when the request arrived, but many concurrent requests may have passed the same check.
+    /// A large answer to a read is refused without capacity, if the whole answer is in memory, as the answer to a get.
+    /// The check at the arrival of the request is not enough, because many concurrent requests may have passed it.
     /// Refused answers are dropped, and the clients retry. The answer to a write is never withheld; see
     /// [`Self::delay_end_until_capacity`].
     ///
@@ -132,8 +131,8 @@ impl Outgoing {
         }
         let mut body = if exact.is_some() { PeekedBody::begin(body) } else { PeekedBody::new(body) };
         let whole = body.take_data(|data| is_whole(data, exact));
-        // The reservation is kept if the body has the reserved length, even if an audit event still delays the body's
-        // data.
+        // The reservation is kept if the body has the reserved length. The body's data may come later, because an audit
+        // event may delay it.
         let taken =
             taken.map(|ReservedCapacity(counted)| counted).filter(|counted| Some(counted.bytes() as u64) == exact);
         let answer = OutgoingBody::new(&self.capacity, &self.answers, is_long_running, stream);
@@ -168,8 +167,8 @@ pub(super) fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-/// Returns whether the first data of a body is the whole body, given the body's exact length. The length alone is no
-/// proof: a member announces the length of its answer before the data arrives.
+/// Returns whether `data`, the first data of a body, is the whole body; `exact` is the announced length. The length
+/// alone is no proof: a member announces the length of its answer before the data arrives.
 fn is_whole(data: &Bytes, exact: Option<u64>) -> bool {
     Some(data.len() as u64) == exact
 }

@@ -51,8 +51,8 @@ impl ProxyHeaders {
         peer: SocketAddr,
     ) -> io::Result<SocketAddr> {
         let client = self.peers.client(stream, peer).await;
-        // A client whose address is not configured is no sign of a wrong configuration, nor is a peer that closes
-        // before its first byte.
+        // Two results do not show whether headers are missing: a client whose address is not configured, and a peer that
+        // closes before its first byte.
         let is_missing = match &client {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => true,
             Ok(_) if self.peers.contains(peer.ip()) => false,

@@ -58,13 +58,13 @@ impl<S: RequestService> ConnectionRequests<S> {
                     }
                     let record_outcome = |outcome: AuthenticationOutcome<'_>| {
                         let capacity = self.authentication.record_outcome(outcome);
-                        // The head's count is dropped after `record_outcome`. The task that reads the connection waits
-                        // for this drop, and must then find the new authentication state.
+                        // The head's count is dropped only after `record_outcome`. This drop wakes the task that reads
+                        // the connection, and the task must then find the new authentication state.
                         drop(head);
                         capacity
                     };
                     let reserve_answer = |answer: Response<Body>| {
-                        // A refusal does not replace a success: the member has executed the write although its body
+                        // A success is not replaced by the refusal: the member has executed the write although its body
                         // failed.
                         if is_refused.load(Ordering::Relaxed) && !answer.status().is_success() {
                             return Err(ListenerRefusal::TooManyUnread);
@@ -78,7 +78,8 @@ impl<S: RequestService> ConnectionRequests<S> {
                         })
                     };
                     let answer_capacity = AnswerCapacity { is_available, reserve_answer };
-                    // The handling is boxed, so that a long-lived stream does not keep the memory of this future.
+                    // The future that handles the request is boxed, so that its memory is free while a long-lived
+                    // answer is sent.
                     let answer =
                         Box::pin(self.service.answer_request(request, &self.client, record_outcome, answer_capacity))
                             .await;

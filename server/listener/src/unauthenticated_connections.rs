@@ -1,6 +1,6 @@
-//! Connections without an authenticated request ("strangers"). They get only a part of all connection slots, so that
-//! clients without credentials cannot displace authenticated clients. They also share a constant number of permits for
-//! long incomplete heads.
+//! Connections without an authenticated request. They get only a part of all connection slots, so that clients without
+//! credentials cannot displace authenticated clients. They also share a constant number of permits for long incomplete
+//! heads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The unread bytes of all connections together, and the limit for one connection.
 //!
 //! Connections share the limit ([`FairShare`]): a connection may use half of the bytes that the other connections leave
-//! free. Sent bytes cannot be taken back. So a connection with at least a fair share is closed sooner than other
-//! connections when few bytes are free and its client reads nothing.
+//! free. Bytes that a connection has accepted cannot be taken back. So a connection with at least a fair share is
+//! closed sooner than other connections when few bytes are free and its client reads nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ const OWN_BYTES: usize = 64 << 10;
 /// Counts the unread bytes of all connections against a limit.
 ///
 /// The limit never delays active readers: a connection with few unread bytes always gets its next piece. So each
-/// connection may exceed the limit by one piece.
+/// connection may increase the sum beyond the limit by one piece.
 #[derive(Clone, Debug)]
 pub(super) struct Unread {
     bytes: Gauge,

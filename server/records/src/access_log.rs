@@ -1,8 +1,8 @@
 //! The access log: one line of JSON for each request, written after its answer.
 //!
 //! ```text
-//! Front::call ─▶ AccessLog::begin ─▶ Followed ─▶ Followed::finish ─▶ ObservedBody ─▶ a line ─▶ queue ─▶ a thread ─▶ file
-//!                                    (user, verb)  (status)           (its end)
+//! Front::call ─▶ AccessLog::begin ─▶ AccessRecord ─▶ finish ─▶ ObservedBody ─▶ a line ─▶ queue ─▶ a thread ─▶ file
+//!                                    (user, verb)    (status)  (end of the body)
 //! ```
 //!
 //! A request never waits for its line: lines beyond the queue's capacity are dropped and counted. Without

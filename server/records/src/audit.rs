@@ -2,8 +2,8 @@
 //! webhook.
 //!
 //! ```text
-//! Front ─▶ Received::begin ─▶ Trail ─▶ Trail::finish ─▶ AuditedBody ─▶ Sinks ─▶ log, webhook
-//!           RequestReceived              ResponseStarted   ResponseComplete
+//! Front ─▶ AuditedRequest::begin ─▶ Trail ─▶ Trail::finish ─▶ AuditedBody ─▶ Sinks ─▶ log, webhook
+//!          RequestReceived                   ResponseStarted  ResponseComplete
 //! ```
 //!
 //! Without `--audit-policy-file` there is no [`Auditor`], and none of this code runs.

@@ -16,7 +16,7 @@ use tributary_apimachinery::body::{Body, BoxError, PeekedBody, full};
 /// Observes the frames of a body. Dropped together with the body.
 pub(crate) trait BodyObserver: Send + Unpin + 'static {
     /// Reports a frame. `data` is `None` for a frame of trailers and at the end. `is_whole` is true when this frame
-    /// completes the body. For a body that fails, `is_whole` is never true.
+    /// completes the body, and never for a body that fails.
     fn observed(&mut self, data: Option<&Bytes>, is_whole: bool);
 }
 
@@ -169,7 +169,7 @@ mod tests {
             let _it_may_fail = observed.collect().await;
             let expected: Vec<_> = expected.into_iter().map(|(data, whole)| (data.map(Bytes::from), whole)).collect();
             let told = std::mem::take(&mut *told.lock());
-            // If the last frame already completes the body, a reader may skip the poll that returns the end.
+            // If the last frame already completes the body, a reader may omit the poll that returns the end.
             assert_eq!(told[..expected.len()], expected, "{name}");
             assert!(told[expected.len()..].iter().all(|told| *told == (None, true)), "{name}: {told:?}");
         }

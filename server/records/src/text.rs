@@ -29,8 +29,8 @@ impl<'a> Text<'a> {
 
     /// Decodes bytes as UTF-8 with replacement, and then bounds and escapes the text.
     pub(crate) fn lossy(bytes: &'a [u8]) -> Self {
-        // The slice is longer than the limit by one character. So a character that is cut at the slice's end lies
-        // beyond the limit.
+        // The slice is longer than the limit by one character, so a character that the slice's end splits lies beyond
+        // the limit.
         let bytes = &bytes[..bytes.len().min(TEXT_BYTES_MAX + char::MAX_LEN_UTF8)];
         match String::from_utf8_lossy(bytes) {
             Cow::Borrowed(text) => Self::new(text),

@@ -1,8 +1,8 @@
 //! Traces of requests, sent to an OpenTelemetry collector by OTLP over gRPC.
 //!
 //! ```text
-//! Front::call ─▶ Tracer::begin ─▶ Traced::set_user ─▶ Traced::finish ─▶ queue ─▶ a task ─▶ collector
-//!                (may be sampled) (is it?) (the router notes stages)
+//! Front::call ─▶ Tracer::begin ─▶ TracedRequest::set_user ─▶ TracedRequest::finish ─▶ queue ─▶ a task ─▶ collector
+//!                                 (decides about sampling)   (adds the router's stages)
 //! ```
 //!
 //! Without `--tracing-config-file` there is no [`Tracer`]. A request that is not sampled costs a lookup of one header.

@@ -24,8 +24,8 @@ pub struct Clusters {
 
 struct ConnectedCluster {
     origin: String,
-    /// The address in the cluster's current description. The address in `setup` may be older: the client was created
-    /// for that address.
+    /// The address in the cluster's current description. `setup` contains the address for which the client was created,
+    /// which may be older.
     address: ClusterAddress,
     /// The fingerprint of the connection settings without the servers' addresses.
     connection_fingerprint: Option<ClusterAddress>,
@@ -373,7 +373,7 @@ mod tests {
             (&[4, 1], true),
             (&[5, 6], false),
             (&[6, 7], true),
-            // An earlier update has removed the original address of the client.
+            // An earlier update has removed the address for which the client was created, so a new client is needed.
             (&[5], false),
             (&[5, 6], false),
         ] {

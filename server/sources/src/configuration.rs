@@ -24,8 +24,8 @@ pub struct ClusterSpec {
     pub name: ClusterName,
     /// The source of the description, for messages: `context "a"`, `UpstreamCluster a`.
     pub origin: String,
-    /// The client's configuration, or the reason why there is none. If the user did not name an invalid context, the
-    /// context becomes a cluster without a client, and does not affect other clusters.
+    /// The client's configuration, or the reason why there is none. An invalid context that no flag names becomes a
+    /// cluster without a client, so that other clusters are served.
     pub config: Result<kube::Config, String>,
     /// The addresses of the cluster's servers, except the address in `config`.
     pub further_endpoints: Vec<tributary_proxy::Address>,

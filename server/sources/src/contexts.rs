@@ -117,8 +117,8 @@ impl std::fmt::Display for Existing {
 
 #[derive(Clone, Debug)]
 enum Selector {
-    /// An item without slashes: `context`, `name=context` or `!context`. The existing contexts decide between these
-    /// three forms.
+    /// An item without slashes: `context`, `name=context` or `!context`. The form depends on the names of the existing
+    /// contexts.
     Item(String),
     /// A pattern that selects contexts: `/regex/`.
     Pattern(Regex),

@@ -124,8 +124,8 @@ impl DataDirectory {
     }
 
     /// Opens the directory. Creates a missing directory (mode 0700) and its parents. The mode of an existing directory
-    /// stays, because its files have mode 0600. If other users may write into a directory of this user, a warning is
-    /// logged.
+    /// is not changed, because its files have mode 0600. If other users may write into a directory of this user, a
+    /// warning is logged.
     ///
     /// # Errors
     /// [`DataDirectoryError::Create`]; [`DataDirectoryError::Foreign`] for an owner other than this user and root;

@@ -11,7 +11,7 @@ use crate::ClusterSpec;
 /// The command line's settings for resources.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyFlags {
-    /// The rule for answers without all clusters, for resources without a registry.
+    /// The rule for answers that lack a cluster. Applies to resources without a registry.
     pub partial: Partial,
     /// The value of `--item-resource-versions`.
     pub item_resource_versions: ItemResourceVersions,

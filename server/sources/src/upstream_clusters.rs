@@ -66,8 +66,8 @@ impl FileSource {
         &self.path
     }
 
-    /// Reads all files again. `contexts` contains the clusters of the kubeconfig, because registries may also name
-    /// these clusters.
+    /// Reads all files again. `contexts` contains the clusters of the kubeconfig, which the registries of the files may
+    /// name.
     ///
     /// # Errors
     /// All validation errors, or the first cluster without a valid client configuration.
@@ -124,8 +124,9 @@ fn problems(objects: &tributary_crds::ConfigurationObjects, contexts: &[ClusterS
     all.validate().into_iter().filter(|problem| !about_context(problem)).collect()
 }
 
-/// Returns an UpstreamCluster for each cluster, with its name, labels and index, for the validation of registries.
-/// Clusters without an index get any unused index: contexts get theirs later, and registries omit members without one.
+/// Returns an UpstreamCluster for each cluster, with its name, labels and index, for the validation of registries. A
+/// cluster without an index gets any unused index here, so that the validation accepts the cluster: a context gets its
+/// index later, and registries omit a member without an index.
 pub fn known_clusters(clusters: &[ClusterSpec]) -> Vec<UpstreamCluster> {
     stand_ins(clusters, &clusters.iter().filter_map(|cluster| cluster.index).collect())
 }

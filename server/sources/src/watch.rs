@@ -59,9 +59,9 @@ impl FileWatch {
         }
     }
 
-    /// Sets the watched files and directories. A change of a file is detected against a known content. For a new file,
-    /// this is the current content. For an already watched file, this is the content at the last check, so that a
-    /// change during a read is not lost.
+    /// Sets the watched files and directories. The next check compares each file with its known content: for a new
+    /// file, the present content; for an already watched file, the content at the last check. So a change during a read
+    /// of the configuration is not lost.
     pub fn set(&mut self, files: Vec<PathBuf>) {
         let before = std::mem::take(&mut self.seen);
         self.seen = contents(&files);

@@ -23,8 +23,8 @@ fn bearer_header(headers: &HeaderMap) -> Option<Vec<u8>> {
     scheme.eq_ignore_ascii_case(b"bearer").then(|| token.trim_ascii().to_vec())
 }
 
-/// Returns the token in a WebSocket handshake's subprotocols. A second subprotocol is required, because the answer must
-/// select one.
+/// Returns the token in a WebSocket handshake's subprotocols. The client must offer another subprotocol beside the
+/// token, because the answer selects one, and must not select the token.
 fn bearer_subprotocol(headers: &HeaderMap) -> Option<Vec<u8>> {
     if !is_websocket(headers) {
         return None;

@@ -22,8 +22,8 @@ pub struct ClientChain {
 #[derive(Debug)]
 struct CachedVerification<T> {
     found: T,
-    /// The number of the set of authorities that verified the certificates. Each set of authorities
-    /// has a unique number.
+    /// The number of the set of authorities that verified the certificates. Each set of authorities has a unique
+    /// number.
     generation: u64,
     until: UnixTime,
 }

@@ -9,14 +9,14 @@ use tributary_router::RequestArrival;
 pub(super) const IMPERSONATION_AT_ENTRY: &str = "the aggregated API impersonates no user for its own resources; send the request through the hub's kube-apiserver, \
      which does, or without Impersonate headers";
 
-/// Returns whether a request for the entry's own resources asks for impersonation. The hub judges only the sender, so
-/// the answer would be for a different user than the client expects.
+/// Returns whether a request for the entry's own resources asks for impersonation. Such a request is refused: the hub
+/// would check the rights of the sender, not the rights of the impersonated user.
 pub(super) fn impersonates_at_entry(head: &Parts, arrival: &RequestArrival) -> bool {
     arrival.is_entry_path && head.headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
 }
 
-/// Returns the attributes for the hub's review. `None` for an unreadable path, whose answer is an error, and for
-/// documents that every authenticated user may read, as by the role `system:discovery`.
+/// Returns the attributes for the access review at the hub. Returns `None` if no review is needed: for an invalid path,
+/// which gets an error, and for documents that every authenticated user may read (role `system:discovery`).
 pub(super) fn attributes(head: &Parts, arrival: &RequestArrival) -> Option<DoorAttributes> {
     let info = arrival.reading.info().ok()?;
     if arrival.is_entry_path {
@@ -35,7 +35,7 @@ fn own_resource(info: &RequestInfo) -> Option<DoorAttributes> {
         Verb::Get => "get",
         Verb::List => "list",
         Verb::Watch => "watch",
-        // The entry answers 405.
+        // No review is needed, because the entry answers this method with 405.
         _ => return None,
     };
     Some(DoorAttributes::of_resource(resource, verb, request.authorization_name()))

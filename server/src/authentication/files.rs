@@ -65,14 +65,16 @@ pub enum AuthenticationFilesError {
         #[source]
         source: ServingCertificateError,
     },
-    /// A client with a certificate could act as a front proxy and set any user name.
+    /// Without --requestheader-allowed-names, a client with a certificate could act as a front proxy and set any user
+    /// name.
     #[error(
         "--requestheader-client-ca-file is given beside --client-ca-file, and --requestheader-allowed-names is not: a \
          client with a certificate of the proxies' authority could claim to be any user; give the common names of the \
          proxies"
     )]
     AnyClientMayBeAProxy,
-    /// A client of a cluster's own host could act as a front proxy and set any user name.
+    /// Without --requestheader-allowed-names, a client of a cluster's own host could act as a front proxy and set any
+    /// user name.
     #[error(
         "--requestheader-client-ca-file is given beside authorities for clients in spec.secureServing of \
          UpstreamCluster {0:?}, and --requestheader-allowed-names is not: a client with a certificate of the proxies' \
@@ -247,7 +249,7 @@ const AUTHENTICATION_CONFIG: &str = "--authentication-config";
 pub fn read_issuers(path: &Path) -> Result<AuthenticationConfiguration, AuthenticationFilesError> {
     let text = read(AUTHENTICATION_CONFIG, path)?;
     // The clusters report the issuers of their ServiceAccount tokens only later, so conflicts with these issuers cannot
-    // be detected here. A configured issuer takes precedence.
+    // be detected here. If a cluster has the same issuer, the configured issuer takes precedence.
     AuthenticationConfiguration::parse(&String::from_utf8_lossy(&text), &[])
         .map_err(|source| AuthenticationFilesError::Issuers { path: path.to_owned(), source })
 }

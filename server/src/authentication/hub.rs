@@ -1,5 +1,5 @@
 //! Authenticates the users of the hub at the aggregated entry: by the headers of the hub's front proxy, by a client
-//! certificate of the hub, or by a TokenReview at the hub. No member takes part.
+//! certificate of the hub, or by a TokenReview at the hub. Members are not asked.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -39,14 +39,14 @@ pub struct HubAuthenticator {
     review_errors: ReviewErrorLog,
 }
 
-/// The user that a client names in headers, and the right of the client to do so.
+/// The user in the headers of a request. Only a front proxy of the hub may set these headers.
 enum HeaderUser {
-    /// The client names no user, or may not name a user. The client's own credentials count.
+    /// The client names no user, or may not name a user. The client's own credentials are used instead.
     Ignored,
-    /// The front proxy names this user. Its certificate is valid until this time.
+    /// A front proxy names this user. The proxy's certificate is valid until this time.
     Valid(UserInfo, UnixTime),
-    /// The front proxy names a user in malformed or repeated headers. No credential counts, because the front proxy's
-    /// own certificate is no credential of the user.
+    /// The front proxy names a user in malformed or repeated headers. The request is refused. The front proxy's own
+    /// certificate is not tried, because it would authenticate the proxy in place of the user.
     Malformed,
 }
 
@@ -55,7 +55,7 @@ impl HubAuthenticator {
     /// the hub itself. Sends nothing.
     ///
     /// # Errors
-    /// Only if `hub` were no valid cluster name.
+    /// None in practice, because `HUB` is a valid cluster name.
     pub fn new(hub: &Arc<HubClient>, trust: Arc<HubTrust>, audiences: Vec<String>) -> anyhow::Result<Self> {
         let name = ClusterName::new(HUB)?;
         let reviews = TokenReviews { cluster: Some(name.clone()), audiences, ..TokenReviews::default() };
@@ -65,8 +65,9 @@ impl HubAuthenticator {
         Ok(Self { name, trust, tokens, doors, review_errors })
     }
 
-    /// Returns the authenticator of tokens, whose tokens of open streams must be reviewed again
-    /// ([`review_followed_tokens`](super::token_review::review_followed_tokens)).
+    /// Returns the authenticator of tokens. The caller must pass it to
+    /// [`review_followed_tokens`](super::token_review::review_followed_tokens), so that open streams end when their
+    /// token is revoked.
     pub fn tokens(&self) -> &Arc<TokenAuthenticator> {
         &self.tokens
     }
@@ -108,7 +109,8 @@ impl HubAuthenticator {
         tokens: &[Vec<u8>],
         client: IpAddr,
     ) -> Result<AuthenticatedSender, Unauthenticated> {
-        // The authorities and the names of headers are of one version for the whole request.
+        // One snapshot of the authorities and the header names serves the whole request, because the hub may change
+        // them at any time.
         let (trust, now, mut refused) = (self.trust.current(), UnixTime::now(), Unauthenticated::default());
         let named = self.header_user(&trust, head, (chain, now), &mut refused);
         trust.front_proxy.user_headers().remove_from(&mut head.headers);
@@ -205,8 +207,8 @@ impl HubAuthenticator {
     }
 
     /// Checks that the hub allows a request for a resource of Tributary's own API group. The kube-apiserver of the hub
-    /// has already checked the requests that it forwards. The rights of the members decide about the request inside a
-    /// proxy, and this check does not replace them. Must be called within a tokio runtime. Cancel: safe.
+    /// has already checked the requests that it forwards. A request inside `views/proxy` or `clusters/proxy` also needs
+    /// the user's rights in the members. Must be called within a tokio runtime. Cancel: safe.
     ///
     /// # Errors
     /// 401 for a sender whom the hub has not authenticated; 403 if the hub denies the request; 429 if too many reviews

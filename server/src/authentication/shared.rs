@@ -58,9 +58,9 @@ impl SharedAuthenticator {
         RequestedAuthorities { clients, proxies }
     }
 
-    /// Returns whether clients may have certificates while certificates of front proxies may have any common name. A
-    /// client would then count as a front proxy if the authority of the front proxies has signed the client's
-    /// authority. Comparing the authorities would not detect this case.
+    /// Returns whether clients may have certificates while the certificates of front proxies may have any common name.
+    /// With such flags, a client counts as a front proxy if the front proxies' authority has signed the clients'
+    /// authority. A comparison of the two bundles would not detect this chain.
     pub(super) fn any_client_counts_as_proxy(&self) -> bool {
         self.certificates.is_some() && self.accepts_any_proxy_name()
     }
@@ -103,8 +103,8 @@ impl SharedAuthenticator {
         };
         let left = Duration::from_secs(until.as_secs().saturating_sub(now.as_secs()));
         let credential_validity = Some(self.credential_validity(mount, chain, &accepted_certificate));
-        // A front proxy itself must detect requests for pages of other origins, because a browser sends the proxy's
-        // host, not this endpoint's host.
+        // The cross-origin check concerns only certificates of users. A front proxy must do its own check, because the
+        // browser sends the proxy's host, not the host of this endpoint.
         let is_ambient = matches!(accepted_certificate, AcceptedCertificate::Certificate(_));
         let authority = match accepted_certificate {
             AcceptedCertificate::FrontProxy => {

@@ -29,7 +29,7 @@ const KEYS_AGE: Duration = Duration::from_secs(300);
 const KEYS_AGE_WANTED: Duration = Duration::from_secs(30);
 /// The least interval between two log lines about one cluster.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
-/// The most concurrent fetches of clusters' keys, and the time limit of each fetch.
+/// The maximum number of concurrent fetches of clusters' keys.
 const FETCHES_MAX: usize = 16;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The path of the hub's ServiceAccount keys. Each kube-apiserver serves its keys there.
@@ -108,8 +108,8 @@ impl MemberKeyFetch {
         })
     }
 
-    /// Records an answer like [`Self::record_keys`]. `log_problem` logs a new problem, and whether the cluster answered
-    /// that it serves no keys.
+    /// Records an answer like [`Self::record_keys`]. Calls `log_problem` with each new problem, and with true if the
+    /// cluster answered 403 or 404.
     fn record_answer(
         &mut self,
         answer: Result<Bytes, Unanswered>,
@@ -121,7 +121,7 @@ impl MemberKeyFetch {
                 self.problem = None;
                 return Some(MemberKeysAnswer::Served(keys));
             }
-            // A proxy before the cluster may have sent this answer.
+            // The answer may come from a proxy in front of the cluster, so the known keys stay.
             Ok(Err(_)) => ("the answer is not a key set".to_owned(), false),
             Err(unanswered) => (unanswered.reason.clone(), matches!(unanswered.status, Some(403 | 404))),
         };
@@ -163,8 +163,8 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
         fetched.retain(|name, _| names.contains(name));
         are_others |= forgotten.forget(&mut keys, &mut fetched);
         if keys.follow(&names) {
-            // The names of new clusters are published before their keys are fetched. While the keys of a new cluster
-            // are unknown, no other cluster may review its tokens, even with a copy of its key.
+            // The authenticator learns the names of new clusters before their keys are fetched. While the keys of a new
+            // cluster are unknown, no other cluster may review its tokens, even with a copy of its key.
             are_others = true;
             tokens.set_member_keys(keys.clone());
         }
@@ -195,12 +195,12 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
 }
 
 /// Fetches the ServiceAccount keys of the hub repeatedly, and passes them to the authenticator of the aggregated entry,
-/// whose only cluster is `name`. Signed tokens spend nothing from the token bucket of all addresses, so random tokens
-/// do not block ServiceAccounts of the hub. Never completes. Cancel: safe.
+/// whose only cluster is `name`. A token with a valid signature spends nothing from the token bucket that all addresses
+/// share. So random tokens of attackers do not block ServiceAccounts of the hub. Never completes. Cancel: safe.
 pub async fn follow_hub_keys(hub: &HubClient, tokens: &TokenAuthenticator, name: ClusterName) {
     let (mut keys, mut fetch) = (MemberKeys::default(), MemberKeyFetch::default());
     loop {
-        // This fetch is also for all unknown keys before it.
+        // The following fetch serves all tokens with unknown keys so far, so their notification is discarded.
         let _ = tokens.unknown_key().now_or_never();
         let answer = hub.get(SERVICE_ACCOUNT_KEYS).await.map(|keys| Bytes::from(keys.to_string()));
         let answer = answer.map_err(|error| Unanswered { reason: error.to_string(), status: error.code() });
@@ -221,7 +221,7 @@ pub async fn follow_hub_keys(hub: &HubClient, tokens: &TokenAuthenticator, name:
         }
         sleep(KEYS_AGE_WANTED).await;
         if fetch.problem.is_none() {
-            // A timeout and an unknown key both start the next fetch.
+            // The next fetch starts after the timeout, or when a token with an unknown key arrives.
             let _ = timeout(KEYS_AGE - KEYS_AGE_WANTED, tokens.unknown_key()).await;
         }
     }

@@ -10,11 +10,11 @@ use tributary_apimachinery::text::printable;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-/// The least interval between two log lines of one kind, because anybody can send any number of unauthenticated
+/// The least interval between two log lines of the same kind, because anybody can send any number of unauthenticated
 /// requests.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
-/// The longest subject in the log, in characters. Common names have some dozens of characters. But a client chooses the
-/// name in a certificate that it creates itself.
+/// The longest subject in the log, in characters. Common names have some dozens of characters, but a client can create
+/// a certificate with a longer name.
 const SUBJECT_MAX: usize = 200;
 
 /// The reasons why a request is not authenticated. No field contains a token.
@@ -104,8 +104,8 @@ impl AuthenticationFailureLog {
         }
     }
 
-    /// Decides whether a log line of this kind is written. Returns the number of lines that were omitted before it, or
-    /// `None` if this line must be omitted, too.
+    /// Decides whether a log line of this kind is written. Returns the number of lines that were omitted before this
+    /// line. Returns `None` if this line must be omitted, too.
     fn admit_line(&self, kind: AuthenticationFailureKind, now: Instant) -> Option<u64> {
         let mut lines = self.0[kind as usize].lock();
         if lines.last.is_some_and(|last| now < last + LOG_INTERVAL) {

@@ -135,7 +135,7 @@ mod tests {
         assert!(!notes.contains("hunter2"), "{notes}");
     }
 
-    /// With the converted configuration, flow control limits requests as in KubeGateway (case 19).
+    /// With the converted configuration, flow control limits requests as in KubeGateway.
     #[tokio::test]
     async fn converted_configuration_is_accepted_by_serve() {
         let governed = MANIFEST.replace("    upsteamSubset: ['https://a']\n", "    flowControlSchemaName: few\n")

@@ -54,7 +54,7 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     let written = WrittenFiles::plan(&arguments, &uid, &config, proxy, &account.purpose).map_err(Failure::usage)?;
     known.add_rules_of(role.as_ref().unwrap_or(&Value::Null));
     let steps = steps(&member, &account, &known).await?;
-    // If the user may not read Secrets, the Secret may exist, so `leaves_token` is true.
+    // Whether the Secret exists is unknown if the user may not read Secrets, so `leaves_token` is true in this case.
     let leaves_token = before.may_leave_token(&account) && !matches!(member.secret(&account).await, Ok(None));
     let plan = JoinPlan {
         context: &arguments.context,

@@ -22,7 +22,7 @@ pub(super) struct ClusterAccess {
     pub(super) url: String,
 }
 
-/// The cluster answered with a status other than success.
+/// The error for an answer of the cluster with a status other than success.
 #[derive(Debug, thiserror::Error)]
 #[error("the cluster answers {code}: {message}")]
 pub(super) struct MemberError {

@@ -33,8 +33,8 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(3650);
 /// The lifetime of a serving certificate. Clients on Apple platforms refuse more than 825 days.
 const SERVING_LIFETIME: Duration = DAY.saturating_mul(365);
-/// The remaining validity below which a certificate is replaced. The validity is checked at each start, and
-/// repeatedly at runtime, so 30 days leave time for many attempts.
+/// The remaining validity below which a certificate is replaced. The validity is checked at each start, and repeatedly
+/// at runtime, so 30 days leave time for many attempts.
 const RENEW_BEFORE: Duration = DAY.saturating_mul(30);
 /// The time between the beginning of a new certificate's validity and its creation. Clients with a slow clock then
 /// accept the certificate.

@@ -74,7 +74,7 @@ impl PolicyTestResource {
     /// Builds the request for the resource, as the server would parse it from a path and a query.
     ///
     /// # Errors
-    /// A name, although requests with this verb contain no name for policies.
+    /// A name is given, but policies see no name in a request with this verb.
     fn request(&self, verb: &str) -> anyhow::Result<ResourceRequest> {
         let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let is_of_one =
@@ -166,8 +166,8 @@ impl PolicyTestRequest {
     /// grows with the number of rules.
     ///
     /// # Errors
-    /// An invalid path, or a path that is never requested with this verb; a name, although requests with this verb have
-    /// none; an unknown cluster.
+    /// An invalid path; a path that does not exist with this verb; a name with a verb whose requests have no name; an
+    /// unknown cluster.
     pub fn evaluate(&self, settings: &DispatchSettings) -> anyhow::Result<String> {
         let read = self.read()?;
         let user = self.user_with_all_groups();
@@ -250,9 +250,9 @@ enum ParsedTarget {
     Resource(ResourceRequest),
 }
 
-/// Returns the name and the groups that count in the merged view for a user that only one cluster authenticates.
+/// Returns the name and the groups that policies of the merged view use for a user that only one cluster authenticates.
 fn user_in_merged_view(user: &UserInfo) -> UserInfo {
-    // The names of this cluster and this verifier are arbitrary, because the result does not depend on them.
+    // The names of the cluster and of the verifier are arbitrary, because the result does not depend on them.
     let nobody = ClusterName::new("a").map(|cluster| (VerifierName::cluster(&cluster), Reach::Member(cluster)));
     let Ok((verifier, reach)) = nobody else { return user.clone() };
     let (username, groups) = names_beyond_member(user, &Authority { verifier, reach });

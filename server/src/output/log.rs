@@ -98,8 +98,8 @@ struct OneLine<W> {
 }
 
 impl<W> OneLine<W> {
-    /// Returns whether the first character of a text must be escaped. Colour sequences are not escaped. They come from
-    /// the log itself, or do no harm.
+    /// Returns whether the first character of a text must be escaped. Colour sequences are not escaped, because the log
+    /// itself writes them, and foreign ones do no harm.
     fn is_escaped(&self, text: &str) -> bool {
         let is_colour = || {
             text.strip_prefix("\u{1b}[").is_some_and(|codes| {

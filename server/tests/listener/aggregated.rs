@@ -38,7 +38,8 @@ async fn json_of(server: &Server, path: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// A hub stops to delete namespaces while an APIService is unavailable, so discovery may not depend on clusters.
+/// A kube-apiserver cannot finish the deletion of a namespace while the discovery of an APIService fails. So the
+/// entry's discovery documents must not depend on clusters.
 #[tokio::test]
 async fn aggregated_entry_serves_its_documents_before_the_first_configuration() {
     const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -70,7 +71,7 @@ async fn aggregated_entry_authenticates_requests_for_its_documents() {
     let server = start_aggregated(Router::new(RouterConfig::default()), None).await;
     for (path, expected) in [("/apis", 401), (GROUP, 401), ("/metrics", 401), ("/livez", 200), ("/readyz?verbose", 401)]
     {
-        // The listener closes a connection with refused requests alone.
+        // Each request needs a new connection, because the listener closes a connection whose requests are all refused.
         let answer = server.http1().await.send_request(server.bare(path).body(Empty::new()).unwrap()).await.unwrap();
         assert_eq!(answer.status(), expected, "{path}");
         text(answer).await;
@@ -91,7 +92,8 @@ async fn mounts_serve_the_merged_view_and_the_cluster() {
     let native = json_of(&server, &format!("{EU}/api/v1/nodes")).await;
     assert_eq!(native["items"][0]["metadata"]["annotations"].get("tributary.dev/cluster"), None);
     assert_eq!(json_of(&server, ALL).await["paths"], json_of(&server, &format!("{ALL}/")).await["paths"]);
-    // The URLs of the index have no prefix: client-go adds the prefix of its own server (kubernetes/kubernetes#117463).
+    // The URLs in the index omit the prefix of the mount: client-go itself adds the prefix of its server
+    // (kubernetes/kubernetes#117463).
     let index = json_of(&server, &format!("{ALL}/openapi/v3")).await;
     let url = index["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap();
     assert!(url.starts_with("/openapi/v3/api/v1"), "{url}");
@@ -124,7 +126,7 @@ async fn paths_below_a_mount_have_the_same_answers_as_without_a_mount() {
         ("/unknown", 404),
         ("/api/v1/namespaces/n/pods/p/exec?command=a%3Bb&command=c", 404),
     ] {
-        // The path `/clusters/…` belongs to a mount of the direct entry.
+        // At the direct entry, a path that begins with `/clusters` belongs to a mount.
         if !path.starts_with("/clusters") {
             assert_eq!(get(&direct, path, &[]).await.0, expected, "{path}");
         }
@@ -132,7 +134,7 @@ async fn paths_below_a_mount_have_the_same_answers_as_without_a_mount() {
         let of_cluster = get(&direct, &format!("/clusters/eu{path}"), &[]).await.0;
         assert_eq!(get(&aggregated, &format!("{EU}{path}"), &[]).await.0, of_cluster, "{path} in the cluster");
     }
-    // The prefix of a mount is an ordinary path of the target, which has no such path.
+    // Below a mount, the prefix of a mount has no special meaning, and the target does not serve such a path.
     for inner in [EU, ALL, "/clusters/eu/api", "/metrics", "/tributary/status", &format!("{GROUP}/views")] {
         for mount in [ALL, EU] {
             assert_eq!(get(&aggregated, &format!("{mount}{inner}"), &[]).await.0, 404, "{mount}{inner}");

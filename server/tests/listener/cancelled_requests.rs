@@ -57,7 +57,7 @@ fn says(message: &[u8], text: &str) -> bool {
 async fn cancelled_request_has_an_access_log_line_and_trace_spans() {
     let (member, router) = router_over("eu").await;
     // The first request on a new connection to the cluster reads the cluster's uid, and `hold_requests` would block
-    // this read. So this request opens the connection beforehand.
+    // this read. So a first request opens the connection before the test.
     let unobserved = start(Arc::clone(&router)).await;
     let request: Request<Empty<Bytes>> = unobserved.request(PATH).body(Empty::new()).unwrap();
     unobserved.http2().await.send_request(request).await.unwrap();
@@ -81,7 +81,8 @@ async fn cancelled_request_has_an_access_log_line_and_trace_spans() {
         answer = answer => panic!("it is answered: {answer:?}"),
         asked = timeout(SOON, asked) => asked.unwrap(),
     }
-    // `select!` has dropped the future of the response, so the client has reset the stream.
+    // `select!` has dropped the response's future, so the client has reset the stream, and the access log contains the
+    // request.
     let line = file.lines(1).await.remove(0);
     let told = ["decision", "answeredBy", "cluster", "name", "complete"].map(|field| line[field].clone());
     assert_eq!(told, [json!("forwarded"), json!("eu"), json!("eu"), json!("slow"), json!(false)], "{line}");

@@ -38,7 +38,7 @@ async fn request_to_a_deny_all_cluster_is_refused_before_authentication() {
         let said = text(answer).await;
         assert!(said.contains("\"reason\":\"TooManyRequests\"") && said.contains("DenyAll"), "{said}");
     }
-    // Requests for other clusters still need authentication.
+    // Requests for a cluster without `dispatch: DenyAll` still need authentication.
     for path in ["/clusters/us/api/v1/pods", "/api/v1/pods", "/clusters/", "/clusters/EU/api"] {
         assert_eq!(get(server.bare(path)).await.status(), StatusCode::UNAUTHORIZED, "{path}");
     }

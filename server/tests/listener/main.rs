@@ -161,7 +161,7 @@ fn late(context: &RequestContext) -> Response<Body> {
         far.read_to_end(&mut said).await.unwrap();
         tokio::time::sleep(Duration::from_millis(50)).await;
         far.write_all(&said).await.unwrap();
-        // The peer's stream stays open, because closing the stream would flush its bytes.
+        // The peer's stream stays open, because a close would flush its bytes, and the tunnel itself must flush them.
         std::future::pending::<()>().await;
     });
     switched()

@@ -28,7 +28,7 @@ use tributary_server::process::descriptors;
 use crate::fixture::{SOON, Server, start_within, text};
 use crate::spread::tls;
 
-/// Paths that clients watch and get. Tributary itself requests neither of them.
+/// Paths that clients watch and get. Tributary sends no requests of its own for these paths.
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MAP: &str = "/api/v1/namespaces/default/configmaps/asked";
 
@@ -46,8 +46,8 @@ const OPENED_AT_ONCE: usize = 50;
 /// each endpoint. Tributary refuses further watches (`docs/operating.md`, "Requests to one cluster").
 const WATCHES_MAX: usize = 24 * WATCHES_OF_ONE;
 
-/// The number of file descriptors for everything except the clients. Each client needs two in this process: its own
-/// socket and the listener's.
+/// The number of file descriptors for everything except the clients. Each client needs two descriptors in this process:
+/// one for its own socket, and one for the listener's socket.
 const OTHER_DESCRIPTORS: usize = 512;
 
 /// The first event of each watch.
@@ -62,7 +62,8 @@ struct Member {
     watches: Mutex<BTreeSet<usize>>,
     /// The number of received short requests.
     asked: watch::Sender<usize>,
-    /// One permit for each short request that may be answered.
+    /// The semaphore that holds back the answers to short requests. The test adds a permit for each request that the
+    /// member may answer.
     released: Semaphore,
 }
 

@@ -88,7 +88,7 @@ async fn answer(mut request: Request<Incoming>, all: Arc<Mutex<Vec<Seen>>>) -> R
         all.push(Seen { line, headers, body: Bytes::new() });
         all.len() - 1
     };
-    // A request whose body fails stays in the record.
+    // The request is already recorded without its body. If the body fails, the record stays without a body.
     if let Ok(body) = request.into_body().collect().await {
         all.lock().unwrap()[place].body = body.to_bytes();
     }
@@ -176,7 +176,7 @@ async fn request_smuggling_by_two_framings_closes_the_connection() {
         // kept the connection open, it would answer the smuggled request after the last chunk.
         (format!("Content-Length: {}\r\nTransfer-Encoding: chunked\r\n", behind.len()), &behind, BODY),
         (format!("Transfer-Encoding: chunked\r\nContent-Length: {}\r\n", behind.len()), &behind, BODY),
-        // A server that uses the Content-Length ends the body within the chunks. Tributary does not.
+        // A server that uses the Content-Length ends the body within the chunks. Tributary uses the chunks.
         ("Content-Length: 4\r\nTransfer-Encoding: chunked\r\n".to_owned(), &within, &*smuggled),
         ("Transfer-Encoding: chunked\r\nContent-Length: 4\r\n".to_owned(), &within, &*smuggled),
         ("Transfer-Encoding: chunked\r\nContent-Length: 0\r\nContent-Length: 9\r\n".to_owned(), &behind, BODY),
@@ -387,7 +387,7 @@ async fn request_smuggling_from_http2_to_http1_is_refused_before_the_member() {
         let refused = client
             .until(|frame| matches!(frame.kind, frames::RST_STREAM | frames::GOAWAY) || frame.kind == frames::HEADERS)
             .await;
-        // The listener may answer 400 if it cannot parse the path.
+        // The listener may also answer 400, if it cannot parse the path.
         let is_refused =
             refused.as_ref().is_none_or(|frame| frame.kind != frames::HEADERS || frames::status(frame) == Some(400));
         assert!(is_refused, "{path:?} {more:?}: {refused:?}");
@@ -489,7 +489,7 @@ async fn floods_are_ended(server: &Server, pieces: &[Vec<u8>]) -> usize {
         let mut ended = 0;
         while !is_over.load(Ordering::SeqCst) {
             let code = flood(server, pieces).await;
-            // The closed socket may discard the GOAWAY.
+            // The client may not receive the GOAWAY, because the server closes the socket.
             assert!(matches!(code, None | Some(frames::ENHANCE_YOUR_CALM)), "{code:?}");
             ended += 1;
         }

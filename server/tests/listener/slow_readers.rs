@@ -41,8 +41,8 @@ const MEDIUM_BYTES: usize = 100 << 10;
 /// The size of a frame of an endless response, in bytes.
 const FRAME_BYTES: usize = 64 << 10;
 
-/// The size in bytes, and the number, of the frames of a response that then stays pending. All frames together have
-/// fewer bytes than HTTP/2 buffers for one stream.
+/// The size (in bytes) and the number of the frames of a response that then sends no more data. HTTP/2 buffers more
+/// bytes than these for one stream.
 const SHORT_FRAME_BYTES: usize = 15 << 10;
 const SHORT_FRAMES: usize = 8;
 
@@ -64,7 +64,7 @@ pub(crate) struct Made {
     open: AtomicUsize,
 }
 
-/// A body with a size hint of a gigabyte that yields one byte and stays pending.
+/// A body that announces a gigabyte, yields one byte, and then stays pending.
 struct Promised {
     first: Option<Bytes>,
 }
@@ -312,7 +312,7 @@ pub(crate) async fn settled(number: impl Fn() -> usize) -> usize {
     last
 }
 
-/// Checks that the client's connection is open, and that the server answers another request on it.
+/// Checks that the client's connection is open, and that the server answers another request on this connection.
 async fn others_are_answered(client: &mut SendRequest<Empty<Bytes>>, server: &Server) {
     client.ready().await.expect("the connection is open");
     let answer = tokio::time::timeout(SOON, client.send_request(get(server, "/"))).await;
@@ -647,7 +647,7 @@ async fn stream_bytes_buffered_by_http2_count_as_unread() {
     until(|| talker.bytes() > 0).await;
     let made = settled(|| talker.bytes()).await;
     let counted = usize::try_from(server.unread.get()).unwrap();
-    // The remaining bytes are in the kernel's buffers.
+    // The uncounted bytes are in the kernel's buffers.
     assert!(counted >= made / 2, "of {made} bytes {counted} are counted");
     assert!(counted <= 17 << 20, "{counted} bytes are held for a client that takes none");
     // The server sends no keep-alive PINGs to a client that continues to send requests. So a missing answer to a PING
@@ -674,7 +674,7 @@ async fn small_response_frames_count_with_their_memory_overhead() {
     let _flood = tokio::spawn(join_all(asked));
     let held = || talker.0.held.load(Ordering::SeqCst);
     until(|| held() > 0).await;
-    // The remaining frames are in the kernel's buffers.
+    // The uncounted frames are in the kernel's buffers.
     let held = settled(held).await;
     assert!(held * FRAME_COSTS <= 17 << 20, "{held} frames are held for a client that takes none");
 }

@@ -90,7 +90,7 @@ async fn over(seen: &Seen) -> Server {
     // The certificate is self-signed and not a CA certificate.
     config.accept_invalid_certs = true;
     let further = [Address::from(urls[1].clone())];
-    // The program uses this value on a machine with eight cores.
+    // The number of connections that the program would use on a machine with eight cores.
     let tuning = ClientTuning { connections_to_spread_over: 4, ..ClientTuning::default() };
     let name = ClusterName::new("one").unwrap();
     let client = ClusterClient::connect_to_all(name.clone(), config, &further, tuning).await;

@@ -36,8 +36,8 @@ const LONG_BYTES: usize = 8 << 20;
 /// The time for which the tested tunnel carries no bytes.
 const SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The step by which the paused clock advances. The step is longer than every idle timeout, so that every timeout
-/// expires repeatedly.
+/// The step by which the paused clock advances. The step exceeds every idle timeout, so each step lets every timeout
+/// expire.
 const LEAP: Duration = Duration::from_secs(30 * 60);
 
 /// The client's end of a tunnel, and the member's end.

@@ -124,7 +124,8 @@ fn queries(metric: &MetricDescription) -> Vec<(String, String)> {
             vec![(format!("sum by ({}) (rate({name}{{{chosen}}}[$__rate_interval]))", by.join(", ")), legend(by))]
         }
         MetricKind::Gauge => {
-            // Each replica has a separate cache and separate connections.
+            // The query keeps the label of the replica, because each replica has a separate cache and separate
+            // connections.
             let by = [metric.shown_by, &["instance"]].concat();
             let is_flag = metric.help.contains(", else ");
             let sum = match (metric.unit, is_flag) {

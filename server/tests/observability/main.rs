@@ -132,7 +132,7 @@ fn alerts_use_existing_labels_of_their_metrics() {
     }
 }
 
-/// `tributary status` uses the same threshold for limits that are nearly reached.
+/// `tributary status` marks a limit as nearly reached from the same threshold.
 #[test]
 fn limit_alerts_use_the_threshold_of_tributary_status() {
     let near = format!(" >= {}", NEAR_PERCENT as f64 / 100.0);
@@ -142,8 +142,8 @@ fn limit_alerts_use_the_threshold_of_tributary_status() {
     }
 }
 
-/// The alert on limits joins the usage metric and the limit metric by label. So a usage without a limit metric would
-/// raise no alert.
+/// The alert on limits joins the usage metric and the limit metric by label. So there would be no alert for a usage
+/// metric without its limit metric.
 #[tokio::test]
 async fn limit_usage_is_exposed_only_with_its_limit() {
     let text = everything().await;

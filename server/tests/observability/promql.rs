@@ -8,9 +8,9 @@ pub(crate) fn metrics_of(expression: &str) -> impl Iterator<Item = &str> {
     words.filter(is_metric)
 }
 
-/// Returns each group of labels in an expression, with the metrics that must have these labels. For `by (…)`, these are
-/// the metrics in the next parentheses. For `on (…)`, these are all metrics of the expression. For `{…}`, this is the
-/// metric before the brace.
+/// Returns each group of labels in an expression, with the metrics that must have these labels. For `by (…)`, the
+/// metrics are those in the next parentheses; for `on (…)`, all metrics of the expression; for `{…}`, the metric before
+/// the brace.
 pub(crate) fn named_labels(expression: &str) -> Vec<(Vec<&str>, Vec<&str>)> {
     let mut named = Vec::new();
     for (at, grouping) in groupings(expression) {

@@ -15,7 +15,7 @@ const TOKEN: (&str, &str) = ("hunter2", "aHVudGVyMg==");
 /// The host names of the cluster in the manifest: the name of the object, and an entry of `serverNames`.
 const HOSTS: [&str; 2] = ["eu.example.com", "api.example.com"];
 
-/// The number of requests of each kind. It is large enough that one server does not get all of them by chance.
+/// The number of requests of each kind, large enough that one server does not get all of them by chance.
 const REQUESTS: usize = 20;
 
 /// Starts one server of the cluster.

@@ -1,4 +1,4 @@
-//! Documents of the aggregated entry, written once.
+//! Documents of the aggregated entry. Each is serialized once.
 
 use std::sync::LazyLock;
 

@@ -1,7 +1,7 @@
 //! OpenAPI documents of Tributary's own API group.
 //!
-//! The definitions have names of this group only, without those of `metav1`. An aggregator that joins the documents of
-//! several servers would otherwise keep two definitions of `ObjectMeta`.
+//! The documents define only types of this group, not the types of `metav1`. Otherwise, an aggregator that joins the
+//! documents of several servers would keep two definitions of `ObjectMeta`.
 
 use serde_json::{Map, Value, json};
 

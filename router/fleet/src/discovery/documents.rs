@@ -10,7 +10,7 @@ use super::document::{DiscoveryPath, Document};
 use super::merged_discovery::MergedDiscovery;
 use super::model::{Group, GroupVersionKind, Resource, Version};
 
-/// Storage version hash of each resource in one API version, by resource name. Resources without a hash are absent.
+/// Storage version hash of each resource in one API version, by resource name. The map omits resources without a hash.
 pub type StorageVersionHashes = BTreeMap<String, String>;
 
 /// Form of a discovery document, as negotiated with the client.
@@ -36,8 +36,8 @@ pub fn negotiate(accept: &str, path: &DiscoveryPath<'_>) -> Result<DiscoveryForm
     if accept.trim().is_empty() || *path == DiscoveryPath::Root {
         return Ok(DiscoveryForm { aggregated: false, encoding: Encoding::Json });
     }
-    // kube-apiserver routes `/api` and the paths of versions like resources. So it checks first whether it knows the
-    // media type.
+    // kube-apiserver routes `/api` and the paths of versions like resources. So kube-apiserver refuses an unknown media
+    // type before it negotiates the form.
     if matches!(path, DiscoveryPath::Core | DiscoveryPath::Version(..)) && !names_a_known_type(accept) {
         return Err(NotAcceptable::Unknown { available: DOCUMENT_TYPES.to_vec() });
     }

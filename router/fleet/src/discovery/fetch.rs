@@ -65,8 +65,8 @@ pub(crate) enum FetchError {
 }
 
 impl FetchError {
-    /// Returns whether the member gives the same answer until somebody repairs it. A load balancer answers 404 while
-    /// its API server starts.
+    /// Returns whether the member will give the same answer until an administrator repairs a fault. A 404 may be
+    /// temporary: a load balancer answers 404 while its API server starts.
     pub(crate) fn lasts(&self) -> bool {
         match self {
             Self::Send { .. } => false,
@@ -102,7 +102,7 @@ pub struct MemberDocuments {
 
 impl MemberDocuments {
     /// Parses a document. If a document with the same text was parsed before, returns this document. Logs the parts of
-    /// a new document that exceed a limit. Costs a digest of the text, and for a new document also a visit of all
+    /// a new document that exceed a limit. Cost: a digest of the text, and for a new document also a pass over all
     /// distinct documents.
     fn read(&self, root: Root, text: &[u8]) -> Result<Arc<GroupList>, serde_json::Error> {
         let digest: TextKey = (root, Sha256::digest(text).into());
@@ -219,7 +219,7 @@ async fn read_error_message(body: Body) -> Option<String> {
     let message = status.as_ref().and_then(|status| status["message"].as_str());
     let line = message.unwrap_or(&text).lines().next()?.trim();
     let shown: String = printable(line).chars().take(SAID_MAX).collect();
-    // The first line of an HTML page or of a JSON text is no useful message.
+    // A first line of HTML or JSON is no useful message.
     (!shown.is_empty() && !shown.starts_with('<') && !shown.starts_with('{')).then_some(shown)
 }
 

@@ -13,7 +13,7 @@ pub(super) struct DocumentIndex<'a> {
     pub(super) resources: HashMap<(&'a str, &'a str, &'a str), &'a Resource>,
     /// Versions of each resource, by group and name.
     versions: HashMap<(&'a str, &'a str), Vec<&'a str>>,
-    /// Groups with versions whose resources are unknown.
+    /// Groups that have versions with unknown resources.
     undescribed: HashMap<&'a str, &'a Group>,
 }
 
@@ -43,8 +43,8 @@ impl<'a> DocumentIndex<'a> {
         self.resources.get(&(&*resource.group, &*resource.version, &*resource.resource)).copied()
     }
 
-    /// Returns how a cluster serves a resource that it does not serve in this version: in different versions, or in a
-    /// version whose resources are unknown.
+    /// Returns the reason for which the merged view omits a cluster that does not serve a resource in this version. The
+    /// cluster serves the resource in different versions, or lists the version without its resources.
     pub(super) fn not_merged_reason(&self, resource: &GroupVersionResource) -> Option<NotMergedReason> {
         let undescribed = self.undescribed.get(&*resource.group).and_then(|group| group.undescribed(&resource.version));
         if let Some(undescribed) = undescribed {

@@ -21,7 +21,7 @@ pub(super) struct Copies<'a, T: ?Sized> {
 }
 
 impl<'a, T: ?Sized> Copies<'a, T> {
-    /// A part of this document, with the same number of clusters and the same first cluster.
+    /// Returns a part of this document. The part belongs to the same clusters.
     fn part<P: ?Sized>(&self, part: impl FnOnce(&'a T) -> &'a P) -> Copies<'a, P> {
         Copies { what: part(self.what), count: self.count, first: self.first }
     }
@@ -98,8 +98,8 @@ fn join_resource(group: &str, resources: &[Copies<'_, Resource>]) -> Resource {
 }
 
 /// Kind and scope of a resource by the majority of clusters. If the numbers are equal, the first cluster by name
-/// decides. For resources of Kubernetes itself the majority does not matter: a cluster with a different kind is
-/// omitted, and cannot cause the omission of other clusters.
+/// decides. Kubernetes' own resources have a fixed kind and scope, so a majority of hostile clusters cannot cause the
+/// omission of other clusters.
 fn decided<'a>(group: &str, resources: &[Copies<'a, Resource>]) -> Option<Nature<'a>> {
     let own = built_in(group, &resources[0].what.resource).map(|(kind, namespaced)| Nature { kind, namespaced });
     if own.is_some_and(|own| resources.iter().any(|copies| copies.what.nature() == own)) {

@@ -53,16 +53,16 @@ pub struct ServedResource {
 impl MergedDiscovery {
     /// Joins the clusters' documents. The cluster with the highest precedence (the newest server) comes first.
     ///
-    /// * Groups have the order of the first cluster. A group that this cluster lacks keeps its position from its own
-    ///   document.
+    /// * Groups have the order of the first cluster. A group that this cluster lacks follows the group that precedes it
+    ///   in another cluster's document.
     /// * The versions of a group are sorted by the number of clusters that serve them, because a list in a rarer
     ///   version lacks objects. If the numbers are equal, the order of the first cluster decides, then the order of
     ///   versions (`v2`, `v1`, `v1beta1`).
     /// * A version is `Stale` only if it is stale in every cluster that serves it.
     /// * Verbs, short names, categories and subresources are the union over all clusters.
     /// * If clusters serve a resource with different kinds or scopes, the majority decides. If the numbers are equal,
-    ///   the first cluster by name decides. For resources of Kubernetes itself the majority does not matter. Lists name
-    ///   the omitted clusters.
+    ///   the first cluster by name decides. Kubernetes' own resources have a fixed kind and scope. Lists name the
+    ///   omitted clusters.
     ///
     /// Costs time in proportion to the number of distinct documents. A cluster whose document equals a different
     /// cluster's adds next to nothing (`bench/benches/discovery.rs`).
@@ -170,7 +170,7 @@ struct Distinct<'a> {
     indices: Vec<DocumentIndex<'a>>,
     /// Members sorted by name, each with the index of its document.
     members: Vec<(&'a ClusterName, usize)>,
-    /// Names of the clusters that have a given set of documents. Computed once for all resources of these clusters.
+    /// Names of the clusters with a given set of documents, computed once for all resources of these clusters.
     names: HashMap<Vec<bool>, Arc<[ClusterName]>>,
 }
 
@@ -255,7 +255,8 @@ impl MemberResource {
 }
 
 impl ServedResource {
-    /// Creates a resource that discovery does not list, for the only cluster that serves its group and version.
+    /// Creates a resource that discovery does not list. `cluster` is the only cluster that serves its group and
+    /// version.
     pub fn unlisted(request: &ResourceRequest, cluster: ClusterName) -> Self {
         let scope = if request.namespace.is_some() { "Namespaced" } else { "Cluster" };
         let description = Resource {

@@ -53,7 +53,7 @@ pub struct Group {
     /// Versions of the group. The preferred version comes first.
     #[serde(default, deserialize_with = "null_is_default")]
     pub versions: Vec<Version>,
-    /// Parser error that is the reason for which the versions of the group are unknown.
+    /// Parser error of the group's versions, which are therefore unknown. `None` for a group that was parsed.
     #[serde(skip)]
     pub unreadable: Option<String>,
 }
@@ -81,7 +81,7 @@ pub struct Version {
     /// `Current`, or `Stale` if an aggregated API server did not answer.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
     pub freshness: String,
-    /// Parser error in the text about the version. Such a version is [`STALE`] and has no resources.
+    /// Parser error of the version. A version with an error is [`STALE`] and has no resources.
     #[serde(skip)]
     pub unreadable: Option<String>,
 }

@@ -28,7 +28,7 @@ impl LastHeard {
         self.others = kept.iter().map(|name| (name.clone(), kept_at(name))).collect();
         self.discovery.extend(discovery.into_iter().filter(|(name, _)| kept.contains(name)));
         let members: Vec<_> = openapi.members.into_iter().filter(|(name, _)| kept.contains(name)).collect();
-        // Drops the OpenAPI documents that no remaining cluster has.
+        // Drops the OpenAPI documents that belong to no remaining cluster.
         let tags: HashSet<&str> = members.iter().flat_map(|(_, member)| member.tags()).collect();
         let known: HashSet<_> = self.openapi.documents.iter().map(|(key, _)| key.clone()).collect();
         let documents = openapi.documents.into_iter();
@@ -38,7 +38,7 @@ impl LastHeard {
         self
     }
 
-    /// Names of the clusters that this process is configured with.
+    /// Names of the clusters that are configured in this process.
     #[cfg(test)]
     pub(crate) fn own_names(&self) -> Vec<&str> {
         self.discovery.keys().filter(|name| !self.others.contains_key(*name)).map(ClusterName::as_str).collect()

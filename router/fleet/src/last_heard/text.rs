@@ -288,7 +288,7 @@ mod tests {
             let discovery = Arc::new(MemberDiscovery { core: Arc::clone(&core), named: Arc::clone(named) });
             Served { address: ClusterAddress::from_description("there"), discovery }
         };
-        // The third cluster has a copy of the same document in different memory.
+        // The third cluster has an equal document at a different address in memory.
         let served = [("a", of(&apps)), ("b", of(&apps)), ("c", of(&document("apps"))), ("d", of(&document("other")))];
         let name = |name: &str| ClusterName::new(name).unwrap();
         let discovery = served.into_iter().map(|(own, served)| (name(own), served)).collect();

@@ -33,8 +33,8 @@ where
         Self { family: Family::new_with_constructor(constructor), max, known: Arc::default() }
     }
 
-    /// Runs a function on the metric of these labels. A clone of the metric counts in the same series for ever: a label
-    /// set has its own series from the start, or never gets one.
+    /// Runs a function on the metric of these labels. A clone of the metric can be kept: a label set has its own series
+    /// from its first use, or always uses the shared series.
     pub(crate) fn with<T>(&self, labels: &Labels, act: impl FnOnce(&Metric) -> T) -> T {
         if let Some(metric) = self.family.get(labels) {
             return act(&metric);

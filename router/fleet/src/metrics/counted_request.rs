@@ -17,8 +17,8 @@ pub(super) const SEVERAL: &str = "*";
 pub struct CountedRequest<'a> {
     /// Verb of the request. If the request cannot be parsed, the verb has no name.
     pub verb: Verb,
-    /// Resource of the request. `None` for paths without a resource and for unknown resources, because clients could
-    /// otherwise create an unlimited number of series.
+    /// Resource of the request. `None` for paths without a resource, and for unknown resources. With labels for unknown
+    /// resources, clients could create an unlimited number of series.
     pub resource: Option<CountedResource<'a>>,
     /// Source of the response.
     pub source: RequestSource,

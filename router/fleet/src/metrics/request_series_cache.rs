@@ -1,8 +1,8 @@
 //! Cache of metric series by request labels: a single lookup finds all series in which a request is counted.
 //!
-//! New labels cost half a dozen allocations. The search for each of up to four series costs one more hash of all label
-//! texts. A request whose labels equal those of an earlier request finds its series with one hash and without an
-//! allocation.
+//! Without the cache, each request would cost half a dozen allocations for its labels, and a hash of all label texts
+//! for each of up to four series. With the cache, a request whose labels equal those of an earlier request costs one
+//! hash and no allocation.
 
 use std::hash::BuildHasher as _;
 use std::mem;
@@ -31,9 +31,9 @@ pub(super) struct RequestSeries {
 /// Cache of the series of recent kinds of requests. A kind is a set of labels with a response code.
 ///
 /// The cache has a limit, because clients choose the requests and clusters define the resources. A full cache is
-/// emptied, [at most once a minute](EMPTIED_EVERY). After that, each kind in use is looked up once more, and names
-/// of vanished resources and clusters disappear. Until the cache is emptied, each request of a new kind costs a lookup
-/// in the metric family.
+/// emptied, [at most once a minute](EMPTIED_EVERY). After that, each kind in use is looked up once more, and names of
+/// vanished resources and clusters disappear. Until the cache is emptied, each request of a new kind costs a lookup in
+/// the metric family.
 pub(super) struct RequestSeriesCache {
     known: RwLock<CachedSeries>,
     /// A fast hash function. This is safe: clients choose no part of the key, clusters do not know the seed, and the
@@ -107,7 +107,7 @@ impl RequestSeriesCache {
             return;
         }
         let mut known = self.known.write();
-        // Meanwhile, a second thread may have added the kind, or removed its series.
+        // Meanwhile, a second thread may have added the kind, or may have removed its series.
         if known.cleared != cleared || !self.has_room(&known, now) || known.kinds.find(hash, is_alike).is_some() {
             return;
         }

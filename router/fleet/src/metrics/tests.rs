@@ -43,7 +43,7 @@ fn count(metrics: &Metrics, times: usize, request: &CountedRequest<'_>, code: u1
     (0..times).for_each(|_| metrics.observe(request, code, Duration::from_millis(1)));
 }
 
-/// Lines of the exposition about requests, sorted. Of a histogram, only the line with the count.
+/// Lines of the exposition about requests, sorted. A histogram is represented by its line with the count.
 fn lines(metrics: &Metrics) -> Vec<String> {
     let is_of_requests = |line: &&str| {
         let names = [

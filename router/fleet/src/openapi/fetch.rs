@@ -40,7 +40,7 @@ pub(super) enum OpenApiFetchError {
 }
 
 impl OpenApiFetchError {
-    /// Returns whether the cluster did not answer, so that its last known documents count. A refusal counts as an
+    /// Returns whether the cluster did not answer, so that its last known documents are used. A refusal counts as an
     /// answer, except a 429 of kube-apiserver's priority and fairness.
     pub(super) fn has_no_answer(&self) -> bool {
         match self {

@@ -36,7 +36,7 @@ impl HashMismatches {
             all.clear();
         }
         let own = all.entry(cluster.clone()).or_default();
-        // Keeps the hash that the cluster announces, if the document has changed once more.
+        // If the document has changed again, the entry keeps the hash that the cluster announces.
         let said = own.remove(path).filter(|known| known.digest == asked_by).map(|known| known.said);
         own.insert(path.to_owned(), HashMismatch { said: said.unwrap_or_else(|| asked_by.to_owned()), digest });
     }

@@ -99,8 +99,8 @@ impl LastDocuments {
         spellings.iter().any(|spelling| self.cache.has(&key(path, tag, *spelling)))
     }
 
-    /// Part of a cluster's list of documents that Tributary can serve while the cluster does not answer. It names the
-    /// documents that are stored in one of these encodings.
+    /// Returns the part of a cluster's list of documents that Tributary can serve while the cluster does not answer:
+    /// the documents that are stored in one of these encodings.
     pub(super) fn of_index(&self, index: &OpenApiIndex, spellings: &[Spelling]) -> OpenApiIndex {
         let is_kept = |path: &str, tag: &Option<String>| {
             tag.as_ref().is_some_and(|tag| self.has(&format!("/openapi/v3/{path}"), tag, spellings))

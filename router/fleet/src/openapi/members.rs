@@ -228,8 +228,9 @@ impl Documents {
         sources
     }
 
-    /// Entity tag of a cluster's v2 document. If the last answer is old, a healthy cluster gets a request. Otherwise
-    /// the last answer counts. If an answer contains the document, the function stores the document.
+    /// Entity tag of a cluster's v2 document. A healthy cluster gets a request if the last answer is older than
+    /// [`ASK_INTERVAL`]; otherwise the last answer is returned. If the new answer contains the document, the function
+    /// stores the document.
     async fn swagger(&self, member: &OpenApiMember, spelling: Spelling, known: &[String]) -> Option<Freshness<String>> {
         if unavailable_reason(&member.cluster).is_some() {
             return member.last.get(&member.cluster, SWAGGER).map(Freshness::Previous);
@@ -370,7 +371,8 @@ impl Documents {
 }
 
 /// Tag by which a document is stored. For JSON, this is a digest of the text, whatever tag the cluster announces. For
-/// protobuf, it is the announced tag, because a kube-apiserver uses the digest of the JSON form.
+/// protobuf, this is the announced tag: a kube-apiserver announces the digest of the JSON form, which a digest of the
+/// protobuf bytes would never match.
 async fn known_by(spelling: Spelling, bytes: &Bytes, said: Option<String>) -> String {
     match (spelling, said) {
         (Spelling::Protobuf, Some(said)) => said,
@@ -424,8 +426,8 @@ impl OpenApiMember {
         }
     }
 
-    /// List of a cluster's v3 documents. If the last answer is old, a healthy cluster gets a request. Otherwise the
-    /// last answer counts.
+    /// List of a cluster's v3 documents. A healthy cluster gets a request if the last answer is older than
+    /// [`ASK_INTERVAL`]; otherwise the last answer is returned.
     async fn index(&self) -> Option<Freshness<Arc<OpenApiIndex>>> {
         if unavailable_reason(&self.cluster).is_some() {
             return self.last.get(&self.cluster, INDEX).map(Freshness::Previous);

@@ -1,6 +1,6 @@
 //! OpenAPI documents of Tributary's own API group, as the merged view and the aggregated entry serve them. The merged
-//! view has it only in the list of v3 documents, in JSON: the v2 document of the whole server has equal contents in
-//! JSON and protobuf, and Tributary writes no protobuf.
+//! view serves the group only as a v3 document in JSON. Its v2 document must have equal contents in JSON and protobuf,
+//! and Tributary writes no protobuf.
 
 use std::sync::LazyLock;
 

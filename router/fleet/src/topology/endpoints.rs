@@ -58,8 +58,8 @@ impl EndpointMetrics {
 }
 
 impl EndpointMetrics {
-    /// Writes the metrics of repeated requests to each cluster: the number of repetitions, and of those that the retry
-    /// budget prevented.
+    /// Writes the metrics of repeated requests to each cluster: the number of repetitions, and the number of
+    /// repetitions that the retry budget prevented.
     fn encode_retries(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let clusters = self.0.upgrade().map(|fleet| fleet.clusters());
         let retries: Vec<_> = clusters

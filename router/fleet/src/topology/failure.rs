@@ -11,7 +11,7 @@ use crate::report::ClusterCondition;
 
 impl Fleet {
     /// Returns the reasons for which these clusters do not answer. `logged_at` contains known reasons for the requested
-    /// resource; the last reason about a cluster counts. If a cluster is unreachable, the reason for that has
+    /// resource; the last reason about a cluster counts. If a cluster is unreachable, the cause of this state has
     /// precedence.
     pub fn failures(&self, clusters: &[ClusterName], logged_at: &[ClusterFailure]) -> Vec<ClusterFailure> {
         let logged_at = |name: &ClusterName| logged_at.iter().rfind(|failure| failure.cluster == *name).cloned();
@@ -36,7 +36,8 @@ impl Cluster {
         };
         let known = client.reachability().borrow().clone();
         if let ReachabilityState::Unreachable { reason, failure_class } = &known.state {
-            // Lists show the time since the last sign of life. The discovery of the fault may be later.
+            // The age of the fault is the time since the last sign of life, as in lists. Tributary may have noticed the
+            // fault later.
             let age = known.heard.unwrap_or(known.since).elapsed();
             return Some((condition_of(*failure_class), failure(reason.to_string(), age)));
         }
@@ -69,8 +70,9 @@ impl Cluster {
         !self.is_out_of_reach() && self.duplicate().is_none()
     }
 
-    /// Whether the cluster tells nothing about a resource until somebody repairs it: its certificate, Tributary's
-    /// credentials or configuration, its refusal of discovery, or an unreadable description of the resource's version.
+    /// Returns whether Tributary learns nothing about a resource of the cluster until an administrator repairs the
+    /// server's certificate, Tributary's credentials or configuration, a refusal of discovery, or an unreadable
+    /// description of the API version.
     pub fn needs_repair(&self, resource: &GroupVersionResource) -> bool {
         use ClusterCondition::{Misconfigured, NoCredentials, Unauthorized, Untrusted};
         let condition = self.cause().map(|(condition, _)| condition);
@@ -79,7 +81,7 @@ impl Cluster {
             || self.is_unreadable(resource)
     }
 
-    /// Whether a retry within seconds may be answered, as far as known. Clients get Retry-After only then.
+    /// Returns whether the cluster may answer a retry within seconds. Only in this case, clients get Retry-After.
     pub fn may_answer_soon(&self, resource: &GroupVersionResource) -> bool {
         self.can_be_asked() && self.undescribed(resource).is_none() && !self.needs_repair(resource)
     }

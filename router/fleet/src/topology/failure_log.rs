@@ -48,7 +48,7 @@ impl Cluster {
             | ClusterCondition::Unauthorized
             | ClusterCondition::NoCredentials
             | ClusterCondition::Misconfigured => true,
-            // A separate log line reports a cluster that is configured under two names.
+            // A cluster with two names has a log line of its own kind.
             ClusterCondition::Troubled => self.duplicate().is_none(),
             ClusterCondition::Pending | ClusterCondition::Refusing | ClusterCondition::Ready => false,
         };

@@ -1,7 +1,7 @@
 //! All clusters of this process.
 //!
 //! ```text
-//! member's answer ──▶ note ──▶ one task, at most every 100 ms ──▶ union ──▶ generation: views and epochs follow
+//! member's answer ──▶ PendingChanges ──▶ one task, at most every 100 ms ──▶ union ──▶ generation: views and epochs follow
 //! ```
 //!
 //! If a thousand clusters get discovery requests at once, they also answer at once. One task joins all their answers.
@@ -48,7 +48,7 @@ const CONFIRMED_WITHIN: Duration = Duration::from_secs(15);
 /// Pause between two requests for the uid of a cluster with a new address.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Maximum number of clusters that left and whose marks are stored. 10,000, the number of cluster indexes: integer
+/// Maximum number of removed clusters whose marks are stored. 10,000, the number of cluster indexes: integer
 /// resourceVersions cannot name more clusters.
 const FORMER_MAX: usize = 10_000;
 
@@ -76,7 +76,7 @@ pub struct Fleet {
     forgetters: Mutex<Vec<Forgetter>>,
     /// Discovery from an earlier process. An entry is removed when a cluster of its name is configured.
     known: Mutex<BTreeMap<ClusterName, Served>>,
-    /// Marks of clusters that left. Open watches need the marks to report the deletion of the clusters' objects.
+    /// Marks of removed clusters. Open watches need the marks to report the deletion of the clusters' objects.
     former: Mutex<BTreeMap<ClusterName, Arc<ClusterMark>>>,
 }
 
@@ -90,8 +90,8 @@ struct PendingChanges {
     said: AtomicU64,
     taken: watch::Sender<u64>,
     wake: Notify,
-    /// Ends the pause between two computations of the union after a change of the configuration, because such a change
-    /// is rare.
+    /// Ends the pause between two computations of the union. Used after a change of the configuration: such changes are
+    /// rare, and their effect is expected at once.
     at_once: Notify,
 }
 
@@ -190,7 +190,7 @@ impl Fleet {
         clusters.iter().filter_map(|(name, cluster)| Some((name.clone(), cluster.served()?))).collect()
     }
 
-    /// Returns whether no other cluster is configured, or has been since the start of the process.
+    /// Returns whether this is the only cluster that is configured, or was configured since the start of the process.
     pub fn has_only(&self, name: &ClusterName) -> bool {
         // `clusters` is read first: a removed cluster is added to `former` before it leaves `clusters`.
         self.clusters.load().keys().all(|own| own == name) && self.former.lock().keys().all(|former| former == name)
@@ -276,7 +276,7 @@ impl Fleet {
             let (fleet, candidate) = (Arc::clone(self), Arc::clone(candidate));
             self.runtime.spawn(async move { fleet.settle(candidate).await });
         }
-        // Before the clusters are published, because requests can use their clients from then on.
+        // `expect` is called before the clusters are published, because from then on requests can use their clients.
         started.iter().for_each(|cluster| cluster.expect());
         self.publish(&before, after);
         drop(awaited);
@@ -286,8 +286,8 @@ impl Fleet {
     }
 
     /// Creates a cluster from a configuration. Also returns whether the cluster may replace the earlier configuration
-    /// at once. This is so if the address is the same, the cluster has no client, or no uid is known that could prove
-    /// that it is the same cluster.
+    /// at once. Three cases allow this: the address is the same; the cluster has no client; or no uid is known with
+    /// which the identity could be proved.
     fn prepare(&self, setup: ClusterSetup, shown: Option<&Arc<Cluster>>) -> (Arc<Cluster>, bool) {
         let known = self.known.lock().remove(&setup.name).filter(|known| known.address == setup.address);
         let Some(shown) = shown else {
@@ -414,7 +414,7 @@ impl Fleet {
         let ended: Vec<_> = ended.map(|cluster| (cluster, after.get(cluster.name()))).collect();
         for (cluster, successor) in &ended {
             cluster.incarnation().end();
-            // Requests in flight to a removed cluster may complete.
+            // Requests to the replaced cluster end. Requests in flight to a removed cluster may complete.
             if let Some(successor) = successor {
                 cluster.close();
                 successor.close();
@@ -495,9 +495,10 @@ fn merge_discovery(members: &[(ClusterName, Arc<MemberDiscovery>)]) -> MergedDis
     MergedDiscovery::new(members).with_own_group(aggregated_group::merged_group())
 }
 
-/// Finds clusters that are configured under several names. Such clusters report an equal uid of kube-system, which any
-/// cluster can report. The proof is a common address or certificate. The merged view shows the objects under the first
-/// name, so that all replicas choose the same name. Without a proof, the objects are shown under all names.
+/// Finds clusters that are configured under several names. Such clusters report an equal uid of kube-system. Since any
+/// cluster can report this uid, a common address or certificate is required as proof. The merged view shows the objects
+/// under the first name, so that all replicas choose the same name. Without a proof, the objects are shown under all
+/// names.
 fn find_duplicates(clusters: &BTreeMap<ClusterName, Arc<Cluster>>) {
     let mut by_uid: HashMap<_, Vec<&Arc<Cluster>>> = HashMap::new();
     for cluster in clusters.values() {

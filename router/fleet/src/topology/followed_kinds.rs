@@ -81,7 +81,7 @@ struct KindObserver {
 impl UpdateObserver for KindObserver {
     fn update(&self, update: Update) {
         match update {
-            // The first state is no change, because discovery was as new as this state when the watch began.
+            // The first state is no change, because the known discovery is as new as this state.
             Update::Synced { .. } | Update::Progress { .. } => {}
             Update::Relisted { .. } | Update::Reset { .. } => self.changes.record_any_change(),
             Update::Changes { changes, .. } => {

@@ -1,5 +1,5 @@
-//! Changes of a cluster's kinds, from watches of its CustomResourceDefinitions and APIServices. They decide when
-//! Tributary requests discovery, and which kinds discovery may not show yet.
+//! Changes of a cluster's kinds, from watches of its CustomResourceDefinitions and APIServices. The changes decide when
+//! Tributary requests discovery, and for which kinds discovery may be outdated.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep_until};
 use tributary_apimachinery::GroupVersionResource;
 
 /// Delays of discovery requests after a change. A kube-apiserver shows an established CustomResourceDefinition in
-/// discovery after some 100 ms. It shows an APIService after a request to the aggregated API server. An unchanged
-/// answer is a 304.
+/// discovery after some 100 ms. It shows an APIService after a request to the aggregated API server. Unnecessary
+/// requests cost little, because an unchanged answer is a 304.
 const ASKED_AFTER: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_millis(200),

@@ -1,5 +1,5 @@
-//! Metrics of clients' requests at each cluster and of the limits for these requests. They are collected when a client
-//! reads the metrics. Each cluster has its own limits.
+//! Metrics of clients' requests at each cluster and of the limits for these requests. The metrics are collected when a
+//! client reads them. Each cluster has its own limits.
 
 use std::fmt;
 use std::sync::{Arc, Weak};

@@ -24,9 +24,8 @@ pub(super) struct ConnectionCapacity {
     heads: ConnectionHeads,
     /// The number of the connection's unread bytes.
     bytes: Mutex<usize>,
-    /// The notification about free capacity. Each piece that the client reads wakes only one task, because 2,000
-    /// streams may wait. A task that finds capacity wakes the next task, because the woken task may have no data to
-    /// send.
+    /// The notification about free capacity. Each piece that the client reads wakes only one of the waiting tasks,
+    /// which may be 2,000. A task that finds capacity wakes the next task, because it may have no data to send itself.
     freed: Arc<Notify>,
 }
 

@@ -6,17 +6,17 @@ use bytes::Bytes;
 
 use super::capacity::ConnectionCapacity;
 
-/// The size from which a piece of an answer is counted until the socket has accepted the piece, in bytes. Small pieces,
-/// such as watch events, are added up to this size, and the next large piece counts for them. Fewer bytes than 1 KiB
-/// are a small part of the cost of a stream.
+/// The size from which a piece of an answer is counted until the socket has accepted the piece, in bytes. Smaller
+/// pieces, such as watch events, are added to the count of the next large piece of the same answer. Less than 1 KiB is
+/// small compared with the memory of the stream itself.
 const COUNTED_BYTES: usize = 1 << 10;
 
-/// The least count of a piece, in bytes: HTTP/2's own memory for a queued piece. A member decides how small the pieces
-/// of its answers are.
+/// The least count of a piece, in bytes: HTTP/2's own memory for a queued piece. Without this minimum, a member that
+/// sends its answers in tiny pieces could occupy much more memory than is counted.
 const PIECE_COST_MIN: usize = 256;
 
-/// Counted unread bytes of a connection. Dropping this value subtracts them. A `Permit` would allocate a box for each
-/// piece of an answer.
+/// Counted unread bytes of a connection. Dropping this value subtracts them. A `Permit` is not used, because it would
+/// allocate a box for each piece of an answer.
 pub(super) struct Counted {
     capacity: Arc<ConnectionCapacity>,
     bytes: usize,

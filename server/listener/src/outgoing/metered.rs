@@ -41,7 +41,7 @@ impl OutgoingBody {
     }
 
     /// Marks this data as pending until HTTP/2 accepts it, and returns the data for the connection. If `counted` is
-    /// `None`, the data is counted from this call on. The caller has no other pending data.
+    /// `None`, the data is counted from this call on. Must not be called while other data is pending.
     fn store_pending(&mut self, data: Bytes, counted: Option<Counted>) -> Bytes {
         self.pending_bytes = data.len();
         self.record_progress();
@@ -125,7 +125,8 @@ impl http_body::Body for Metered {
         let Poll::Ready(Some(Ok(frame))) = polled else { return polled };
         let frame = match frame.into_data() {
             Ok(data) if self.is_whole => Frame::data(data),
-            // An empty frame costs HTTP/2 as much as a full frame, so the task yields before the next frame.
+            // An empty frame costs HTTP/2 as much as a full frame, so the task yields before the next frame. Otherwise,
+            // a member could occupy the task with empty frames.
             Ok(data) if data.is_empty() => {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;

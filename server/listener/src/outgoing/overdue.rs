@@ -86,8 +86,7 @@ impl UnreadAnswers {
             false => !answer.is_long_running && longer(answer.since, READ_TIMEOUT),
         };
         let stuck: Vec<_> = self.unread_answers.values().filter(|answer| answer.bytes > 0).filter(is_late).collect();
-        // Only closing the connection ends two problems: an unread answer over HTTP/1.1, and a socket that accepts no
-        // data.
+        // Two problems end only with the connection: an unread answer over HTTP/1.1, and a socket that accepts no data.
         let within = if blocks_others { BLOCKING_READ_TIMEOUT } else { READ_TIMEOUT };
         let is_blocked = self.blocked.is_some_and(|since| longer(since, within));
         let connection = is_blocked && (self.long_running == 0 || !stuck.is_empty())

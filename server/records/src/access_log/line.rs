@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::text::Text;
 
-/// The most addresses, and the most groups, that an access log line contains. Clients may send long lists of both.
+/// The most addresses in an access log line, and the most groups. Clients may send long lists of both.
 const LISTED_MAX: usize = 16;
 
 /// The fields of one request's access log line. The line never contains the query, credentials or a body.

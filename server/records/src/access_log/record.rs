@@ -135,7 +135,7 @@ impl AccessLog {
 }
 
 impl AccessRecord {
-    /// Stores the request's target and trace, which are available after the host and the path have been parsed.
+    /// Stores the request's target and trace. Both exist only after the host and the path have been parsed.
     pub fn record_target(&mut self, arrival: &RequestArrival) {
         self.target = arrival.reading.info().ok().map(LoggedRequest::from_request);
         self.trace = arrival.trace.clone();

@@ -33,7 +33,7 @@ impl PresentedCredentials {
                 value.get(name.len()) == Some(&b' ') && value[..name.len()].eq_ignore_ascii_case(name.as_bytes())
             })
         };
-        // The name `access_token` may be percent-encoded. Most queries contain no `%`, and are not decoded.
+        // The name `access_token` may be percent-encoded. A query without `%` is searched without decoding.
         let query = head.uri.query().filter(|query| query.contains("access_token") || query.contains('%'));
         let token = query.is_some_and(|query| {
             Query::parse(Some(query)).get("access_token").is_some_and(|token| !token.trim().is_empty())
@@ -109,8 +109,8 @@ impl AuditedRequest {
         AuditedArrival { id: &self.id, at: self.at, peer: arrival.peer }
     }
 
-    /// Writes the event of a request that failed authentication, and adds the audit ID to the answer. Like
-    /// kube-apiserver, it writes one event, of stage ResponseStarted.
+    /// Writes the event of a request that failed authentication, and adds the audit ID to the answer. As in
+    /// kube-apiserver, the request gets only one event, of stage ResponseStarted.
     pub async fn refuse(self, head: &Parts, arrival: &RequestArrival, answer: Response<Body>) -> Response<Body> {
         let event = self.auditor.event(self.arrival(arrival), head, arrival.reading.info().ok(), None, None);
         if let Some(mut event) = event.filter(|event| event.has(Stage::ResponseStarted)) {

@@ -108,7 +108,7 @@ impl Auditor {
         let mut decision = self.policy.decide(&attributes);
         let is_itself = who == said;
         if !is_itself {
-            // Rules that raise the audit level also match identities that are only claimed.
+            // Rules that raise the audit level also match names and groups that are not trusted.
             decision = decision.or(self.policy.decide(&AuditAttributes { user: said, ..attributes.clone() }));
         }
         if let Some(level) = level {
@@ -248,7 +248,7 @@ mod tests {
         };
         let is = |level: &str, stages| Some((level.to_owned(), stages));
         assert_eq!(written("eve", &["people"]), is("Metadata", [true, false]));
-        // The event is written at each stage that at least one of the two matching audit rules allows.
+        // Two audit rules match the user. The event is written at each stage that at least one of the two rules allows.
         assert_eq!(written("eve", &["system:masters"]), is("RequestResponse", [true, true]));
         assert_eq!(written("system:kube-proxy", &["people"]), is("Request", [true, true]));
         assert_eq!(written("eve", &["system:nodes"]), is("Metadata", [true, false]));

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The result of writing an event: `true` if its request may be processed. Dropping this value does not refuse the
-/// request.
+/// The result of writing an event: `true` if its request may be processed. Dropping a pending result does not refuse
+/// the request.
 pub(crate) enum Emission {
     /// The write of an event has ended with this result.
     Done(bool),

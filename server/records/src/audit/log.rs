@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// The reader of standard output stops reading, so that the pipe fills.
+    /// The reader of standard output stops reading, so that the pipe fills in the middle of a line.
     #[test]
     fn audit_line_counts_as_written_after_its_last_byte_is_written() {
         let (output, mut reader) = std::os::unix::net::UnixStream::pair().unwrap();

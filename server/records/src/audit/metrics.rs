@@ -31,8 +31,8 @@ pub(crate) struct AuditMetrics {
     /// The number of lost audit events for each component.
     pub(crate) errors: Family<PluginLabels, Counter>,
     levels: Family<LevelLabels, Counter>,
-    /// The counters of the metric `levels`, indexed by audit level. An index is faster than hashing a label for each
-    /// request.
+    /// The counters of the metric for audit levels, by the number of the level. A request then needs no lookup by
+    /// label.
     of_levels: [OnceLock<Counter>; Level::ALL.len()],
     /// The number of requests that were refused because their first audit event could not be written.
     pub(crate) requests_rejected: Counter,

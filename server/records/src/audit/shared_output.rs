@@ -128,8 +128,8 @@ impl WriteGuard {
 }
 
 impl Drop for WriteGuard {
-    /// Frees the output after a panic in a write, or at the end of the runtime. Enqueued lines are written first:
-    /// requests that a drain interrupts enqueue their last lines.
+    /// Frees the output after a panic in a write, or at the end of the runtime. Enqueued lines are written first,
+    /// because requests that a drain interrupts have enqueued their last lines.
     fn drop(&mut self) {
         // `write_queued` frees the output when the queue is empty. Later lines then belong to the next writing request.
         while self.output.is_some() && !std::thread::panicking() {

@@ -24,7 +24,7 @@ use crate::bodies::take_in_memory;
 /// would delay other clients.
 const LONG_BYTES: usize = 64 << 10;
 
-/// The cost of parsing one byte of YAML, in bytes of JSON.
+/// One byte of YAML takes as long to parse as this number of bytes of JSON.
 const YAML_COST: usize = 64;
 
 /// The state of one request for the audit log.
@@ -40,7 +40,8 @@ pub struct Trail {
     request: Option<ObservedRequest>,
     /// The content type and compression of the answer's body; the default until the answer arrives.
     response_form: BodyForm,
-    /// The receiver that returns an error when the tunnel of an upgraded connection ends.
+    /// The receiver for the end of the tunnel of an upgraded connection. The end drops the sender, so the receiver
+    /// returns an error.
     tunnel: Option<oneshot::Receiver<()>>,
 }
 

@@ -147,8 +147,8 @@ impl LogFile {
     fn remove_old(&self, now: Timestamp) {
         let Rotation { max_backups, max_age_days, .. } = self.rotation;
         let backups = self.rotated();
-        // During a compression, a rotated file exists plain and compressed. Both count as one backup, because they have
-        // the same time.
+        // During a compression, a rotated file exists in plain form and in compressed form. Both count as one backup,
+        // because they have the same time.
         let newest: BTreeSet<_> = backups.iter().map(|(time, _)| Reverse(*time)).collect();
         let oldest =
             now.checked_sub(SignedDuration::from_hours(24 * i64::from(max_age_days))).unwrap_or(Timestamp::MIN);

@@ -12,8 +12,8 @@ const JOINED_BYTES_MAX: usize = 64 << 10;
 
 /// A target of log lines. Its written bytes have reached the operating system, so no flush is needed.
 pub(crate) trait Target: Write + Send {
-    /// Announces the total size of the next lines, so that the target can rotate its file first. The lines must stay in
-    /// one file. Called once before the lines, and not again after a partial write.
+    /// Announces the total size of the next lines, so that the target can rotate its file first. Called once before the
+    /// lines, and not again after a partial write, because all lines of one call belong into one file.
     fn begin_lines(&mut self, _bytes: usize) {}
 }
 

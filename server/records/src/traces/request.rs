@@ -82,8 +82,8 @@ impl TracedRequest {
 
     /// Decides, after authentication, whether the request is sampled. Returns `None` for a request that is not sampled.
     /// A user for whom `may_choose_trace` is true decides by the `traceparent` header. For all other users, the
-    /// sampling rate decides. Requests that fail authentication have no trace, so that strangers cannot fill the
-    /// collector.
+    /// sampling rate decides. Requests that fail authentication have no trace, so that clients without credentials
+    /// cannot fill the collector.
     pub fn set_user(mut self: Box<Self>, user: &User) -> Option<Box<Self>> {
         let trace_choice = self.client.filter(|_| may_choose_trace(user));
         if !trace_choice.map_or(self.is_sampled_by_rate, |client| client.is_sampled) {
@@ -124,8 +124,8 @@ impl TracedRequest {
         if dropped > 0 {
             attributes.push(KeyValue::new("tributary.stages_left_out", i64::from(dropped)));
         }
-        // A span's name contains the resource only if a cluster serves it, and never an object or a path. So the number
-        // of distinct names stays small.
+        // A span's name contains the resource only if a cluster serves it, and never the name of an object, nor a path.
+        // So the number of distinct names stays small.
         let name = match self.trace.served_resource() {
             Some(resource) => format!("{verb} {resource}"),
             None => self.method.to_owned(),

@@ -34,7 +34,7 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Starts a tracer. The collector may be unreachable at this time. Must be called within a tokio runtime.
+    /// Starts a tracer. The collector may still be unreachable. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// The endpoint of the collector is invalid.

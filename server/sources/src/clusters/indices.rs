@@ -63,8 +63,8 @@ pub enum ClusterIndexError {
 }
 
 /// Assigns an index to each cluster of the kubeconfig and the files: the configured index, the stored index, or a new
-/// index that no cluster has used. A member of the hub keeps its configured index unless it is stored for a different
-/// cluster.
+/// index that no cluster has used. A member of the hub keeps its configured index, unless the index is stored for a
+/// different cluster.
 ///
 /// # Errors
 /// [`ClusterIndexError`]; the file is then unchanged.
@@ -131,14 +131,15 @@ impl IndexOwners {
             spec.index = Some(index);
         }
         for spec in of_hub {
-            // The acceptance of hub objects refuses such an index, unless it was stored just now.
+            // A member must not keep an index that is stored for a different cluster. The acceptance of hub objects has
+            // refused such indexes, except an index that was stored a moment ago.
             spec.index = spec.index.filter(|index| self.0.get(index).is_none_or(|owner| *owner == spec.name));
         }
         Ok(())
     }
 
-    /// Returns the index after the highest used index. If that index is too large, returns any unused index, and only
-    /// as the last choice one of the `avoided` indexes of hub members.
+    /// Returns the index after the highest used index. If that index is too large, returns any unused index. The
+    /// `avoided` indexes of hub members are the last choice.
     fn free(&self, avoided: &BTreeSet<u16>) -> Option<u16> {
         let last = self.0.last_key_value().map(|(last, _)| last).max(avoided.last());
         let above = last.map_or(Some(0), |last| last.checked_add(1)).filter(|index| *index < CLUSTERS_MAX);

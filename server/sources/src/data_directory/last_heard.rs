@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     /// Two processes share the data directory and serve different clusters. An earlier process stored the discovery
-    /// documents of both clusters.
+    /// documents of both clusters, and each process must keep the other cluster's document.
     #[tokio::test]
     async fn stored_discovery_keeps_clusters_of_other_processes() {
         let folder = tempfile::tempdir().unwrap();

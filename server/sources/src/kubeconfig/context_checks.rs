@@ -305,7 +305,7 @@ fn authority(cluster: &Cluster) -> Referenced<'_> {
     Referenced { data: cluster.certificate_authority_data.as_deref(), file: cluster.certificate_authority.as_deref() }
 }
 
-/// Returns the name of the kubeconfig field that takes precedence, for a message.
+/// Returns the name of the field whose data is used, inline or by path, for a message.
 fn field_name(referenced: &Referenced<'_>, field: &'static str) -> &'static str {
     match (referenced.data.is_some_and(|data| !data.is_empty()), field) {
         (true, "certificate-authority") => "certificate-authority-data",

@@ -12,7 +12,7 @@ use super::mark::prefix_of;
 use crate::yaml::edit::{Edit, apply, lines};
 use crate::yaml::layout::{Layout, ListLayout};
 
-/// The lists of a kubeconfig, and each list's key for the content of an entry.
+/// The lists of a kubeconfig. Each entry has a `name`, and its content under the second key.
 const LISTS: [(&str, &str); 3] = [("clusters", "cluster"), ("contexts", "context"), ("users", "user")];
 
 /// The reason why a kubeconfig's text cannot be changed.
@@ -242,7 +242,7 @@ fn removals(layout: &Layout<'_>, document: &Value, is_ours: impl Fn(&Value, &str
                 let first_kept = own.iter().position(|own| !own).unwrap_or(own.len());
                 for (index, (start, end)) in entries.iter().copied().enumerate().filter(|(index, _)| own[*index]) {
                     edits.push(Edit::remove(if index < first_kept {
-                        // The comma after the removed entry is removed, too.
+                        // The comma between the removed entry and the next entry is removed, too.
                         (start, entries.get(index + 1).map_or(end, |next| next.0))
                     } else {
                         (entries[index - 1].1, end)
@@ -257,8 +257,7 @@ fn removals(layout: &Layout<'_>, document: &Value, is_ours: impl Fn(&Value, &str
 
 /// Returns the edits that append the new entries to a kubeconfig's lists.
 fn insertions(layout: &Layout<'_>, entries: &Entries) -> Option<Vec<Edit>> {
-    // A key that the document lacks is appended after the existing last key, and after the new entries in that key's
-    // list.
+    // A list that the document lacks is appended at the end of the document, after the last list and its new entries.
     let (mut edits, mut new_keys) = (Vec::new(), Vec::new());
     let end = layout.line_end(layout.end());
     if layout.is_empty() {

@@ -91,7 +91,7 @@ impl<'a> Layout<'a> {
         is_apart.then_some(Mapping { indent, fields })
     }
 
-    /// Returns the end of a node without the blank lines at the end of a block scalar.
+    /// Returns the end of a node. Blank lines after the content of a block scalar are excluded.
     fn trimmed(&self, end: usize) -> usize {
         self.text[..end].trim_end().len()
     }

@@ -61,9 +61,9 @@ impl TestAuthority {
 #[derive(Default)]
 struct FakeHub {
     config_map: Mutex<Value>,
-    /// The users of tokens.
+    /// The user of each token.
     users: Mutex<BTreeMap<String, Value>>,
-    /// The key set of ServiceAccounts. The hub refuses to serve the keys if there are none.
+    /// The key set for ServiceAccount tokens. With `None`, the hub refuses the request for its keys.
     keys: Mutex<Option<Value>>,
     /// The names of users to whom every request is allowed.
     allowed: Mutex<BTreeSet<String>>,
@@ -342,7 +342,7 @@ async fn rotated_authorities_count_for_the_next_request() {
     {
         assert_eq!(sender(Arc::clone(chain)).await.is_ok(), is_known);
     }
-    // A changed list of names withdraws the trust, too.
+    // A changed list of allowed names also revokes the trust in the front proxy.
     let mut data = world.data();
     data["requestheader-client-ca-file"] = next_proxies.pem.clone().into();
     data["requestheader-allowed-names"] = r#"["other"]"#.into();
@@ -461,7 +461,7 @@ impl ServiceAccountKey {
         let header = json!({"alg": "ES256", "kid": self.id}).to_string();
         let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode("{}"));
         let signature = self.pair.sign(message.as_bytes()).unwrap();
-        // A token has the two numbers of the DER signature with 32 bytes each.
+        // The signature is in DER, but a JWT contains the signature's two numbers with 32 bytes each.
         let (r, rest) = signature[4..].split_at(signature[3].into());
         let fixed = [r, &rest[2..]].map(|number| {
             let digits = &number[number.len().saturating_sub(32)..];
@@ -484,7 +484,7 @@ async fn keys_of_the_hub_are_followed() {
         let known = world.own.tokens().authenticate(token.as_bytes(), None, CLIENT).await.unwrap();
         known.authority.reach == Reach::Member(ClusterName::new(HUB).unwrap())
     };
-    // The clock moves only between requests, because requests to the hub have a time limit of 10 s.
+    // The clock moves only between requests. Otherwise, the time limit of 10 s would end the requests to the hub.
     let pass = async |seconds| {
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(seconds)).await;
@@ -593,7 +593,7 @@ async fn silent_hub_opens_no_door() {
         (world.direct_sender("ann").await, DoorAttributes::of_proxy(DoorResource::Views, "all", &Method::GET));
     world.hub.is_down.store(true, Ordering::Relaxed);
     let refused = world.own.authorize_door(&ann, &door).await.unwrap_err();
-    // The text of the hub could quote the review.
+    // The refusal omits the error message of the hub, which could quote the review.
     let shows = ["500", "etcd is down"].map(|text| refused.message.contains(text));
     assert_eq!((refused.code, shows), (503, [true, false]), "{refused:?}");
     world.hub.is_down.store(false, Ordering::Relaxed);

@@ -8,8 +8,8 @@ use tributary_authorization::{Attributes, Fleet, RbacUser, ResourceAttributes, U
 
 use crate::cli::GroupResource;
 
-/// The most namespaces and object names that are listed with their bindings. The report contains only the number of the
-/// remaining ones.
+/// The most namespaces and object names that are listed with their bindings. The report contains only the number of
+/// further entries.
 pub(super) const LISTED_NAMESPACES_MAX: usize = 10;
 
 /// A cluster's answer to access reviews about `list` requests of a user.
@@ -192,7 +192,8 @@ mod tests {
         fleet
     }
 
-    /// Returns the report's lines for a user, who may be followed by a group. `answer` contains the cluster's answer.
+    /// Returns the report's lines for `who`: a user, or `USER/GROUP`. `answer` is the cluster's answer to the access
+    /// reviews.
     fn lines(who: &str, resource: &str, authorization: ClusterAuthorization, answer: &ClusterAnswer) -> String {
         let (name, group) = who.split_once('/').unwrap_or((who, ""));
         let groups: Vec<_> = Some(group.to_owned()).filter(|group| !group.is_empty()).into_iter().collect();

@@ -52,8 +52,8 @@ pub(super) fn step(wanted: &Value, present: Option<&Value>) -> Result<Step, Fore
     Ok(if is_within(wanted, present) { Step::Keep } else { Step::Change })
 }
 
-/// Returns whether the present object contains all wanted fields. Lists must be equal, so that rules beyond the wanted
-/// ones are detected and removed.
+/// Returns whether the present object contains all wanted fields. Lists must be equal, so that additional rules are
+/// detected and removed.
 fn is_within(wanted: &Value, present: &Value) -> bool {
     match (wanted, present) {
         (Value::Object(wanted), Value::Object(present)) => {
@@ -71,7 +71,7 @@ pub(super) fn differences(before: &Purpose, after: &Purpose) -> impl Iterator<It
         .map(move |((flag, before), (_, after))| format!("{flag} {} to {}", shown(before), shown(after)))
 }
 
-/// Returns a note about rights that a profile does not limit.
+/// Returns a note about the account's rights that the profile does not limit.
 pub(super) fn profile_note(purpose: &Purpose) -> Option<String> {
     if purpose.impersonation != Impersonation::Any || purpose.profile == Profile::Write {
         return None;

@@ -11,8 +11,8 @@ pub(super) const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(500);
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Calls `look` repeatedly until `look` returns a value. Returns `None` after [`WAIT_TIMEOUT`]. Calls `say` with
-/// `what` at the interval [`PROGRESS_INTERVAL`].
+/// Calls `look` repeatedly until `look` returns a value. Returns `None` after [`WAIT_TIMEOUT`]. Calls `say` with `what`
+/// at the interval [`PROGRESS_INTERVAL`].
 ///
 /// # Errors
 /// Errors of `look`. Cancel: safe if `look` is.

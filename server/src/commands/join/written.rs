@@ -190,7 +190,7 @@ fn read_present(cluster: &Path, token: &Path) -> anyhow::Result<Option<String>> 
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(error).with_context(|| cluster.display().to_string())
         }
-        // A token's file without an UpstreamCluster file was not written by `join`.
+        // A token file without an UpstreamCluster file was not written by `join`, so it must not be overwritten.
         Err(_) if token.symlink_metadata().is_ok() => Err(foreign(token)),
         Err(_) => Ok(None),
     }
@@ -321,7 +321,8 @@ mod tests {
         {
             assert!(said.contains(part), "{part} in {said}");
         }
-        // An object in braces is written anew, with all its fields.
+        // Single fields of an object in YAML's flow style (`{…}`) cannot be replaced, so `join` writes the whole file
+        // anew.
         let object: Value = serde_saphyr::from_str(&own).unwrap();
         fs::write(folder.file("eu.yaml"), format!("{MARK} once\n{object}\n")).unwrap();
         let said = folder.join("eu --tokens", ONE);

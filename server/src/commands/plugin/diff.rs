@@ -8,7 +8,8 @@ use super::found::{ClusterObject, NamedObject};
 
 /// The number of lines around a difference, as in diff(1).
 const CONTEXT_LINES: usize = 3;
-/// The metadata fields that a cluster sets itself, or that follow from compared fields. They are not compared.
+/// The metadata fields that `diff` ignores: a cluster sets these fields itself, or their values follow from compared
+/// fields.
 const OWN_METADATA: [&str; 6] =
     ["managedFields", "uid", "resourceVersion", "creationTimestamp", "generation", "selfLink"];
 /// The annotation in which `kubectl apply` stores the applied object.

@@ -90,7 +90,7 @@ fn fit_of_name(name: &str, resource: &APIResourceDiscovery) -> Option<MatchQuali
     }
 }
 
-/// Returns how well the suffix of a requested type, such as `.v1.apps`,matches this API group and version.
+/// Returns how well the suffix of a requested type, such as `.v1.apps`, matches this API group and version.
 fn fit_of_suffix(place: Option<&str>, group: &str, version: &str) -> Option<MatchQuality> {
     let Some(place) = place else { return Some(MatchQuality::Name) };
     let is_whole =

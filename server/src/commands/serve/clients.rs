@@ -81,7 +81,7 @@ impl SharedClients {
         all: &BTreeSet<ClusterName>,
         reviewing: BTreeSet<ClusterName>,
     ) -> anyhow::Result<()> {
-        // In hub mode, the cluster may be added later.
+        // In hub mode, the token-review cluster may be added to the hub later, so a missing cluster is no error.
         if let Some(reviewer) = self.arguments.token_review_cluster.as_ref().filter(|_| !self.arguments.has_hub) {
             anyhow::ensure!(
                 all.contains(reviewer),

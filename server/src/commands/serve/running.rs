@@ -59,7 +59,7 @@ pub struct Ready<'a> {
     pub clusters: &'a [ClusterName],
 }
 
-/// The parts of a configuration that are checked together.
+/// The parts of a configuration whose consistency was checked, ready to be applied.
 struct CheckedParts {
     hosts: HostTable,
     policies: Policies,
@@ -94,7 +94,7 @@ pub(super) struct RunningEndpoint {
 }
 
 impl RunningEndpoint {
-    /// Applies the first configuration. Any error in the configuration of files and kubeconfigs ends the start.
+    /// Applies the first configuration. Any error in files or kubeconfigs ends the start.
     pub(super) async fn start(&mut self, configuration: LoadedConfiguration) -> Result<(), Failure> {
         let client = self.hub_connection.as_ref().map(|connection| Arc::clone(&connection.client));
         let configuration = match client {
@@ -147,7 +147,8 @@ impl RunningEndpoint {
         let check = |configuration: &LoadedConfiguration| {
             self.check_sources(configuration).map_err(|error| format!("{error:#}"))
         };
-        // The check reports a damaged file of indexes, if the indexes are used.
+        // A file of indexes that cannot be read counts as empty here. `check` reports the damage if the configuration
+        // uses indexes.
         let indexes = IndexOwners::read(&self.identity.directory).unwrap_or_default();
         hub.accept(indexes, &check).await
     }
@@ -169,7 +170,7 @@ impl RunningEndpoint {
             configuration.clusters.iter().map(|spec| (spec.name.clone(), spec.labels.clone())).collect();
         let mut flags = self.arguments.policy_flags();
         if self.arguments.shared.has_hub {
-            // The cluster may be added to the hub later.
+            // The cluster of `--create-in` may be added to the hub later, so its absence is no error.
             flags.create_in = flags.create_in.filter(|name| known.contains_key(name));
         }
         let policies = policies(&flags, &configuration.objects.registries, &known)?;

@@ -19,8 +19,8 @@ const NAME_COLUMNS: usize = 30;
 
 const GAP: &str = "  ";
 
-/// The most resources with repeated names that are shown. Names of ConfigMaps, ServiceAccounts and Namespaces are
-/// repeated everywhere, and some more resources should be visible.
+/// The maximum number of shown resources whose object names occur in several clusters. Such names of ConfigMaps,
+/// ServiceAccounts and Namespaces exist in every cluster, and the limit leaves lines for other resources.
 const REPEATED_SHOWN: usize = 8;
 
 /// Formats a report in lines of at most this many columns.
@@ -164,8 +164,8 @@ fn problems(cluster: &ClusterReport) -> Vec<String> {
     lines
         .extend(cluster.rights_problem.as_ref().map(|problem| format!("the rights of users are not known: {problem}")));
     lines.extend(cluster.identity_problem.as_ref().map(|problem| format!("identity: {problem}")));
-    // For a cluster with a single endpoint, the problem of the cluster suffices. Only a drained endpoint is reported
-    // separately.
+    // For a cluster with a single endpoint, the problem of the cluster describes the endpoint, too. Only a drained
+    // endpoint gets its own line.
     let is_only = cluster.endpoints.len() == 1;
     let told = cluster.endpoints.iter().filter(|it| !is_only || it.left_out.as_deref() == Some("drain"));
     let lost = told.filter_map(|it| Some((&it.address, it.problem.as_ref()?)));
@@ -276,7 +276,7 @@ fn latency(microseconds: u64) -> String {
 /// Formats a number of bytes in the largest unit in which the number is ten or more: `900B`, `12KiB`, `3500MiB`.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
-    /// The number of bytes from which the next larger unit is used.
+    /// From this number on, the next larger unit is used: 10 × 1,024.
     const SEVERAL: u64 = 10 << 10;
     let (mut amount, mut unit) = (bytes, 0);
     while amount >= SEVERAL && unit + 1 < UNITS.len() {
@@ -446,7 +446,7 @@ eu                 UpstreamCluster  7           7
         assert!(render(&Report::default(), COLUMNS_MAX)[1].starts_with("clusters: no cluster; 0 objects in 0B"));
     }
 
-    /// A report whose texts, as chosen by a member, a configuration or a server, contain control characters.
+    /// A report with control characters in every text that a member, a configuration or a server chooses.
     fn hostile() -> Report {
         let bad = || "x\u{1b}[2J\u{7}\n\u{202e}\u{9b}y".to_owned() + &"界".repeat(200);
         let cluster = ClusterReport {
