@@ -14,8 +14,8 @@
 //! | the aggregated entry, any other path | the entry itself |
 //!
 //! `<group>` is `/apis/aggregation.tributary.dev/v1alpha1`, `<gateway>` is `/apis/cluster.core.oam.dev/v1alpha1`,
-//! `<karmada>` is `/apis/cluster.karmada.io/v1alpha1`, `<search>` is `/apis/search.karmada.io/v1alpha1`. The path after the prefix is parsed in the same way for
-//! each API (`RequestInfo`). It is not searched for a prefix again.
+//! `<karmada>` is `/apis/cluster.karmada.io/v1alpha1`, `<search>` is `/apis/search.karmada.io/v1alpha1`. The path after
+//! the prefix is parsed in the same way for each API (`RequestInfo`). It is not searched for a prefix again.
 
 mod door;
 mod foreign_doors;
@@ -28,7 +28,7 @@ use crate::{ClusterName, Status};
 pub use door::Door;
 pub use foreign_doors::{ForeignDoors, ForeignSystem};
 pub use table::{MERGED_VIEW, MountTarget, Mounted};
-use table::{PrefixNames, PrefixRow, resolve_prefix};
+use table::{PrefixNames, PrefixRow, find_foreign_name, resolve_prefix};
 
 /// The API at the path `/`. The default is the merged view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -112,6 +112,15 @@ impl Mount {
         };
         let mounted = resolve_prefix(rows, path, foreign)?;
         Ok(mounted.unwrap_or(Mounted { target, prefix: "", inner: path, door: self.door() }))
+    }
+
+    /// Returns the door of a foreign system that a path belongs to, and the name in the path, as received. The system
+    /// may not know the name. `None` for a path without such a prefix.
+    pub fn foreign_name<'a>(&self, path: &'a str) -> Option<(Door, &'a str)> {
+        match self {
+            Self::Aggregated(foreign) => find_foreign_name(AGGREGATED, path, foreign),
+            Self::Merged | Self::Cluster(_) => None,
+        }
     }
 }
 
@@ -272,6 +281,24 @@ mod tests {
         ] {
             assert_eq!(mount.resolve(&path).unwrap_err().code, code, "{path}");
         }
+    }
+
+    #[test]
+    fn name_in_the_path_of_a_foreign_system_is_returned_as_received() {
+        let mount = with_doors(&[ForeignSystem::ClusterGateway, ForeignSystem::Karmada]);
+        for (path, expected) in [
+            (format!("{GATEWAYS}/eu.example/proxy/api"), Some((Door::ClusterGateway, "eu.example"))),
+            (format!("{GATEWAYS}/unknown/proxy"), Some((Door::ClusterGateway, "unknown"))),
+            (format!("{GATEWAYS}/e%75/proxy"), Some((Door::ClusterGateway, "e%75"))),
+            (format!("{KARMADA}/*/proxy/api"), Some((Door::KarmadaClusters, "*"))),
+            (format!("{SEARCH}/karmada/proxy/api"), Some((Door::KarmadaSearch, "karmada"))),
+            (format!("{GATEWAYS}/eu.example"), None),
+            (format!("{GROUP}/clusters/eu/proxy/api"), None),
+        ] {
+            assert_eq!(mount.foreign_name(&path), expected, "{path}");
+        }
+        let path = format!("{GATEWAYS}/eu.example/proxy/api");
+        assert_eq!((Mount::aggregated().foreign_name(&path), Mount::Merged.foreign_name(&path)), (None, None));
     }
 
     #[test]

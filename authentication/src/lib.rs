@@ -12,6 +12,7 @@ mod check_cache;
 mod configuration;
 mod followed_tokens;
 mod identity;
+mod identity_exchange;
 mod issuer_keys;
 mod jwk;
 mod jwt;
@@ -35,6 +36,9 @@ pub use followed_tokens::FollowedToken;
 pub use identity::{
     MemberRules, NotSent, counted_names, identity_for, identity_for_other_members, impersonated_identity,
     names_beyond_member,
+};
+pub use identity_exchange::{
+    ExchangeRule, ExchangedIdentity, IdentityPolicy, IdentityRules, InvalidPattern, RuleSource,
 };
 pub use issuer_keys::{FetchDocument, IssuerError};
 pub use jwk::{JsonWebKeySet, SigningAlgorithm};

@@ -6,7 +6,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tributary_apimachinery::{ClusterName, ObjectDecoder, Snapshot};
-use tributary_cluster_sources::{Caller, ExchangedIdentity, IdentityRules, SourceItem, SourceReader};
+use tributary_authentication::{ExchangedIdentity, IdentityRules, UserInfo};
+use tributary_cluster_sources::{Secrets, SourceItem, SourceReader, parse_identity_rules};
 use tributary_crds::{ClusterSource, ClusterSourceSpec, InsecureMembers};
 
 use crate::choice;
@@ -22,8 +23,9 @@ pub fn cluster_source(data: &[u8]) {
     let Ok(object) = decoder.decode(encode_values(object).as_bytes()) else { return };
     let secrets: Snapshot = decoder.decode(encode_values(secret).as_bytes()).ok().map(Arc::new).into_iter().collect();
     let reader = reader(list);
-    let read = reader.read_item(&object, Some(&secrets));
-    assert_eq!(read, reader.read_item(&object, Some(&secrets)), "the same input has the same result");
+    let secrets = Secrets::new(Some(&secrets));
+    let read = reader.read_item(&object, &secrets);
+    assert_eq!(read, reader.read_item(&object, &secrets), "the same input has the same result");
     match read {
         Ok(item) => check_member(&item),
         Err(refused) => assert!(!refused.reason.is_empty() && refused.message.ends_with('.'), "{refused:?}"),
@@ -75,15 +77,15 @@ fn check_member(item: &SourceItem) {
 pub fn identity_rules(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (user, text) = text.split_once('\0').unwrap_or(("ann", text));
-    let Ok(loose) = IdentityRules::parse(text, false, "rules") else { return };
-    let Ok(strict) = IdentityRules::parse(text, true, "rules") else { return };
-    let groups = ["dev-eu".to_owned(), user.to_owned()];
-    let caller = Caller { name: user, groups: &groups, uid: "7" };
-    let found = loose.exchange(caller, "eu");
-    assert_eq!(found, loose.exchange(caller, "eu"));
+    let Ok(loose) = parse_identity_rules(text, false, "rules") else { return };
+    let Ok(strict) = parse_identity_rules(text, true, "rules") else { return };
+    let groups = vec!["dev-eu".to_owned(), user.to_owned()];
+    let caller = UserInfo { username: user.to_owned(), groups, uid: "7".to_owned(), ..UserInfo::default() };
+    let found = loose.exchange(&caller, "eu");
+    assert_eq!(found, loose.exchange(&caller, "eu"));
     assert_eq!(loose.clone().followed_by(&IdentityRules::default()), loose);
     assert!(
-        found != ExchangedIdentity::Caller || strict.exchange(caller, "eu") == ExchangedIdentity::Caller,
+        found != ExchangedIdentity::Caller || strict.exchange(&caller, "eu") == ExchangedIdentity::Caller,
         "a whole name is also a part of the name"
     );
 }

@@ -3,11 +3,13 @@
 //!
 //! | path | answer |
 //! |---|---|
-//! | `/apis`, `/apis/<group>`, `/apis/<group>/<version>` | discovery of Tributary's own group |
-//! | `/openapi/v2`, `/openapi/v3`, `/openapi/v3/apis/<group>/<version>` | OpenAPI of this group |
+//! | `/apis`, `/apis/<group>`, `/apis/<group>/<version>` | discovery of Tributary's own group, and of open doors |
+//! | `/openapi/v2`, `/openapi/v3`, `/openapi/v3/apis/<group>/<version>` | OpenAPI of these groups |
 //! | `…/views`, `…/views/all` | the merged views |
 //! | `…/clusters`, `…/clusters/<name>`, health checks | the answer of the merged view |
 //! | any other path | 404 |
+
+use std::sync::Arc;
 
 use http::request::Parts;
 use http::{Method, Response, StatusCode, Uri, header};
@@ -15,7 +17,9 @@ use serde_json::Value;
 use tributary_answers::answer;
 use tributary_answers::negotiate::{Clause, NotAcceptable, Preferences};
 use tributary_answers::refusal::{Refusal, RequestRefusal};
-use tributary_apimachinery::{Door, GroupVersionResource, Mount, RequestInfo, ResourceRequest, Status, Verb};
+use tributary_apimachinery::{
+    Door, ForeignDoors, GroupVersionResource, Mount, RequestInfo, ResourceRequest, Status, Verb,
+};
 use tributary_fleet::aggregated_group::{
     CLUSTERS, GROUP, VERSION, VIEWS, aggregated_discovery, legacy_discovery, view, view_list,
 };
@@ -30,7 +34,7 @@ use crate::{RequestArrival, health, response};
 pub fn answer_at_entry(head: &Parts, arrival: &RequestArrival) -> Option<Response<Body>> {
     let answered = match arrival.reading.info() {
         Ok(info) if health::is_check(info) || is_about_clusters(info) => return None,
-        Ok(info) => answer_own_path(head, info),
+        Ok(info) => answer_own_path(head, info, &open_doors(&arrival.mount)),
         Err(status) => Err(EntryRefusal::Written(status.clone())),
     };
     let mut answer = answered.unwrap_or_else(|refusal| {
@@ -47,9 +51,9 @@ pub fn answer_at_entry(head: &Parts, arrival: &RequestArrival) -> Option<Respons
 }
 
 /// Returns whether the aggregated entry answers a request with a small document, which depends on no cluster: a
-/// document of the entry itself, or a health check without lines for clusters.
-pub fn has_constant_answer(method: &Method, uri: &Uri) -> bool {
-    let arrival = RequestArrival::new(Mount::aggregated(), method, uri);
+/// document of the entry itself, or a health check without lines for clusters. `mount` is the API of the entry.
+pub fn has_constant_answer(mount: Mount, method: &Method, uri: &Uri) -> bool {
+    let arrival = RequestArrival::new(mount, method, uri);
     let Ok(info) = arrival.reading.info() else { return false };
     let shows_clusters = match health::is_check(info) {
         true => health::requests_clusters(&info.path, uri.query()),
@@ -85,23 +89,31 @@ fn own_resource(info: &RequestInfo) -> Option<&ResourceRequest> {
     (is_own && request.namespace.is_none() && request.subresource.is_none()).then_some(request)
 }
 
-fn answer_own_path(head: &Parts, info: &RequestInfo) -> Result<Response<Body>, EntryRefusal> {
+/// Returns the doors of foreign systems that are open at the aggregated entry; none for a different mount.
+fn open_doors(mount: &Mount) -> Arc<ForeignDoors> {
+    match mount {
+        Mount::Aggregated(doors) => Arc::clone(doors),
+        Mount::Merged | Mount::Cluster(_) => Arc::default(),
+    }
+}
+
+fn answer_own_path(head: &Parts, info: &RequestInfo, doors: &ForeignDoors) -> Result<Response<Body>, EntryRefusal> {
     if let Some(request) = own_resource(info).filter(|request| &*request.resource.resource == VIEWS) {
         return answer_about_views(head, info.verb, request);
     }
     let is_read = matches!(head.method, Method::GET | Method::HEAD);
     if info.path.starts_with("/openapi/") {
         let (query, headers, door) = (head.uri.query(), &head.headers, Door::Aggregated);
-        let answer = openapi::answer_at_entry(OpenApiRequest { path: &info.path, query, headers, door })?;
+        let answer = openapi::answer_at_entry(OpenApiRequest { path: &info.path, query, headers, door }, doors)?;
         return if is_read { Ok(answer) } else { Err(Refusal::method().into()) };
     }
     let path = DiscoveryPath::parse(&info.path).ok_or(Refusal::NoRoute)?;
-    let legacy = legacy_discovery(&path).ok_or(Refusal::NoRoute)?;
+    let legacy = legacy_discovery(doors, &path).ok_or(Refusal::NoRoute)?;
     if !is_read {
         return Err(Refusal::method().into());
     }
     let wish = documents::negotiate(read_accept_header(head), &path)?;
-    let document = if wish.aggregated { aggregated_discovery() } else { legacy };
+    let document = if wish.aggregated { aggregated_discovery(doors) } else { legacy };
     Ok(response::discovery::answer_document(&head.headers, document.clone(), wish))
 }
 
@@ -247,7 +259,7 @@ mod tests {
 
     #[test]
     fn constant_answers_depend_on_no_cluster() {
-        let is_constant = |path: &str| has_constant_answer(&Method::GET, &path.parse().unwrap());
+        let is_constant = |path: &str| has_constant_answer(Mount::aggregated(), &Method::GET, &path.parse().unwrap());
         for path in [
             "/apis",
             BASE,

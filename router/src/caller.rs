@@ -7,20 +7,22 @@ use std::task::Poll;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::{Instant, sleep_until};
-use tributary_answers::refusal::{Refusal, RequestRefusal};
+use tributary_answers::refusal::{ClusterRefusal, Refusal, RequestRefusal};
 use tributary_answers::termination_reason::TerminationReason;
-use tributary_authentication::UserInfo;
+use tributary_authentication::{ExchangedIdentity, IdentityPolicy, UserInfo};
+use tributary_fleet::foreign_member::{ForeignMember, ForeignMembers};
 use tributary_fleet::topology::ClusterSetup;
 use tributary_flow_control::AdmittedRequest;
 use tributary_proxy::{ClientUpgrade, ClusterClient, Impersonation, Peer, RequestIdentity, UserToken};
 use tributary_rights::{Actor, CallerRights, RightsMirror, SentRequest, User, bounded, given_user};
 use tributary_sharing::flow::share_key::ShareKey;
 
-use tributary_apimachinery::{Door, RequestInfo, Verb, or_pending};
+use tributary_apimachinery::{ClusterName, Door, Query, RequestInfo, Verb, or_pending};
 
 use crate::awaited::AwaitedClusters;
 use crate::dispatch::{DeniedClusters, Dispatched, PolicySender};
-use crate::request_context::RequestContext;
+use crate::received::ReceivedRequest;
+use crate::request_context::{RequestArrival, RequestContext};
 use crate::request_trace::{BegunStage, RequestTrace};
 
 /// Caller of a request, and the source of the identity that members see. Created once for each request, before the
@@ -53,10 +55,21 @@ pub(crate) struct Caller {
     pub(crate) upgrade: Option<ClientUpgrade>,
     /// Way by which the client reaches the API.
     pub(crate) door: Door,
+    /// Member that the path names at the door of a foreign system. `None` before [`enter_door`](Self::enter_door), and
+    /// at other doors.
+    named_member: Option<NamedMember>,
     /// Set once Tributary has sent a part of a write to a cluster.
     written: OnceLock<()>,
     /// Set once the answer lacks objects because the user's rights in some clusters are unknown.
     lacks_rights: OnceLock<()>,
+}
+
+/// Member by its name in a foreign system. The identity that the member sees belongs to this name.
+#[derive(Clone, Debug)]
+struct NamedMember {
+    member: Arc<ForeignMember>,
+    /// True if the client asks cluster-gateway to impersonate the caller, whatever the source of the member says.
+    impersonates: bool,
 }
 
 /// Key of a caller's identity. Members give equal answers to callers with equal keys.
@@ -130,6 +143,7 @@ impl Caller {
             trace: Some(arrival.trace.clone()),
             upgrade: arrival.upgrade.clone(),
             door: arrival.door,
+            named_member: None,
             written: OnceLock::new(),
             lacks_rights: OnceLock::new(),
         })
@@ -139,6 +153,25 @@ impl Caller {
     /// copy has no permit of a flow-control schema.
     pub(crate) fn for_shared_lookup(&self) -> Self {
         Self { admitted: OnceLock::new(), upgrade: None, ..self.clone() }
+    }
+
+    /// Finds the member that the path names at the door of a foreign system.
+    ///
+    /// # Errors
+    /// The system's answer for an unknown name, if the name has changed its member since the arrival of the request.
+    pub(crate) fn enter_door(
+        &mut self,
+        arrival: &RequestArrival,
+        received: ReceivedRequest<'_>,
+        members: &ForeignMembers,
+    ) -> Result<(), Refusal> {
+        let Some(cluster) = &received.info.cluster else { return Ok(()) };
+        let (Some(system), Some(name)) = (arrival.door.foreign_system(), &arrival.foreign_name) else { return Ok(()) };
+        let member = members.find(system, name).filter(|member| member.cluster == *cluster);
+        let member = member.ok_or_else(|| ClusterRefusal::NotInSystem { system, name: name.to_string() })?;
+        let impersonates = Query::parse(received.query).get("impersonate") == Some("true");
+        self.named_member = Some(NamedMember { member: Arc::clone(member), impersonates });
+        Ok(())
     }
 
     #[cfg(test)]
@@ -300,16 +333,56 @@ impl Caller {
         let identity = match (&self.rights, self.own_token(cluster)) {
             (None, _) => self.given.clone().map_or(RequestIdentity::Member, RequestIdentity::ClientImpersonation),
             (Some(_), Some(own)) => RequestIdentity::UserToken(own),
-            (Some(rights), None) => {
-                let identity = |rights: &CallerRights| rights.identity(&cluster.name, &cluster.impersonation, sent);
-                let told = rights.try_decide_after_reviews(identity).await??;
-                RequestIdentity::Impersonate(rights.headers(told).map_err(RequestRefusal::NotExpressible)?)
-            }
+            (Some(rights), None) => self.identity_of_user(rights, cluster, sent).await?,
         };
         if !sent.method.is_safe() {
             let _is_set = self.written.set(());
         }
         Ok(identity)
+    }
+
+    /// Returns the identity under which a cluster sees a user in shared mode.
+    async fn identity_of_user(
+        &self,
+        rights: &CallerRights,
+        cluster: &ClusterSetup,
+        sent: &SentRequest<'_>,
+    ) -> Result<RequestIdentity, Refusal> {
+        let user = match self.exchanged_identity(rights, &cluster.name)? {
+            ExchangedIdentity::Stored => return Ok(RequestIdentity::Member),
+            ExchangedIdentity::Mapped(user) => user.clone(),
+            ExchangedIdentity::Caller => {
+                let identity = |rights: &CallerRights| rights.identity(&cluster.name, &cluster.impersonation, sent);
+                rights.try_decide_after_reviews(identity).await??
+            }
+        };
+        Ok(RequestIdentity::Impersonate(rights.headers(user).map_err(RequestRefusal::NotExpressible)?))
+    }
+
+    /// Returns the user that a cluster sees according to its source, if the path names the cluster at the door of a
+    /// foreign system.
+    ///
+    /// # Errors
+    /// 403 for a request that impersonates a user, if the source can choose a different user than the caller: the
+    /// stored credential must not act for a user whom no one has authorized.
+    fn exchanged_identity(
+        &self,
+        rights: &CallerRights,
+        cluster: &ClusterName,
+    ) -> Result<ExchangedIdentity<'_>, RequestRefusal> {
+        let Some(named) = self.named_member.as_ref().filter(|named| named.member.cluster == *cluster) else {
+            return Ok(ExchangedIdentity::Caller);
+        };
+        let member = &named.member;
+        match &member.identity {
+            IdentityPolicy::Impersonate => return Ok(ExchangedIdentity::Caller),
+            IdentityPolicy::Stored if named.impersonates => return Ok(ExchangedIdentity::Caller),
+            IdentityPolicy::Stored | IdentityPolicy::Rules(_) => {}
+        }
+        if self.given.is_some() {
+            return Err(RequestRefusal::ImpersonatesStored);
+        }
+        Ok(member.identity.exchange(rights.actor().user(), &member.name))
     }
 
     /// Returns the user's own token, if this cluster accepts the token itself.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tributary_answers::refusal::WatchRemedy;
 use tributary_apimachinery::{ClusterName, Consistency, GroupVersionResource, ItemResourceVersions, ResourceRequest};
 use tributary_fleet::discovery::{MergedDiscovery, ServedResource};
+use tributary_fleet::foreign_member::ForeignMembers;
 use tributary_fleet::policy::{Policies, ResourcePolicy};
 use tributary_fleet::topology::Cluster;
 use tributary_merge::Epochs;
@@ -17,7 +18,7 @@ use crate::flow_control::ActiveSchemas;
 use crate::versions::Versions;
 
 /// Policies, clusters and discovery at the arrival of a request. One snapshot for each request keeps a concurrent
-/// change of the configuration out of the request. Cost: six reference counts.
+/// change of the configuration out of the request. Cost: seven reference counts.
 #[derive(Clone)]
 pub(crate) struct ConfigurationSnapshot {
     /// Policies for reads of each resource, for example their consistency.
@@ -31,6 +32,8 @@ pub(crate) struct ConfigurationSnapshot {
     pub(crate) clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
     /// Lists of clusters (epochs) that compact composite versions refer to.
     pub(crate) epochs: Arc<Epochs>,
+    /// Members that foreign systems know by their own names.
+    pub(crate) foreign: Arc<ForeignMembers>,
 }
 
 impl ConfigurationSnapshot {

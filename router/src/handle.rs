@@ -67,7 +67,8 @@ async fn pass_stages(
 ) -> Result<Response<Body>, Refusal> {
     let admitting = request.trace.stage("admit");
     // Admit. This stage precedes all costly stages. A long-running request keeps its permit until the body ends.
-    let Admitted { mut caller, permit } = admit(request.router, request.received, message.headers(), context)?;
+    let Admitted { mut caller, permit } =
+        admit(request.router, request.received, message.headers(), context, &request.configuration.foreign)?;
     // Dispatch. This stage precedes the choice of the schema, because a policy may choose the schema.
     apply_policies(request, message.headers(), &mut caller)?;
     let answer = {

@@ -61,7 +61,7 @@ pub use tributary_apimachinery::ClusterAuthorization;
 pub use tributary_authentication::MemberRules;
 pub use tributary_fleet::aggregated_group;
 pub use tributary_fleet::cluster_status;
-pub use tributary_fleet::foreign_member::ForeignMember;
+pub use tributary_fleet::foreign_member::{ForeignMember, ForeignMembers, GatewayFacts};
 pub use tributary_fleet::last_heard::{KeepLastHeard, LastHeard, LastHeardError};
 pub use tributary_fleet::metrics::{ClientClass, Decision, Metrics};
 pub use tributary_fleet::policy::{Policies, ResourcePolicy};
@@ -167,6 +167,7 @@ pub struct Router {
     rights: Option<Arc<RightsMirror>>,
     readable_cache: ReadableCache,
     cluster_store: ClusterStore,
+    foreign: ArcSwap<ForeignMembers>,
     started: Instant,
     /// Task that stores the last answers of clusters.
     keeping: Mutex<Option<JoinHandle<()>>>,
@@ -215,6 +216,7 @@ impl Router {
             rights,
             readable_cache: ReadableCache::default(),
             cluster_store: ClusterStore::default(),
+            foreign: ArcSwap::default(),
             started: Instant::now(),
             keeping: Mutex::default(),
             views,
@@ -262,6 +264,11 @@ impl Router {
         self.fleet.set(clusters);
         let clusters = self.fleet.clusters();
         self.metrics.keep_clusters(|name| clusters.contains_key(name));
+    }
+
+    /// Replaces the members that foreign systems know. A name takes effect at a door once the door has it, too.
+    pub fn set_foreign_members(&self, members: Arc<ForeignMembers>) {
+        self.foreign.store(members);
     }
 
     /// Returns a receiver that is notified when clusters are added or removed, or when a cluster's discovery changes.
@@ -451,6 +458,7 @@ impl Router {
             merged_discovery: self.fleet.merged_discovery(),
             clusters: self.fleet.clusters(),
             epochs: self.epochs(),
+            foreign: self.foreign.load_full(),
         }
     }
 

@@ -342,6 +342,7 @@ mod tests {
             merged_discovery: Arc::new(merged_discovery()),
             clusters,
             epochs,
+            foreign: Arc::default(),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Results of the server's stages that precede the router, and the router's answer.
 
+use std::sync::Arc;
+
 use http::{Method, Request, Response, Uri};
 use tokio::time::Instant;
 use tributary_apimachinery::{Door, Mount, MountTarget, RequestClass};
@@ -19,6 +21,8 @@ pub struct RequestArrival {
     pub mount: Mount,
     /// Way by which the client reaches the API. Messages of the answer name commands and paths that work there.
     pub door: Door,
+    /// Name in the path of a foreign system's door, as received; `None` at other doors. The system may not know the name.
+    pub foreign_name: Option<Arc<str>>,
     /// True if the path belongs to the aggregated entry itself, not to the merged view or a cluster.
     pub is_entry_path: bool,
     /// The request's method, path and query, parsed once for audit, policies and the answer.
@@ -35,11 +39,13 @@ impl RequestArrival {
     /// Makes the arrival of a request without a connection. `mount` is the API at the path `/`.
     pub fn new(mount: Mount, method: &Method, uri: &Uri) -> Self {
         let mounted = mount.resolve(uri.path());
-        let door = mount.door();
+        let foreign = mount.foreign_name(uri.path());
+        let door = foreign.map_or(mount.door(), |(door, _)| door);
+        let foreign_name = foreign.map(|(_, name)| name.into());
         let is_entry_path = mounted.as_ref().is_ok_and(|mounted| mounted.target == MountTarget::Entry);
         let reading = RequestReading::parse_mounted(mounted, method.as_str(), uri.query());
         let trace = RequestTrace::default();
-        Self { peer: None, mount, door, is_entry_path, reading, trace, remembered: None, upgrade: None }
+        Self { peer: None, mount, door, foreign_name, is_entry_path, reading, trace, remembered: None, upgrade: None }
     }
 }
 

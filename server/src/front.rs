@@ -4,6 +4,7 @@
 mod drain;
 mod entry;
 mod observed;
+mod open_doors;
 mod own_paths;
 pub mod policy_test;
 mod websocket;
@@ -33,6 +34,7 @@ use crate::status;
 pub use entry::{Entry, EntryService};
 pub use observed::Observers;
 use observed::RequestRecords;
+pub use open_doors::OpenDoors;
 use own_paths::OwnPath;
 
 /// The facts about the client of one connection.

@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use super::ForeignSystem;
+
 /// The way by which a client reaches the merged view and the clusters. Messages name commands and paths that work for a
 /// client of the same door.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -23,6 +25,15 @@ pub enum Door {
 const HUB_ADDRESS: &str = "https://HUB";
 
 impl Door {
+    /// Returns the foreign system whose clients use the door.
+    pub fn foreign_system(self) -> Option<ForeignSystem> {
+        match self {
+            Self::Direct | Self::Aggregated => None,
+            Self::ClusterGateway => Some(ForeignSystem::ClusterGateway),
+            Self::KarmadaClusters | Self::KarmadaSearch => Some(ForeignSystem::Karmada),
+        }
+    }
+
     /// Returns whether clients of the door may get redirects. The aggregator of a kube-apiserver answers 502 instead of
     /// a redirect (kubernetes/kubernetes#112193).
     pub fn allows_redirects(self) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use crate::ClusterName;
+use crate::{ClusterName, GroupVersionResource, Status, StatusReason};
 
 /// A system whose clients reach the members by the paths that they already use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,11 +15,25 @@ pub enum ForeignSystem {
 }
 
 impl ForeignSystem {
+    /// All systems.
+    pub const ALL: [Self; 2] = [Self::ClusterGateway, Self::Karmada];
+
     /// Returns the name of the system in flags.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ClusterGateway => "cluster-gateway",
             Self::Karmada => "karmada",
+        }
+    }
+
+    /// Returns the system's answer to a request for an unknown cluster. cluster-gateway answers 500 with a text that
+    /// KubeVela looks for; its clients would read a 404 as an absent object.
+    pub fn unknown_cluster(self, name: &str) -> Status {
+        match self {
+            Self::ClusterGateway => Status::new(500, StatusReason::InternalError, format!("no such cluster {name}")),
+            Self::Karmada => {
+                Status::not_found(&GroupVersionResource::new("cluster.karmada.io", "v1alpha1", "clusters"), name)
+            }
         }
     }
 }

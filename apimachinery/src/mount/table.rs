@@ -1,6 +1,6 @@
 //! Tables of path prefixes. Each prefix selects an API, and a name in the prefix selects a cluster or a view.
 
-use crate::{ClusterName, GroupVersionResource, Status, StatusReason};
+use crate::{ClusterName, GroupVersionResource, Status};
 
 use super::{Door, ForeignDoors, ForeignSystem};
 
@@ -61,12 +61,6 @@ pub const MERGED_VIEW: &str = "all";
 /// Karmada's name for all clusters.
 const ALL_CLUSTERS: &str = "*";
 
-/// The answer of cluster-gateway for an unknown cluster: 500, and a text that KubeVela looks for. Clients would read a
-/// 404 as an absent object.
-fn no_such_cluster(name: &str) -> Status {
-    Status::new(500, StatusReason::InternalError, format!("no such cluster {name}"))
-}
-
 /// Divides a path by the prefix that it begins with; returns `None` for a path without a prefix, and for the prefix of a
 /// closed door. Names need no escapes, so an escaped text is no name. The rest of the path is returned byte for byte.
 ///
@@ -87,6 +81,17 @@ pub(super) fn resolve_prefix<'a>(
         }
     }
     Ok(None)
+}
+
+/// Returns the door of a foreign system that a path's prefix belongs to, and the name in the prefix, which the system
+/// may not know. `None` for a different path, and for the prefix of a closed door.
+pub(super) fn find_foreign_name<'a>(
+    rows: &[PrefixRow],
+    path: &'a str,
+    foreign: &ForeignDoors,
+) -> Option<(Door, &'a str)> {
+    let mut open = rows.iter().filter(|row| row.names.system().is_some_and(|system| foreign.is_open(system)));
+    open.find_map(|row| row.divide(path).map(|(_, name, _)| (row.door, name)))
 }
 
 impl PrefixRow {
@@ -117,13 +122,14 @@ impl PrefixNames {
     }
 
     fn target(&self, name: &str, foreign: Option<&ForeignDoors>) -> Result<MountTarget, Status> {
-        let known = |system| foreign.and_then(|doors| doors.cluster(system, name)).cloned().map(MountTarget::Cluster);
+        let known = |system: ForeignSystem| {
+            let cluster = foreign.and_then(|doors| doors.cluster(system, name)).cloned();
+            cluster.map(MountTarget::Cluster).ok_or_else(|| system.unknown_cluster(name))
+        };
         match self {
-            Self::ClusterGateways => known(ForeignSystem::ClusterGateway).ok_or_else(|| no_such_cluster(name)),
+            Self::ClusterGateways => known(ForeignSystem::ClusterGateway),
             Self::KarmadaClusters if name == ALL_CLUSTERS => Ok(MountTarget::Merged),
-            Self::KarmadaClusters => known(ForeignSystem::Karmada).ok_or_else(|| {
-                Status::not_found(&GroupVersionResource::new("cluster.karmada.io", "v1alpha1", "clusters"), name)
-            }),
+            Self::KarmadaClusters => known(ForeignSystem::Karmada),
             Self::KarmadaSearch => Ok(MountTarget::Merged),
             Self::Clusters => {
                 let cluster = ClusterName::new(name).map_err(|_| Status::cluster_not_found(name))?;

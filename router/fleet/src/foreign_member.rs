@@ -1,8 +1,10 @@
-//! A member as a foreign system knows it.
+//! Members as foreign systems know them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterName, ForeignSystem};
+use tributary_apimachinery::{ClusterName, ForeignDoors, ForeignSystem};
+use tributary_authentication::IdentityPolicy;
 
 /// A member that an object of a foreign system describes, with the facts that the door of this system shows. A member
 /// can have several names, also in one system.
@@ -14,8 +16,96 @@ pub struct ForeignMember {
     pub name: String,
     /// The name of the member in Tributary.
     pub cluster: ClusterName,
+    /// The user that the member sees in requests with this name.
+    pub identity: IdentityPolicy,
     /// The labels of the object in the foreign system.
     pub labels: BTreeMap<String, String>,
     /// The creation time of the object, in RFC 3339.
     pub created: String,
+    /// The facts that only cluster-gateway shows; `None` in other systems.
+    pub gateway: Option<GatewayFacts>,
+}
+
+/// The facts that cluster-gateway shows of a cluster. They contain no credential.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GatewayFacts {
+    /// The namespace of the Secret, whose name is the name of the cluster.
+    pub namespace: String,
+    /// The name for people.
+    pub alias: Option<String>,
+    /// `X509Certificate` or `ServiceAccountToken`.
+    pub credential_type: String,
+    /// The URL of the cluster.
+    pub endpoint: String,
+    /// The authorities of the cluster's servers in PEM, as base64; `None` if the servers are not verified.
+    pub ca_bundle: Option<String>,
+}
+
+/// All members that foreign systems know, by system and name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ForeignMembers(BTreeMap<ForeignSystem, BTreeMap<String, Arc<ForeignMember>>>);
+
+impl FromIterator<ForeignMember> for ForeignMembers {
+    /// Collects members. The first member with a name keeps the name.
+    fn from_iter<I: IntoIterator<Item = ForeignMember>>(members: I) -> Self {
+        let mut all = Self::default();
+        for member in members {
+            let names = all.0.entry(member.system).or_default();
+            names.entry(member.name.clone()).or_insert_with(|| Arc::new(member));
+        }
+        all
+    }
+}
+
+impl ForeignMembers {
+    /// Returns the member that a system knows by a name.
+    pub fn find(&self, system: ForeignSystem, name: &str) -> Option<&Arc<ForeignMember>> {
+        self.0.get(&system)?.get(name)
+    }
+
+    /// Returns the members of a system, in the order of their names.
+    pub fn of_system(&self, system: ForeignSystem) -> impl Iterator<Item = &Arc<ForeignMember>> {
+        self.0.get(&system).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// Opens the doors of systems, with the names that the systems know.
+    pub fn doors(&self, systems: impl IntoIterator<Item = ForeignSystem>) -> ForeignDoors {
+        let mut doors = ForeignDoors::default();
+        for system in systems {
+            let names = self.of_system(system).map(|member| (member.name.clone(), member.cluster.clone()));
+            doors.open(system, names.collect());
+        }
+        doors
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_member_with_a_name_keeps_the_name() {
+        let member = |system, name: &str, cluster: &str| ForeignMember {
+            system,
+            name: name.to_owned(),
+            cluster: ClusterName::new(cluster).unwrap(),
+            identity: IdentityPolicy::default(),
+            labels: BTreeMap::new(),
+            created: String::new(),
+            gateway: None,
+        };
+        let (gateway, karmada) = (ForeignSystem::ClusterGateway, ForeignSystem::Karmada);
+        let members = [(gateway, "eu", "a"), (gateway, "eu", "b"), (karmada, "eu", "c"), (gateway, "eu-2", "a")];
+        let members: ForeignMembers =
+            members.into_iter().map(|(system, name, cluster)| member(system, name, cluster)).collect();
+        let found = |system, name: &str| members.find(system, name).map(|member| member.cluster.as_str());
+        assert_eq!(
+            (found(gateway, "eu"), found(gateway, "eu-2"), found(karmada, "eu")),
+            (Some("a"), Some("a"), Some("c"))
+        );
+        assert_eq!((found(karmada, "eu-2"), found(gateway, "EU")), (None, None));
+        let doors = members.doors([gateway]);
+        assert_eq!(doors.cluster(gateway, "eu").map(ClusterName::as_str), Some("a"));
+        assert!(!doors.is_open(karmada) && doors.cluster(karmada, "eu").is_none());
+    }
 }

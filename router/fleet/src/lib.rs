@@ -3,6 +3,7 @@
 pub mod aggregated_group;
 pub mod cluster_status;
 pub mod discovery;
+pub mod foreign_groups;
 pub mod foreign_member;
 pub mod last_heard;
 pub mod metrics;

@@ -39,7 +39,7 @@ use tokio::sync::Notify;
 use tributary_answers::answer;
 use tributary_answers::negotiate::{Clause, NotAcceptable, accepts_gzip};
 use tributary_answers::refusal::Refusal;
-use tributary_apimachinery::{ClusterName, Door, Query};
+use tributary_apimachinery::{ClusterName, Door, ForeignDoors, Query};
 use tributary_sharing::body::{self, Body};
 
 use crate::topology::Fleet;
@@ -47,7 +47,7 @@ use cache::EncodedDocument;
 use join::SchemaVersion;
 pub(crate) use join::Spelling;
 use members::{Documents, OpenApiDocument, OpenApiForm, V2_PATH};
-use own::OwnDocument;
+use own::{EntryDocuments, OwnDocument};
 use sources::{DocumentSources, digest};
 
 const SPELLINGS: [Spelling; 2] = [Spelling::Json, Spelling::Protobuf];
@@ -146,34 +146,37 @@ impl OpenApi {
             (path, entry)
         };
         let mut paths: Map<String, Value> = self.documents.index(&SPELLINGS).await.into_iter().map(url).collect();
-        let (path, entry) = own_entry(OwnDocument::v3());
+        let (path, entry) = index_entry(&OwnDocument::path(), OwnDocument::v3());
         paths.insert(path, entry);
         answer_with_index(headers, &paths)
     }
 }
 
-/// Answers a GET below `/openapi` at the aggregated entry, which has documents of Tributary's own group alone. The
-/// documents do not depend on clusters.
+/// Answers a GET below `/openapi` at the aggregated entry, which has documents of Tributary's own group and of the groups
+/// of open doors. The documents do not depend on clusters.
 ///
 /// # Errors
 /// 404 for a different path, 406 for a form that is not available.
-pub fn answer_at_entry(request: OpenApiRequest<'_>) -> Result<Response<Body>, Refusal> {
-    let v3 = OwnDocument::entry_v3();
+pub fn answer_at_entry(request: OpenApiRequest<'_>, doors: &ForeignDoors) -> Result<Response<Body>, Refusal> {
+    let documents = EntryDocuments::for_doors(doors);
     match request.path {
-        V2_PATH => answer_with_own(request, OwnDocument::entry_v2()),
-        V3_PATH => Ok(answer_with_index(request.headers, &Map::from_iter([own_entry(v3)]))),
-        path if path.strip_prefix(V3_PATH).and_then(|rest| rest.strip_prefix('/')) == Some(&OwnDocument::path()) => {
-            answer_with_own(request, v3)
+        V2_PATH => answer_with_own(request, &documents.v2),
+        V3_PATH => {
+            let entries = documents.v3.iter().map(|(path, document)| index_entry(path, document));
+            Ok(answer_with_index(request.headers, &entries.collect()))
         }
-        _ => Err(Refusal::NoRoute),
+        path => {
+            let path = path.strip_prefix(V3_PATH).and_then(|rest| rest.strip_prefix('/'));
+            let found = documents.v3.iter().find(|(own, _)| path == Some(own));
+            answer_with_own(request, &found.ok_or(Refusal::NoRoute)?.1)
+        }
     }
 }
 
-/// Returns the entry of Tributary's own group in the index of v3 documents.
-fn own_entry(document: &OwnDocument) -> (String, Value) {
-    let path = OwnDocument::path();
+/// Returns the entry of a document in the index of v3 documents.
+fn index_entry(path: &str, document: &OwnDocument) -> (String, Value) {
     let entry = json!({ "serverRelativeURL": format!("{V3_PATH}/{path}?hash={}", document.tag) });
-    (path, entry)
+    (path.to_owned(), entry)
 }
 
 fn answer_with_index(headers: &HeaderMap, paths: &Map<String, Value>) -> Response<Body> {

@@ -193,6 +193,11 @@ impl Actor {
         Ok(UserInfo { groups: self.rbac_user_in(member, user_selector).groups.to_vec(), ..told })
     }
 
+    /// Returns the authenticated user.
+    pub fn user(&self) -> &UserInfo {
+        &self.user
+    }
+
     /// Returns the user information for the response to a SelfSubjectReview.
     pub fn shown(&self) -> UserInfo {
         match &self.given {

@@ -12,6 +12,7 @@ use http::{HeaderMap, Response};
 use tributary_answers::refusal::{Refusal, RequestRefusal};
 use tributary_apimachinery::permit::TunnelPermits;
 use tributary_apimachinery::{RequestInfo, ResourceRequest};
+use tributary_fleet::foreign_member::ForeignMembers;
 use tributary_proxy::check_request_loop;
 use tributary_sharing::body::Body;
 use tributary_sharing::flow::fair_semaphore::FairPermit;
@@ -42,17 +43,20 @@ pub(crate) struct AdmissionPermit {
 /// Admits a request.
 ///
 /// # Errors
-/// 400, 403, 429, 431 and 508, as in the table of this file's head.
+/// 400, 403, 429, 431 and 508, as in the table of this file's head. 404 or 500 for a name that a foreign system no
+/// longer has for the cluster.
 pub(crate) fn admit(
     router: &Router,
     received: ReceivedRequest<'_>,
     headers: &HeaderMap,
     context: &RequestContext,
+    members: &ForeignMembers,
 ) -> Result<Admitted, Refusal> {
     let ReceivedRequest { info, query, may_switch, .. } = received;
     check_request_loop(headers).map_err(RequestRefusal::Loop)?;
     bounded(info, query)?;
-    let caller = Caller::from_request(headers, context, router.rights())?;
+    let mut caller = Caller::from_request(headers, context, router.rights())?;
+    caller.enter_door(&context.arrival, received, members)?;
     if health::is_check(info) {
         return Ok(Admitted { caller, permit: AdmissionPermit::default() });
     }
@@ -148,7 +152,14 @@ mod tests {
                     is_entry_path: false,
                     preferences: &preferences,
                 };
-                admit(&router, received, &headers, &RequestContext::for_user(user, &Request::new(()))).ok()
+                admit(
+                    &router,
+                    received,
+                    &headers,
+                    &RequestContext::for_user(user, &Request::new(())),
+                    &ForeignMembers::default(),
+                )
+                .ok()
             };
             let accounts: Vec<_> = (0..12).filter_map(|number| allowed_clusters_of(&account(number))).collect();
             assert_eq!(accounts.len(), 3, "each alone would have one, and eight of them all: {query:?}");
@@ -184,7 +195,7 @@ mod tests {
                 is_entry_path: false,
                 preferences: &preferences,
             };
-            let permit = admit(&router, received, &headers, &context).ok().unwrap().permit;
+            let permit = admit(&router, received, &headers, &context, &ForeignMembers::default()).ok().unwrap().permit;
             permit.attach_to_tunnel(&tunnel);
             assert_eq!(held(), under_way, "{path}");
             let mut switched = Response::new(body::empty());

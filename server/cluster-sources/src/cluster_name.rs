@@ -26,7 +26,7 @@ const EMPTY_SLUG: &str = "cluster";
 /// Any other name, and the reserved names `all` and `local`, become a slug with a hash of the foreign name.
 ///
 /// The hash keeps names with one slug apart. A foreign name can equal the result for a different name, as can two
-/// results with one hash; [`SourceReader::settle`](crate::SourceReader::settle) then refuses the younger item.
+/// results with one hash; the hub then refuses the younger item.
 pub fn derive_cluster_name(foreign: &str) -> ClusterName {
     match valid_name(foreign) {
         Some(name) => name,

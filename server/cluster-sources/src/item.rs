@@ -2,16 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use tributary_apimachinery::ClusterName;
+use tributary_authentication::IdentityPolicy;
 use tributary_crds::{SecretText, UpstreamCluster, UpstreamClusterSpec};
 
-use crate::identity_rules::IdentityPolicy;
+use crate::source_list::SourceKind;
 
-/// A member that a source yields.
-#[derive(Clone, Debug, PartialEq)]
+/// A member that a source yields. Serializes with its credentials.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SourceItem {
-    /// The name of the object in the list.
-    pub object_name: String,
+    /// The kind of the list.
+    pub list: SourceKind,
+    /// The object of the list.
+    pub object: ItemObject,
     /// The name in the foreign system, by which the system's clients name the cluster.
     pub foreign_name: String,
     /// The name of the member.
@@ -35,8 +39,24 @@ pub struct SourceItem {
     /// The only namespaces that the member may serve (Argo CD). All if unset.
     pub scope: Option<NamespaceScope>,
     /// Settings that lower safety, or have no effect.
+    #[serde(skip)]
     pub warnings: Vec<ItemWarning>,
-    /// The creation time of the item, in RFC 3339. An older item has priority in conflicts.
+}
+
+/// The object of a list that describes a member.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ItemObject {
+    /// The kind of the object.
+    pub kind: String,
+    /// The namespace of the object; empty for a cluster-scoped object.
+    pub namespace: String,
+    /// The name of the object.
+    pub name: String,
+    /// The uid of the object.
+    pub uid: String,
+    /// All labels of the object.
+    pub labels: BTreeMap<String, String>,
+    /// The creation time of the object, in RFC 3339. An older item has priority in conflicts.
     pub created: String,
 }
 
@@ -51,7 +71,7 @@ impl SourceItem {
 }
 
 /// The namespaces of a cluster that a foreign system manages.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamespaceScope {
     /// The namespaces; at least one.
     pub namespaces: Vec<String>,

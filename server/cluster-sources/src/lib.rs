@@ -4,7 +4,7 @@
 //! ```text
 //!   ClusterSource ──▶ SourceReader ──▶ SourceList   the collections to list and watch
 //!                          │
-//!   objects, Secrets ──────┴─────────▶ SourceReading   SourceItem: a member, RefusedItem: reason and remedy
+//!   objects, Secrets ──────┴─────────▶ SourceItem: a member, or RefusedItem: reason and remedy
 //! ```
 //!
 //! A foreign object is data that other users write. So an item names no file and no command, and its servers need
@@ -24,7 +24,6 @@ mod kubeconfig_secret;
 mod label_selector;
 mod managed_cluster;
 mod object_metadata;
-mod reading;
 mod refusal;
 mod secret;
 mod secret_permission;
@@ -35,9 +34,8 @@ mod url;
 
 pub use annotations::{CLUSTER_INDEX, CLUSTER_NAME};
 pub use cluster_name::derive_cluster_name;
-pub use identity_rules::{Caller, ExchangedIdentity, IdentityPolicy, IdentityRules};
-pub use item::{ItemWarning, NamespaceScope, RefusedItem, SourceItem};
-pub use reading::{REFUSED_SHOWN_MAX, SourceReading};
+pub use identity_rules::parse_identity_rules;
+pub use item::{ItemObject, ItemWarning, NamespaceScope, RefusedItem, SourceItem};
 pub use refusal::SourceRefusal;
-pub use source_list::{SourceCollection, SourceList};
-pub use source_reader::{Secrets, SourceReader};
+pub use source_list::{SourceCollection, SourceKind, SourceList};
+pub use source_reader::{Secrets, SourceReader, UsedSecret};

@@ -18,6 +18,8 @@ pub(crate) struct ObjectMetadata {
     #[serde(deserialize_with = "or_null")]
     pub(crate) name: String,
     #[serde(deserialize_with = "or_null")]
+    pub(crate) namespace: String,
+    #[serde(deserialize_with = "or_null")]
     pub(crate) uid: String,
     #[serde(deserialize_with = "or_null")]
     pub(crate) creation_timestamp: String,

@@ -1,11 +1,43 @@
 //! The collections that a source lists and watches.
 
+use serde::{Deserialize, Serialize};
 use tributary_apimachinery::GroupVersionResource;
 use tributary_crds::ClusterSourceSpec;
 use tributary_crds::cluster_source::{KarmadaClusters, KubeGatewayClusters, ManagedClusters, SecretList};
 
 use crate::label_selector::format_label_selector;
 use crate::{SourceRefusal, argo_cd, cluster_gateway, kubeconfig_secret, managed_cluster};
+
+/// The kind of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SourceKind {
+    /// Secrets of cluster-gateway.
+    ClusterGatewaySecrets,
+    /// Clusters of Karmada.
+    KarmadaClusters,
+    /// Kubeconfig Secrets of multicluster-runtime.
+    KubeconfigSecrets,
+    /// Cluster Secrets of Argo CD.
+    ArgoCdSecrets,
+    /// ManagedClusters of Open Cluster Management.
+    ManagedClusters,
+    /// UpstreamClusters of KubeGateway.
+    KubeGatewayClusters,
+}
+
+impl SourceKind {
+    /// Returns the field of `spec` with the list.
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::ClusterGatewaySecrets => "clusterGatewaySecrets",
+            Self::KarmadaClusters => "karmadaClusters",
+            Self::KubeconfigSecrets => "kubeconfigSecrets",
+            Self::ArgoCdSecrets => "argoCDSecrets",
+            Self::ManagedClusters => "managedClusters",
+            Self::KubeGatewayClusters => "kubeGatewayClusters",
+        }
+    }
+}
 
 /// The list of a source.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,15 +110,15 @@ impl SourceList {
         }
     }
 
-    /// Returns the field of `spec` with the list.
-    pub fn field(&self) -> &'static str {
+    /// Returns the kind of the list.
+    pub fn kind(&self) -> SourceKind {
         match self {
-            Self::ClusterGatewaySecrets(_) => "clusterGatewaySecrets",
-            Self::KarmadaClusters(_) => "karmadaClusters",
-            Self::KubeconfigSecrets(_) => "kubeconfigSecrets",
-            Self::ArgoCdSecrets(_) => "argoCDSecrets",
-            Self::ManagedClusters(_) => "managedClusters",
-            Self::KubeGatewayClusters(_) => "kubeGatewayClusters",
+            Self::ClusterGatewaySecrets(_) => SourceKind::ClusterGatewaySecrets,
+            Self::KarmadaClusters(_) => SourceKind::KarmadaClusters,
+            Self::KubeconfigSecrets(_) => SourceKind::KubeconfigSecrets,
+            Self::ArgoCdSecrets(_) => SourceKind::ArgoCdSecrets,
+            Self::ManagedClusters(_) => SourceKind::ManagedClusters,
+            Self::KubeGatewayClusters(_) => SourceKind::KubeGatewayClusters,
         }
     }
 
@@ -187,7 +219,7 @@ mod tests {
             ("kubeGatewayClusters", &json!({}), "/apis/proxy.kubegateway.io/v1alpha1/upstreamclusters", "", None),
         ] {
             let list = list(json!({ field: value })).unwrap();
-            assert_eq!(list.field(), field);
+            assert_eq!(list.kind().field(), field);
             let items = list.items();
             let path_of = |collection: &SourceCollection| collection.resource.path(collection.namespace.as_deref());
             assert_eq!((path_of(&items).as_str(), items.label_selector.as_str()), (path, selector), "{field}");

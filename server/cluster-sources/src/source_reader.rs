@@ -1,22 +1,22 @@
 //! Reads the items of a source, with the settings of the source.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use tributary_apimachinery::{Object, Snapshot};
+use tributary_apimachinery::{Object, ResourceVersion, Snapshot};
+use tributary_authentication::IdentityPolicy;
 use tributary_crds::{ClusterSource, ConfigurationObjects, InsecureMembers, Severity};
 
 use crate::SourceRefusal;
 use crate::argo_cd::read_argo_cd_secret;
 use crate::cluster_gateway::{self, read_cluster_gateway_secret};
 use crate::draft::ItemDraft;
-use crate::identity_rules::{IdentityPolicy, IdentityRules};
-use crate::item::{RefusedItem, SourceItem};
+use crate::identity_rules::{parse_identity_rules, read_identity};
+use crate::item::{ItemObject, RefusedItem, SourceItem};
 use crate::karmada::read_karmada_cluster;
 use crate::kube_gateway::read_kube_gateway_cluster;
 use crate::kubeconfig_secret::read_kubeconfig_secret;
 use crate::managed_cluster::read_managed_cluster;
-use crate::reading::{SourceReading, settle_items};
 use crate::secret::Secret;
 use crate::server_trust::UnverifiedServers;
 use crate::source_list::SourceList;
@@ -24,8 +24,53 @@ use crate::source_list::SourceList;
 /// A placement label that stands for all labels.
 const ALL_LABELS: &str = "*";
 
-/// The Secrets of [`SourceList::secrets`]; `None` until they are listed, or if the list has no such Secrets.
-pub type Secrets<'a> = Option<&'a Snapshot>;
+/// The Secrets of [`SourceList::secrets`], with a record of the Secrets that an item uses.
+#[derive(Debug, Default)]
+pub struct Secrets<'a> {
+    listed: Option<&'a Snapshot>,
+    used: RefCell<Vec<UsedSecret>>,
+}
+
+/// A Secret that an item uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsedSecret {
+    /// The namespace and the name of the Secret.
+    pub key: String,
+    /// The version of the Secret; `None` if the Secret does not exist.
+    pub version: Option<ResourceVersion>,
+}
+
+impl<'a> Secrets<'a> {
+    /// Creates the Secrets from their list; `None` if the Secrets are not listed, or if the items need none.
+    pub fn new(listed: Option<&'a Snapshot>) -> Self {
+        Self { listed, used: RefCell::default() }
+    }
+
+    /// Returns the Secrets that items have used so far.
+    pub fn into_used(self) -> Vec<UsedSecret> {
+        self.used.into_inner()
+    }
+
+    fn find(&self, namespace: &str, name: &str) -> Result<Secret, SourceRefusal> {
+        let Some(listed) = self.listed else {
+            let message = format!("Secret {name}: Tributary has not read the Secrets of the source yet.");
+            return Err(SourceRefusal::new("SecretsUnknown", message));
+        };
+        let key = format!("{namespace}/{name}");
+        let found = listed.get(&key);
+        self.used.borrow_mut().push(UsedSecret { key, version: found.map(|secret| secret.resource_version()) });
+        match found {
+            Some(secret) => Secret::decode(secret),
+            None => {
+                let message = format!(
+                    "Secret {name} does not exist in namespace {namespace}. Create it, or correct the name of the \
+                     Secret."
+                );
+                Err(SourceRefusal::new("SecretNotFound", message))
+            }
+        }
+    }
+}
 
 /// Reads the items of a source. The reader is made once for each generation of the source.
 #[derive(Debug)]
@@ -47,7 +92,7 @@ impl SourceReader {
         let spec = &source.spec;
         Ok(Self {
             list: SourceList::from_spec(spec)?,
-            identity: IdentityPolicy::new(&spec.identity)?,
+            identity: read_identity(&spec.identity)?,
             is_strict: spec.identity.strict,
             placement_labels: spec.placement_labels.clone(),
             unverified: UnverifiedServers::new(spec.missing_ca, insecure),
@@ -59,27 +104,12 @@ impl SourceReader {
         &self.list
     }
 
-    /// Reads all items of a list.
-    pub fn read_items<'a>(
-        &self,
-        objects: impl IntoIterator<Item = &'a Arc<Object>>,
-        secrets: Secrets<'_>,
-    ) -> SourceReading {
-        self.settle(objects.into_iter().map(|object| self.read_item(object, secrets)).collect())
-    }
-
-    /// Refuses items that conflict with an older item of the list. The rest stays as read. A caller that keeps the
-    /// results of [`read_item`](Self::read_item) reads only changed objects again.
-    pub fn settle(&self, read: Vec<Result<SourceItem, RefusedItem>>) -> SourceReading {
-        settle_items(&self.list, read)
-    }
-
     /// Reads an item of the list. The result depends only on the object, the Secrets and the source.
     ///
     /// # Errors
     /// The reason why the object is no member.
-    pub fn read_item(&self, object: &Object, secrets: Secrets<'_>) -> Result<SourceItem, RefusedItem> {
-        let read = self.read_draft(object, secrets).and_then(|draft| self.finish(draft, object.name()));
+    pub fn read_item(&self, object: &Object, secrets: &Secrets<'_>) -> Result<SourceItem, RefusedItem> {
+        let read = self.read_draft(object, secrets).and_then(|draft| self.finish(draft));
         read.map_err(|SourceRefusal { reason, message }| RefusedItem {
             name: object.name().to_owned(),
             reason,
@@ -87,7 +117,7 @@ impl SourceReader {
         })
     }
 
-    fn read_draft(&self, object: &Object, secrets: Secrets<'_>) -> Result<ItemDraft, SourceRefusal> {
+    fn read_draft(&self, object: &Object, secrets: &Secrets<'_>) -> Result<ItemDraft, SourceRefusal> {
         let unverified = self.unverified;
         match &self.list {
             SourceList::ClusterGatewaySecrets(_) => read_cluster_gateway_secret(Secret::decode(object)?, unverified),
@@ -95,24 +125,34 @@ impl SourceReader {
             SourceList::ArgoCdSecrets(_) => read_argo_cd_secret(Secret::decode(object)?, unverified),
             SourceList::KubeGatewayClusters(_) => read_kube_gateway_cluster(object, unverified),
             SourceList::KarmadaClusters(list) => {
-                let find_secret = |name: &str| find_secret(secrets, &list.namespace, name);
+                let find_secret = |name: &str| secrets.find(&list.namespace, name);
                 read_karmada_cluster(object, &list.namespace, &find_secret, unverified)
             }
             SourceList::ManagedClusters(list) => {
-                let find_secret = |namespace: &str| find_secret(secrets, namespace, &list.managed_service_account);
+                let find_secret = |namespace: &str| secrets.find(namespace, &list.managed_service_account);
                 read_managed_cluster(object, &find_secret, unverified)
             }
         }
     }
 
     /// Adds labels and identity, and checks the member as a whole.
-    fn finish(&self, draft: ItemDraft, object_name: &str) -> Result<SourceItem, SourceRefusal> {
+    fn finish(&self, draft: ItemDraft) -> Result<SourceItem, SourceRefusal> {
         let identity = self.identity_of(&draft)?;
         let takes = |key: &str| self.placement_labels.iter().any(|taken| taken == key || taken == ALL_LABELS);
-        let labels = draft.metadata.labels.into_iter().filter(|(key, _)| takes(key));
-        let labels: BTreeMap<String, String> = labels.chain(draft.location).collect();
+        let metadata = draft.metadata;
+        let taken = metadata.labels.clone().into_iter().filter(|(key, _)| takes(key));
+        let labels: BTreeMap<String, String> = taken.chain(draft.location).collect();
+        let object = ItemObject {
+            kind: self.list.items().kind.to_owned(),
+            namespace: metadata.namespace,
+            name: metadata.name,
+            uid: metadata.uid,
+            labels: metadata.labels,
+            created: metadata.creation_timestamp,
+        };
         let item = SourceItem {
-            object_name: object_name.to_owned(),
+            list: self.list.kind(),
+            object,
             foreign_name: draft.foreign_name,
             name: draft.name,
             labels,
@@ -124,7 +164,6 @@ impl SourceReader {
             alias: draft.alias,
             scope: draft.scope,
             warnings: draft.warnings,
-            created: draft.metadata.creation_timestamp,
         };
         check_member(&item)?;
         Ok(item)
@@ -136,26 +175,10 @@ impl SourceReader {
         match (&self.list, &self.identity, annotation) {
             (SourceList::ClusterGatewaySecrets(_), IdentityPolicy::Rules(rules), Some(text)) => {
                 let place = format!("annotation {}", cluster_gateway::RULES);
-                let own = IdentityRules::parse(text, self.is_strict, &place)?;
+                let own = parse_identity_rules(text, self.is_strict, &place)?;
                 Ok(IdentityPolicy::Rules(own.followed_by(rules)))
             }
             _ => Ok(self.identity.clone()),
-        }
-    }
-}
-
-fn find_secret(secrets: Secrets<'_>, namespace: &str, name: &str) -> Result<Secret, SourceRefusal> {
-    let Some(secrets) = secrets else {
-        let message = format!("Secret {name}: Tributary has not read the Secrets of the source yet.");
-        return Err(SourceRefusal::new("SecretsUnknown", message));
-    };
-    match secrets.get(&format!("{namespace}/{name}")) {
-        Some(secret) => Secret::decode(secret),
-        None => {
-            let message = format!(
-                "Secret {name} does not exist in namespace {namespace}. Create it, or correct the name of the Secret."
-            );
-            Err(SourceRefusal::new("SecretNotFound", message))
         }
     }
 }

@@ -7,25 +7,28 @@
 mod candidate;
 
 use std::cell::LazyCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::Instant;
 use tributary_apimachinery::Object;
+use tributary_cluster_sources::{CLUSTER_INDEX, SourceReader};
 use tributary_crds::denied_users::denied_users_of;
 use tributary_crds::{
-    ConfigurationObjects, MergedEndpoint, ResourceRegistry, ValidationProblem, decode_hub_object, registry_conflict,
+    ClusterSource, ConfigurationObjects, MergedEndpoint, ResourceRegistry, ValidationProblem, decode_hub_object,
+    registry_conflict,
 };
 use tributary_sources::{ClusterSpec, LoadedConfiguration, known_clusters};
 
 use crate::disappearance::{DisappearanceGuard, Disappeared};
-use crate::in_force::{InForce, MemberInForce, ObjectInForce, conflict_order};
-use crate::members::{Claims, HubRules, JudgedMember, describe, judge_members, read_document};
+use crate::in_force::{InForce, ObjectInForce, conflict_order};
+use crate::members::{Claims, HubRules, ItemReference, JudgedMember, describe, judge_members, read_document};
 use crate::other_sources::OtherSources;
+use crate::source_items::{ListedSource, SourceReading, add_item_verdicts, describe_item, judge_items};
 use crate::verdict::{check_problems, shorten};
-use crate::{ConditionState, HubKind, HubSnapshot, ObjectReference, Verdict};
+use crate::{ConditionState, ConditionStatus, HubKind, HubSnapshot, ItemVerdict, ObjectReference, Verdict};
 use candidate::CandidateConfiguration;
 pub use candidate::ConfigurationCheck;
 
@@ -52,13 +55,18 @@ struct Listed<'a> {
 impl<'a> Listed<'a> {
     /// Judges by the guard whether absent objects leave.
     fn new(snapshot: &'a HubSnapshot, in_force: &InForce, guard: &mut DisappearanceGuard) -> Self {
-        let members = disappeared(snapshot, HubKind::UpstreamCluster, &in_force.members);
         let denied_users = disappeared(snapshot, HubKind::DeniedUsers, &in_force.denied_users);
+        let (mut members, mut is_current) = (vec![disappeared_members(snapshot, in_force)], snapshot.is_current);
+        for (source, listed) in &snapshot.sources {
+            let items = disappeared_items(source, listed, in_force);
+            members.push(items);
+            is_current &= items.gone == 0 || listed.is_current;
+        }
         let was_guarded = guard.decides_at().is_some();
-        let may_remove = guard.may_remove(members, denied_users, snapshot.is_current, Instant::now());
+        let may_remove = guard.may_remove(&members, denied_users, is_current, Instant::now());
         if !may_remove && !was_guarded {
             tracing::warn!(
-                members = members.gone,
+                members = members.iter().map(|list| list.gone).sum::<usize>(),
                 denied_users = denied_users.gone,
                 "most members or all DeniedUsers have disappeared from the hub; no object is removed until the hub has \
                  confirmed its lists for a minute"
@@ -87,6 +95,22 @@ fn disappeared<T>(snapshot: &HubSnapshot, kind: HubKind, in_force: &BTreeMap<Str
     Disappeared { gone: in_force.keys().filter(is_gone).count(), in_force: in_force.len() }
 }
 
+/// Counts the UpstreamClusters in force that the hub no longer lists.
+fn disappeared_members(snapshot: &HubSnapshot, in_force: &InForce) -> Disappeared {
+    let names = snapshot.names(HubKind::UpstreamCluster);
+    let is_gone = |name: &&String| names.as_ref().is_some_and(|names| !names.contains(name.as_str()));
+    let own = in_force.members.iter().filter(|(_, member)| member.item.is_none()).map(|(name, _)| name);
+    Disappeared { gone: own.clone().filter(is_gone).count(), in_force: own.count() }
+}
+
+/// Counts the members of a source that the source no longer lists.
+fn disappeared_items(source: &str, listed: &ListedSource, in_force: &InForce) -> Disappeared {
+    let uids: HashSet<&str> = listed.items.iter().map(|item| item.uid()).collect();
+    let own = in_force.members.values().filter(|member| member.source() == Some(source));
+    let gone = own.clone().filter(|member| !uids.contains(member.object.uid.as_str())).count();
+    Disappeared { gone, in_force: own.count() }
+}
+
 /// Accepts the objects of a snapshot, and changes `in_force` accordingly. Collections that the hub has not listed stay
 /// as they are.
 pub(crate) async fn accept(
@@ -100,6 +124,7 @@ pub(crate) async fn accept(
     let before = in_force.fingerprint();
     let listed = Listed::new(snapshot, in_force, guard);
     let mut verdicts = Vec::new();
+    accept_sources(in_force, &listed, rules, &mut verdicts);
     let mut members = judge_and_order_members(in_force, &listed, others, rules).await;
     resolve_conflicts_of_members(&mut members, Claims::new(others, rules));
     let mut candidate = CandidateConfiguration::new(others.configuration, check);
@@ -110,7 +135,8 @@ pub(crate) async fn accept(
     accept_merged_endpoints(in_force, &listed, &mut candidate, &mut verdicts);
     let configuration = candidate.refuse_failing_members(&mut members);
     let needs_index = candidate.needs_indexes();
-    record_members(in_force, members, needs_index, &mut verdicts);
+    let items = record_members(in_force, members, needs_index, &mut verdicts);
+    add_item_verdicts(in_force, &snapshot.sources, items, &mut verdicts);
     let denied = in_force.denied_users.values().flat_map(|object| object.value.iter().cloned()).collect();
     let is_changed = before != in_force.fingerprint();
     Acceptance { configuration, denied, verdicts, is_changed, decides_at: guard.decides_at() }
@@ -129,40 +155,34 @@ async fn judge_and_order_members(
         Some(objects) => judge_members(objects, secrets, &in_force.members, rules).await,
         None => Vec::new(),
     };
-    judged.extend(listed.retained(HubKind::UpstreamCluster, &in_force.members).into_iter().cloned().map(retain_member));
+    let retained = listed.retained(HubKind::UpstreamCluster, &in_force.members).into_iter();
+    judged.extend(retained.filter(|member| member.item.is_none()).cloned().map(JudgedMember::retain));
+    judged.extend(judge_items(in_force, &listed.snapshot.sources, listed.may_remove, rules).await);
     for member in judged.iter_mut().filter(|member| member.draft.is_none()) {
         // The last accepted generation takes the place of a refused one, and keeps its index and hosts.
         member.draft.clone_from(&member.earlier);
     }
     judged.sort_by_cached_key(|member| {
         let order = member.earlier.as_ref().map(|earlier| earlier.order);
-        conflict_order(member.is_unchanged(), order, &member.created, &member.object)
+        (member.is_item(), conflict_order(member.is_unchanged(), order, &member.created, &member.object))
     });
     let names: BTreeSet<&str> = others.configuration.clusters.iter().map(|spec| spec.name.as_str()).collect();
-    for member in judged.iter_mut().filter(|member| names.contains(&*member.object.name)) {
+    for member in &mut judged {
         // The other source takes the name at once.
-        member.earlier = None;
+        member.earlier = member.earlier.take().filter(|earlier| !names.contains(&*earlier.object.name));
     }
     judged
-}
-
-/// Keeps a member that the hub does not list: the hub has not listed its members, or the member may not leave yet.
-fn retain_member(member: MemberInForce) -> JudgedMember {
-    JudgedMember {
-        object: member.object.clone(),
-        created: String::new(),
-        draft: Some(member.clone()),
-        earlier: Some(member),
-        accepted: ConditionState::fulfilled("Accepted", ""),
-        resolved_refs: None,
-    }
 }
 
 /// Makes the descriptions of members that were read from the data directory.
 async fn describe_remembered(in_force: &mut InForce, rules: &HubRules) {
     for member in in_force.members.values_mut().filter(|member| member.spec.is_none()) {
-        let Some(resolved) = &member.resolved else { continue };
-        match describe(&member.cluster, resolved, rules).await {
+        let described = match (&member.resolved, describe_item(member, rules).await) {
+            (_, Some(described)) => described,
+            (Some(resolved), None) => describe(&member.cluster, resolved, rules).await,
+            (None, None) => continue,
+        };
+        match described {
             Ok(spec) => member.spec = Some(Arc::new(spec)),
             Err(problem) => {
                 tracing::warn!(cluster = member.object.name, problem, "the remembered member cannot be used");
@@ -182,27 +202,47 @@ fn resolve_conflicts_of_members(judged: &mut [JudgedMember], mut claims: Claims<
     }
 }
 
-/// Records the members in force, and adds their verdicts.
-fn record_members(in_force: &mut InForce, judged: Vec<JudgedMember>, needs_index: bool, verdicts: &mut Vec<Verdict>) {
+/// Records the members in force, and adds the verdicts on UpstreamClusters. Returns the verdicts on listed items of each
+/// source.
+fn record_members(
+    in_force: &mut InForce,
+    judged: Vec<JudgedMember>,
+    needs_index: bool,
+    verdicts: &mut Vec<Verdict>,
+) -> BTreeMap<String, Vec<ItemVerdict>> {
+    let mut items: BTreeMap<String, Vec<ItemVerdict>> = BTreeMap::new();
     let before = std::mem::take(&mut in_force.members);
     for member in judged {
-        let JudgedMember { object, draft, mut accepted, resolved_refs, .. } = member;
+        let is_upstream_cluster = !member.is_item();
+        let JudgedMember { object, item, draft, mut accepted, resolved_refs, .. } = member;
         if accepted.message.is_empty() {
             "The object is in force.".clone_into(&mut accepted.message);
         }
-        verdicts.push(Verdict {
-            generation_in_force: draft.as_ref().map(|member| member.object.generation),
-            accepted,
-            resolved_refs,
-            indexed: draft.as_ref().filter(|_| needs_index).map(|member| indexed(member.cluster.spec.index)),
-            object,
-        });
+        if let Some(ItemReference { source, name }) = item {
+            let index = draft.as_ref().and_then(|draft| draft.cluster.spec.index);
+            if needs_index && index.is_none() && accepted.status == ConditionStatus::True {
+                let message = format!("Give the annotation {CLUSTER_INDEX} a number that no cluster had.");
+                accepted = ConditionState::fulfilled("IndexMissing", message);
+            }
+            let member = draft.as_ref().map(|draft| draft.object.name.clone());
+            items.entry(source).or_default().push(ItemVerdict { name, member, accepted });
+        } else if is_upstream_cluster {
+            verdicts.push(Verdict {
+                generation_in_force: draft.as_ref().map(|member| member.object.generation),
+                accepted,
+                resolved_refs,
+                indexed: draft.as_ref().filter(|_| needs_index).map(|member| indexed(member.cluster.spec.index)),
+                object,
+                source: None,
+            });
+        }
         let Some(mut draft) = draft else { continue };
         if before.get(&draft.object.name).is_none_or(|earlier| earlier.object.uid != draft.object.uid) {
             draft.order = in_force.reserve_order();
         }
         in_force.members.insert(draft.object.name.clone(), draft);
     }
+    items
 }
 
 /// Returns the state of the condition `Indexed`. Replicas assign no index by themselves, because two replicas could
@@ -300,6 +340,7 @@ fn accept_in_order<T: Clone + PartialEq>(
             resolved_refs,
             indexed: None,
             object,
+            source: None,
         });
         accepted.extend(kept.map(|kept| (kept.object.name.clone(), kept)));
     }
@@ -395,6 +436,34 @@ fn accept_denied_users(in_force: &mut InForce, listed: &Listed<'_>, verdicts: &m
     let decode = |document| denied_users_of(&document).map_err(|error| ConditionState::invalid(error.to_string()));
     let judged = judge_objects(listed, HubKind::DeniedUsers, &in_force.denied_users, decode);
     in_force.denied_users = accept_in_order(judged, in_force, verdicts, |_| Ok(None));
+}
+
+/// Accepts the ClusterSources, and keeps the readings of unchanged sources.
+fn accept_sources(in_force: &mut InForce, listed: &Listed<'_>, rules: &HubRules, verdicts: &mut Vec<Verdict>) {
+    let kind = HubKind::ClusterSource;
+    let decode = |document| -> Result<ClusterSource, ConditionState> {
+        let mut source: ClusterSource = decode_object(document, kind)?;
+        source.metadata.name = std::mem::take(&mut source.metadata).name;
+        source.status = None;
+        Ok(source)
+    };
+    let judged = judge_objects(listed, kind, &in_force.sources, decode);
+    let mut before = std::mem::take(&mut in_force.readings);
+    let mut new: BTreeMap<String, SourceReading> = BTreeMap::new();
+    let accepted = accept_in_order(judged, in_force, verdicts, |source| {
+        let name = source.metadata.name.clone().unwrap_or_default();
+        if before.get(&name).is_none_or(|known| known.source != *source) {
+            let reader = SourceReader::new(source, rules.insecure)
+                .map_err(|refusal| ConditionState::failed(refusal.reason, shorten(refusal.message)))?;
+            new.insert(name, SourceReading::new(source.clone(), reader));
+        }
+        Ok(None)
+    });
+    for name in accepted.keys() {
+        let reading = new.remove(name).or_else(|| before.remove(name));
+        in_force.readings.extend(reading.map(|reading| (name.clone(), reading)));
+    }
+    in_force.sources = accepted;
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! The collections of the hub, kept in memory by list and watch.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Uri};
+use parking_lot::Mutex;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -16,9 +18,12 @@ use tributary_cacher::{
     Cacher, CacherConfig, CacherState, ListPermits, ObjectMemoryLimit, ObjectRetention, Precedence, ReflectorTuning,
     StaleReason, Transport, Update, UpdateObserver,
 };
+use tributary_cluster_sources::{SourceCollection, SourceList};
 use tributary_crds::{API_VERSION, GROUP, VERSION};
 
-use crate::{HubClient, HubKind, ObjectReference};
+use crate::source_items::ListedSource;
+use crate::verdict::shorten;
+use crate::{ConditionState, HubClient, HubKind, ObjectReference};
 
 /// The label of Secrets with credentials of members. Tributary reads no other Secrets.
 pub const CREDENTIAL_LABEL: &str = "tributary.dev/credential";
@@ -52,6 +57,8 @@ pub struct HubSnapshot {
     pub(crate) objects: [Option<Snapshot>; HubKind::ALL.len()],
     /// The Secrets with credentials.
     pub secrets: Option<Snapshot>,
+    /// The sources that the hub has listed, by the name of the ClusterSource.
+    pub(crate) sources: BTreeMap<String, ListedSource>,
     /// Whether the lists of all kinds are up to date.
     pub is_current: bool,
 }
@@ -102,10 +109,95 @@ fn record_change(revisions: &watch::Sender<Revision>) {
     });
 }
 
+/// Starts the cachers of the hub.
+struct CacherStarter {
+    cluster: ClusterName,
+    permits: ListPermits,
+    transport: Transport,
+    observer: Arc<Changes>,
+}
+
+impl CacherStarter {
+    fn start(&self, collection: SourceCollection) -> Cacher {
+        let SourceCollection { resource, api_version, kind, namespace, label_selector } = collection;
+        let config = CacherConfig {
+            cluster: self.cluster.clone(),
+            resource,
+            namespace,
+            decoder: ObjectDecoder::new(&api_version, kind, Arc::default()),
+            list_permits: self.permits.clone(),
+            room: ObjectMemoryLimit::unbounded(),
+            precedence: Precedence::default(),
+            retention: ObjectRetention::UntilDeleted,
+            tuning: ReflectorTuning {
+                collection_size_max: COLLECTION_BYTES_MAX,
+                watch_silence: WATCH_SILENCE,
+                ..ReflectorTuning::default()
+            },
+        };
+        let transport = match label_selector.as_str() {
+            "" => self.transport.clone(),
+            selector => selected(self.transport.clone(), selector),
+        };
+        Cacher::start(config, transport, Arc::clone(&self.observer) as Arc<dyn UpdateObserver>)
+    }
+}
+
+/// The collections of a source.
+struct FollowedSource {
+    list: SourceList,
+    items: Cacher,
+    secrets: Option<Cacher>,
+}
+
+impl FollowedSource {
+    fn start(starter: &CacherStarter, list: SourceList) -> Self {
+        let (items, secrets) = (starter.start(list.items()), list.secrets().map(|secrets| starter.start(secrets)));
+        Self { list, items, secrets }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Cacher> {
+        [Some(&self.items), self.secrets.as_ref()].into_iter().flatten()
+    }
+
+    /// Returns the collections; `None` until all of them are listed.
+    fn snapshot(&self) -> Option<ListedSource> {
+        let secrets = match &self.secrets {
+            Some(secrets) => Some(secrets.snapshot()?),
+            None => None,
+        };
+        let is_current = self.all().all(|cacher| cacher.state() == CacherState::Synced);
+        Some(ListedSource { items: self.items.snapshot()?, secrets, is_current })
+    }
+
+    /// Returns whether the source is listed, or cannot be listed.
+    fn is_decided(&self) -> bool {
+        self.snapshot().is_some() || self.all().any(|cacher| cacher.state().reason().is_some())
+    }
+
+    /// Returns the state of the condition `Synced`.
+    fn condition(&self) -> ConditionState {
+        let (mut problems, mut is_complete) = (self.all().filter_map(problem_of_source), self.snapshot().is_some());
+        match problems.next() {
+            Some((reason, message)) => ConditionState::failed(reason, shorten(message)),
+            None => {
+                is_complete &= self.all().all(|cacher| cacher.state() == CacherState::Synced);
+                match is_complete {
+                    true => ConditionState::fulfilled("Synced", "The list is up to date."),
+                    false => ConditionState::unknown("Pending", "Tributary has not read the list yet."),
+                }
+            }
+        }
+    }
+}
+
 /// The collections of the hub. Dropping the value ends all watches.
 pub struct HubCollections {
     cachers: [Cacher; HubKind::ALL.len()],
     secrets: Cacher,
+    starter: CacherStarter,
+    /// The collections of sources, by the name of the ClusterSource.
+    sources: Mutex<BTreeMap<String, FollowedSource>>,
     revisions: watch::Sender<Revision>,
 }
 
@@ -116,46 +208,71 @@ impl HubCollections {
     /// # Errors
     /// The hub's name in logs is invalid.
     pub fn start(client: &HubClient, namespace: &str) -> anyhow::Result<Self> {
-        let cluster = ClusterName::new(crate::client::NAME)?;
         let (revisions, _) = watch::channel(Revision { count: 0, first: None, last: Instant::now() });
-        let observer = Arc::new(Changes(revisions.clone()));
-        let permits = ListPermits::default();
-        let start = |resource, decoder, namespace, transport| {
-            let config = CacherConfig {
-                cluster: cluster.clone(),
-                resource,
-                namespace,
-                decoder,
-                list_permits: permits.clone(),
-                room: ObjectMemoryLimit::unbounded(),
-                precedence: Precedence::default(),
-                retention: ObjectRetention::UntilDeleted,
-                tuning: ReflectorTuning {
-                    collection_size_max: COLLECTION_BYTES_MAX,
-                    watch_silence: WATCH_SILENCE,
-                    ..ReflectorTuning::default()
-                },
-            };
-            Cacher::start(config, transport, Arc::clone(&observer) as Arc<dyn UpdateObserver>)
+        let starter = CacherStarter {
+            cluster: ClusterName::new(crate::client::NAME)?,
+            permits: ListPermits::default(),
+            transport: client.transport(),
+            observer: Arc::new(Changes(revisions.clone())),
         };
         let cachers = HubKind::ALL.map(|kind| {
-            let resource = GroupVersionResource::new(GROUP, VERSION, kind.plural());
-            let decoder = ObjectDecoder::new(API_VERSION, kind.as_str(), Arc::default());
-            start(resource, decoder, None, client.transport())
+            starter.start(SourceCollection {
+                resource: GroupVersionResource::new(GROUP, VERSION, kind.plural()),
+                api_version: API_VERSION.to_owned(),
+                kind: kind.as_str(),
+                namespace: None,
+                label_selector: String::new(),
+            })
         });
-        let decoder = ObjectDecoder::new("v1", "Secret", Arc::default());
-        let resource = GroupVersionResource::new("", "v1", "secrets");
-        let secrets = start(resource, decoder, Some(namespace.to_owned()), selected(client.transport()));
-        Ok(Self { cachers, secrets, revisions })
+        let secrets = starter.start(SourceCollection {
+            resource: GroupVersionResource::new("", "v1", "secrets"),
+            api_version: "v1".to_owned(),
+            kind: "Secret",
+            namespace: Some(namespace.to_owned()),
+            label_selector: format!("{CREDENTIAL_LABEL}=true"),
+        });
+        Ok(Self { cachers, secrets, starter, sources: Mutex::default(), revisions })
+    }
+
+    /// Lists and watches the collections of these sources, and ends the watches of other sources. Collections of an
+    /// unchanged list continue. Returns whether the collections of a source have started.
+    pub(crate) fn follow_sources<'a>(&self, lists: impl Iterator<Item = (&'a String, &'a SourceList)>) -> bool {
+        let mut sources = self.sources.lock();
+        let mut before = std::mem::take(&mut *sources);
+        let mut has_started = false;
+        for (name, list) in lists {
+            let same = before.remove(name).filter(|own| own.list == *list);
+            has_started |= same.is_none();
+            let own = same.unwrap_or_else(|| FollowedSource::start(&self.starter, list.clone()));
+            sources.insert(name.clone(), own);
+        }
+        has_started
+    }
+
+    /// Waits until the hub has listed each source, or has refused to. Cancel: safe.
+    pub(crate) async fn sources_listed(&self) {
+        while !self.sources.lock().values().all(FollowedSource::is_decided) {
+            sleep(LISTED_CHECK_INTERVAL).await;
+        }
+    }
+
+    /// Returns the state of the condition `Synced` of a source.
+    pub(crate) fn source_condition(&self, name: &str) -> ConditionState {
+        match self.sources.lock().get(name) {
+            Some(own) => own.condition(),
+            None => ConditionState::unknown("Pending", "Tributary has not read the list yet."),
+        }
     }
 
     /// Returns the objects at this time. Does no I/O. The result includes all changes that [`changed`](Self::changed)
     /// has reported.
     pub fn snapshot(&self) -> HubSnapshot {
         self.revisions.send_modify(|revision| revision.first = None);
+        let sources = self.sources.lock();
         HubSnapshot {
             objects: std::array::from_fn(|index| self.cachers[index].snapshot()),
             secrets: self.secrets.snapshot(),
+            sources: sources.iter().filter_map(|(name, own)| Some((name.clone(), own.snapshot()?))).collect(),
             is_current: self.cachers.iter().all(|cacher| cacher.state() == CacherState::Synced),
         }
     }
@@ -232,20 +349,42 @@ fn problem_of(resource: &GroupVersionResource, state: &CacherState) -> Option<(S
     Some((format!("{resource}: {reason}{remedy}"), true))
 }
 
-/// Returns a transport that adds the selector of the Secrets to each request.
-fn selected(transport: Transport) -> Transport {
-    BoxCloneSyncService::new(transport.map_request(|mut request: Request<Body>| {
-        if let Some(uri) = with_selector(request.uri()) {
+/// Returns the reason why changes of a source do not arrive, for programs and for people.
+fn problem_of_source(cacher: &Cacher) -> Option<(&'static str, String)> {
+    let (resource, state) = (&cacher.config().resource, cacher.state());
+    let reason = state.reason()?;
+    let remedy = match reason {
+        StaleReason::NotFound => format!(
+            "; install the CustomResourceDefinition {}.{} of the system, or delete the ClusterSource",
+            resource.resource, resource.group
+        ),
+        StaleReason::Forbidden => {
+            let place = match &cacher.config().namespace {
+                Some(namespace) => format!("{resource} in namespace {namespace}"),
+                None => resource.to_string(),
+            };
+            format!("; let Tributary's account get, list and watch {place} (docs/cluster-sources.md)")
+        }
+        _ => String::new(),
+    };
+    let earlier = if cacher.snapshot().is_some() { "; the members stay as they were read last" } else { "" };
+    Some((reason.as_str(), format!("{resource}: {reason}{remedy}{earlier}.")))
+}
+
+/// Returns a transport that adds a label selector to each request.
+fn selected(transport: Transport, selector: &str) -> Transport {
+    let parameter = format!("labelSelector={}", utf8_percent_encode(selector, NON_ALPHANUMERIC));
+    BoxCloneSyncService::new(transport.map_request(move |mut request: Request<Body>| {
+        if let Some(uri) = with_parameter(request.uri(), &parameter) {
             *request.uri_mut() = uri;
         }
         request
     }))
 }
 
-fn with_selector(uri: &Uri) -> Option<Uri> {
+fn with_parameter(uri: &Uri, parameter: &str) -> Option<Uri> {
     let separator = if uri.query().is_some() { '&' } else { '?' };
-    let label = CREDENTIAL_LABEL.replace('/', "%2F");
-    format!("{uri}{separator}labelSelector={label}%3Dtrue").parse().ok()
+    format!("{uri}{separator}{parameter}").parse().ok()
 }
 
 #[cfg(test)]

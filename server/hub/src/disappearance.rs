@@ -17,8 +17,8 @@ pub(crate) struct Disappeared {
     pub(crate) in_force: usize,
 }
 
-/// Decides whether objects are removed that the hub no longer lists. If most members or all DeniedUsers are gone, no
-/// object of any kind is removed until the hub has confirmed its lists.
+/// Decides whether objects are removed that the hub no longer lists. If most members of a list or all DeniedUsers are
+/// gone, no object of any kind is removed until the hub has confirmed its lists.
 #[derive(Debug, Default)]
 pub(crate) struct DisappearanceGuard {
     /// Time since which the hub's lists have too few objects.
@@ -26,15 +26,16 @@ pub(crate) struct DisappearanceGuard {
 }
 
 impl DisappearanceGuard {
-    /// Returns whether absent objects may be removed. `is_current` tells whether the hub's lists are up to date.
+    /// Returns whether absent objects may be removed. `members` has the UpstreamClusters and the items of each source.
+    /// `is_current` tells whether the hub's lists are up to date.
     pub(crate) fn may_remove(
         &mut self,
-        members: Disappeared,
+        members: &[Disappeared],
         denied_users: Disappeared,
         is_current: bool,
         now: Instant,
     ) -> bool {
-        let is_most = members.in_force >= MEMBERS_MIN && members.gone * 2 > members.in_force;
+        let is_most = members.iter().any(|list| list.in_force >= MEMBERS_MIN && list.gone * 2 > list.in_force);
         let is_all = denied_users.gone > 0 && denied_users.gone == denied_users.in_force;
         if !is_most && !is_all {
             self.since = None;
@@ -61,7 +62,8 @@ mod tests {
         let mut guard = DisappearanceGuard::default();
         let mut may_remove = |gone, in_force, is_current, seconds| {
             let now = start + Duration::from_secs(seconds);
-            let is_removed = guard.may_remove(Disappeared { gone, in_force }, Disappeared::default(), is_current, now);
+            let is_removed =
+                guard.may_remove(&[Disappeared { gone, in_force }], Disappeared::default(), is_current, now);
             (is_removed, guard.decides_at().map(|at| at.duration_since(start).as_secs()))
         };
         assert_eq!(may_remove(3, 3, true, 0), (true, None), "few members are removed at once");
@@ -80,7 +82,7 @@ mod tests {
         let mut guard = DisappearanceGuard::default();
         let mut may_remove = |gone, in_force, seconds| {
             let now = start + Duration::from_secs(seconds);
-            guard.may_remove(Disappeared::default(), Disappeared { gone, in_force }, true, now)
+            guard.may_remove(&[], Disappeared { gone, in_force }, true, now)
         };
         assert!(may_remove(0, 0, 0), "there are no DeniedUsers");
         assert!(may_remove(2, 3, 0), "one object remains");

@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tributary_apimachinery::json::null_is_default;
 use tributary_apimachinery::status::go_quote;
-use tributary_apimachinery::{GroupVersionResource, Status};
+use tributary_apimachinery::{Door, GroupVersionResource, Status};
 use tributary_authentication::{CachedCheck, CheckCache, UserInfo};
 use tributary_limiters::{FairPermit, FairSemaphore, GroupedShareKey, ShareMetrics, SpentTokens, TokenRate};
 
 use crate::client::HubClient;
 
-const GROUP: &str = "aggregation.tributary.dev";
+/// The version of all groups at the aggregated entry.
 const VERSION: &str = "v1alpha1";
 const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
@@ -42,27 +42,67 @@ const BUCKETS_MAX: usize = 2048;
 /// most half of the free reviews.
 const IN_FLIGHT_MAX: usize = 64;
 
-/// A resource of Tributary's own API group in the hub.
+/// A resource that the aggregated entry serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoorResource {
     /// The resource `views`: merged views of all members.
     Views,
     /// The resource `clusters`: the members, each with its own API.
     Clusters,
+    /// cluster-gateway's resource `clustergateways`: the members that cluster-gateway knows, each with its own API.
+    ClusterGateways,
+    /// cluster-gateway's resource `virtualclusters`: the members that cluster-gateway knows.
+    VirtualClusters,
+    /// Karmada's resource `clusters`: the members that Karmada knows, each with its own API.
+    KarmadaClusters,
+    /// The resource `proxying` of Karmada's search: the merged view.
+    KarmadaProxying,
 }
 
 impl DoorResource {
+    const ALL: [Self; 6] = [
+        Self::Views,
+        Self::Clusters,
+        Self::ClusterGateways,
+        Self::VirtualClusters,
+        Self::KarmadaClusters,
+        Self::KarmadaProxying,
+    ];
+
     /// Returns the resource that a request is for; `None` for a resource of another group.
     pub fn find(resource: &GroupVersionResource) -> Option<Self> {
-        let is_own = |own: &Self| &*resource.group == GROUP && &*resource.resource == own.as_str();
-        [Self::Views, Self::Clusters].into_iter().find(is_own)
+        let is_own = |own: &Self| *resource.group == *own.group() && *resource.resource == *own.as_str();
+        Self::ALL.into_iter().find(is_own)
+    }
+
+    /// Returns the resource whose subresource `proxy` has the paths of a foreign system's door; `None` for other doors.
+    pub fn of_door(door: Door) -> Option<Self> {
+        match door {
+            Door::Direct | Door::Aggregated => None,
+            Door::ClusterGateway => Some(Self::ClusterGateways),
+            Door::KarmadaClusters => Some(Self::KarmadaClusters),
+            Door::KarmadaSearch => Some(Self::KarmadaProxying),
+        }
+    }
+
+    /// Returns the API group of the resource.
+    pub fn group(self) -> &'static str {
+        match self {
+            Self::Views | Self::Clusters => "aggregation.tributary.dev",
+            Self::ClusterGateways | Self::VirtualClusters => "cluster.core.oam.dev",
+            Self::KarmadaClusters => "cluster.karmada.io",
+            Self::KarmadaProxying => "search.karmada.io",
+        }
     }
 
     /// Returns the plural name of the resource in paths and rules.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Views => "views",
-            Self::Clusters => "clusters",
+            Self::Clusters | Self::KarmadaClusters => "clusters",
+            Self::ClusterGateways => "clustergateways",
+            Self::VirtualClusters => "virtualclusters",
+            Self::KarmadaProxying => "proxying",
         }
     }
 }
@@ -96,6 +136,11 @@ impl DoorAttributes {
         Self { verb, resource, subresource: "", name: name.to_owned() }
     }
 
+    /// A read (`get`) or a write (`update`) of the subresource `health` of `clustergateways`.
+    pub fn of_health(verb: &'static str, name: &str) -> Self {
+        Self { verb, resource: DoorResource::ClusterGateways, subresource: "health", name: name.to_owned() }
+    }
+
     fn review(&self, user: &UserInfo) -> Value {
         let Self { verb, resource, subresource, name } = self;
         let UserInfo { username, uid, groups, extra } = user;
@@ -109,7 +154,7 @@ impl DoorAttributes {
                 "extra": extra,
                 "resourceAttributes": {
                     "verb": verb,
-                    "group": GROUP,
+                    "group": resource.group(),
                     "version": VERSION,
                     "resource": resource.as_str(),
                     "subresource": subresource,
@@ -122,12 +167,12 @@ impl DoorAttributes {
     /// Returns the 403 with kube-apiserver's text (`forbiddenMessage` in apiserver's
     /// `endpoints/handlers/responsewriters/errors.go`).
     fn forbidden(&self, user: &UserInfo, reason: &str) -> Status {
-        let resource = GroupVersionResource::new(GROUP, VERSION, self.resource.as_str());
+        let resource = GroupVersionResource::new(self.resource.group(), VERSION, self.resource.as_str());
         let of = match self.subresource {
             "" => self.resource.as_str().to_owned(),
             below => format!("{}/{below}", self.resource.as_str()),
         };
-        let (name, of, group) = (go_quote(&user.username), go_quote(&of), go_quote(GROUP));
+        let (name, of, group) = (go_quote(&user.username), go_quote(&of), go_quote(self.resource.group()));
         let verb = self.verb;
         let cause = format!("User {name} cannot {verb} resource {of} in API group {group} at the cluster scope");
         let cause = if reason.is_empty() { cause } else { format!("{cause}: {reason}") };
@@ -351,10 +396,29 @@ mod tests {
             let spec = &attributes.review(&UserInfo::default())["spec"]["resourceAttributes"];
             assert_eq!(
                 spec,
-                &json!({"verb": verb, "group": GROUP, "version": VERSION, "resource": "clusters",
+                &json!({"verb": verb, "group": "aggregation.tributary.dev", "version": VERSION, "resource": "clusters",
                     "subresource": "proxy", "name": "eu"})
             );
         }
+    }
+
+    #[test]
+    fn door_of_a_foreign_system_decides_the_resource_of_a_review() {
+        for (door, group, plural) in [
+            (Door::ClusterGateway, "cluster.core.oam.dev", "clustergateways"),
+            (Door::KarmadaClusters, "cluster.karmada.io", "clusters"),
+            (Door::KarmadaSearch, "search.karmada.io", "proxying"),
+        ] {
+            let resource = DoorResource::of_door(door).unwrap();
+            assert_eq!(DoorResource::find(&GroupVersionResource::new(group, VERSION, plural)), Some(resource));
+            let spec = &DoorAttributes::of_proxy(resource, "Eu%20", &Method::PUT).review(&UserInfo::default())["spec"];
+            let expected = json!({"verb": "update", "group": group, "version": VERSION, "resource": plural,
+                "subresource": "proxy", "name": "Eu%20"});
+            assert_eq!(spec["resourceAttributes"], expected);
+        }
+        assert_eq!((DoorResource::of_door(Door::Direct), DoorResource::of_door(Door::Aggregated)), (None, None));
+        let clusters = GroupVersionResource::new("apps", VERSION, "clusters");
+        assert_eq!(DoorResource::find(&clusters), None);
     }
 
     #[test]

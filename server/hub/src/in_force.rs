@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tributary_apimachinery::ResourceVersion;
-use tributary_crds::{MergedEndpoint, ResourceRegistry, UpstreamCluster, UpstreamClusterSpec};
+use tributary_cluster_sources::{ItemObject, SourceItem, SourceList};
+use tributary_crds::{ClusterSource, MergedEndpoint, ResourceRegistry, UpstreamCluster, UpstreamClusterSpec};
 use tributary_sources::ClusterSpec;
 
 use crate::ObjectReference;
+use crate::source_items::SourceReading;
 
 /// The last accepted generation of an object.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -20,15 +22,38 @@ pub(crate) struct ObjectInForce<T> {
     pub(crate) value: T,
 }
 
+/// An item of a ClusterSource that is a member.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct ItemInForce {
+    /// The name of the ClusterSource.
+    pub(crate) source: String,
+    pub(crate) item: SourceItem,
+    /// A hash of the item, without warnings.
+    pub(crate) fingerprint: u64,
+}
+
+impl ItemInForce {
+    pub(crate) fn new(source: &str, item: SourceItem) -> Self {
+        let mut hasher = DefaultHasher::new();
+        // Maps of texts always serialize.
+        serde_json::to_vec(&item).unwrap_or_default().hash(&mut hasher);
+        Self { source: source.to_owned(), item, fingerprint: hasher.finish() }
+    }
+}
+
 /// The last accepted generation of a member, with its credentials.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct MemberInForce {
+    /// The UpstreamCluster. For an item of a source: the name of the member, and the uid of the item.
     pub(crate) object: ObjectReference,
     /// Position of the object in the order of first acceptance. The lower order wins a conflict.
     pub(crate) order: u64,
-    /// The object as written in the hub.
+    /// The object as written in the hub. For an item of a source: the member without its credentials.
     pub(crate) cluster: UpstreamCluster,
-    /// The spec with the values of the Secret. `None` if no credential was ever resolved.
+    /// The item of a ClusterSource; `None` for an UpstreamCluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) item: Option<Arc<ItemInForce>>,
+    /// The spec with the values of the Secret. `None` if no credential was ever resolved, and for an item of a source.
     pub(crate) resolved: Option<UpstreamClusterSpec>,
     /// The description for the router. Made anew after a start.
     #[serde(skip)]
@@ -36,6 +61,25 @@ pub(crate) struct MemberInForce {
     /// The versions from which this value was made. Equal versions need no new judgement.
     #[serde(skip)]
     pub(crate) seen: Option<SeenVersions>,
+}
+
+impl MemberInForce {
+    /// Returns the name of the ClusterSource; `None` for an UpstreamCluster.
+    pub(crate) fn source(&self) -> Option<&str> {
+        self.item.as_ref().map(|own| own.source.as_str())
+    }
+
+    /// Describes the object of the hub, for messages.
+    pub(crate) fn origin(&self) -> String {
+        match &self.item {
+            None => format!("UpstreamCluster {} of the hub", self.object.name),
+            Some(own) => {
+                let ItemObject { kind, namespace, name, .. } = &own.item.object;
+                let slash = if namespace.is_empty() { "" } else { "/" };
+                format!("{kind} {namespace}{slash}{name} of ClusterSource {}", own.source)
+            }
+        }
+    }
 }
 
 /// The versions of an object and of its Secret.
@@ -65,17 +109,28 @@ pub struct InForce {
     pub(crate) registries: BTreeMap<String, ObjectInForce<ResourceRegistry>>,
     pub(crate) merged_endpoints: BTreeMap<String, ObjectInForce<MergedEndpoint>>,
     pub(crate) denied_users: BTreeMap<String, ObjectInForce<BTreeSet<String>>>,
+    #[serde(default)]
+    pub(crate) sources: BTreeMap<String, ObjectInForce<ClusterSource>>,
+    /// The last reading of each source in force.
+    #[serde(skip)]
+    pub(crate) readings: BTreeMap<String, SourceReading>,
 }
 
 impl InForce {
+    /// Returns the lists of the sources in force.
+    pub(crate) fn source_lists(&self) -> impl Iterator<Item = (&String, &SourceList)> {
+        self.readings.iter().map(|(name, reading)| (name, reading.reader.list()))
+    }
+
     /// Returns the generation in force of each member, sorted by name.
     pub fn member_generations(&self) -> Vec<(String, i64)> {
         self.members.iter().map(|(name, member)| (name.clone(), member.object.generation)).collect()
     }
 
-    /// Returns the position of a member in the order of first acceptance.
-    pub fn order_of(&self, name: &str) -> Option<u64> {
-        self.members.get(name).map(|member| member.order)
+    /// Returns the priority of a member in conflicts, where the lowest value wins: UpstreamClusters before items of
+    /// sources, then the order of first acceptance.
+    pub fn order_of(&self, name: &str) -> Option<(bool, u64)> {
+        self.members.get(name).map(|member| (member.item.is_some(), member.order))
     }
 
     /// Returns a hash of all values that the configuration depends on. Writes of status leave the hash unchanged.
@@ -88,11 +143,13 @@ impl InForce {
             member.spec.as_ref().map(|spec| &spec.user_fingerprint).hash(&mut hasher);
             member.spec.as_ref().map(|spec| spec.config.is_ok()).hash(&mut hasher);
             member.seen.and_then(|seen| seen.secret).hash(&mut hasher);
+            member.item.as_ref().map(|own| (&own.source, own.fingerprint)).hash(&mut hasher);
         }
         let registries = self.registries.values().map(|own| &own.object);
         let endpoints = self.merged_endpoints.values().map(|own| &own.object);
         let denied = self.denied_users.values().map(|own| &own.object);
-        registries.chain(endpoints).chain(denied).for_each(|object| object.hash(&mut hasher));
+        let sources = self.sources.values().map(|own| &own.object);
+        registries.chain(endpoints).chain(denied).chain(sources).for_each(|object| object.hash(&mut hasher));
         hasher.finish()
     }
 

@@ -53,10 +53,20 @@ pub struct OwnEndpoint {
     pub local_hosts: Vec<Host>,
 }
 
+/// An item of a ClusterSource.
+pub(crate) struct ItemReference {
+    /// The name of the ClusterSource.
+    pub(crate) source: String,
+    /// The name of the object in the list.
+    pub(crate) name: String,
+}
+
 /// A member of the hub with the verdict so far.
 pub(crate) struct JudgedMember {
     pub(crate) object: ObjectReference,
     pub(crate) created: String,
+    /// The item, if its source lists it; `None` for an UpstreamCluster.
+    pub(crate) item: Option<ItemReference>,
     /// The present generation, if it is valid.
     pub(crate) draft: Option<MemberInForce>,
     /// The last accepted generation of the same object.
@@ -66,6 +76,25 @@ pub(crate) struct JudgedMember {
 }
 
 impl JudgedMember {
+    /// Keeps a member that the hub does not list: the hub has not listed its collection, or the member may not leave
+    /// yet.
+    pub(crate) fn retain(member: MemberInForce) -> Self {
+        Self {
+            object: member.object.clone(),
+            created: String::new(),
+            item: None,
+            draft: Some(member.clone()),
+            earlier: Some(member),
+            accepted: ConditionState::fulfilled("Accepted", ""),
+            resolved_refs: None,
+        }
+    }
+
+    /// Returns whether the member is an item of a ClusterSource.
+    pub(crate) fn is_item(&self) -> bool {
+        self.object.kind == HubKind::ClusterSource
+    }
+
     /// Returns whether the object has not changed since its last acceptance.
     pub(crate) fn is_unchanged(&self) -> bool {
         let draft = self.draft.as_ref();
@@ -105,7 +134,8 @@ pub(crate) async fn judge_members(
     let mut judged = Vec::with_capacity(listed.len());
     for object in listed.iter() {
         // An object that was deleted and made anew is a new object.
-        let earlier = in_force.get(object.name()).filter(|earlier| earlier.object.uid == object.uid()).cloned();
+        let same = |earlier: &&MemberInForce| earlier.item.is_none() && earlier.object.uid == object.uid();
+        let earlier = in_force.get(object.name()).filter(same).cloned();
         judged.push(judge_member(object, secrets, earlier, rules).await);
     }
     judged
@@ -146,6 +176,7 @@ async fn judge_member(
     let mut judged = JudgedMember {
         object: reference(0),
         created: object.creation_timestamp().to_owned(),
+        item: None,
         draft: None,
         earlier,
         accepted: ConditionState::fulfilled("Accepted", ""),
@@ -210,7 +241,7 @@ fn decode_member(document: Value, rules: &HubRules) -> Result<UpstreamCluster, C
 }
 
 /// Refuses literal addresses that Tributary does not dial. Host names are checked after each lookup instead.
-fn check_addresses(spec: &UpstreamClusterSpec, rules: &HubRules) -> Result<(), ConditionState> {
+pub(crate) fn check_addresses(spec: &UpstreamClusterSpec, rules: &HubRules) -> Result<(), ConditionState> {
     let endpoints = spec.endpoints.iter().enumerate().map(|(index, url)| (format!("spec.endpoints[{index}]"), url));
     let proxy = spec.proxy_url.iter().map(|url| ("spec.proxyURL".to_owned(), url));
     for (field, url) in endpoints.chain(proxy) {
@@ -240,8 +271,15 @@ async fn resolve_member(
     rules: &HubRules,
 ) {
     let order = judged.earlier.as_ref().map_or(0, |earlier| earlier.order);
-    let member =
-        MemberInForce { object: judged.object.clone(), order, cluster, resolved: None, spec: None, seen: None };
+    let member = MemberInForce {
+        object: judged.object.clone(),
+        order,
+        cluster,
+        item: None,
+        resolved: None,
+        spec: None,
+        seen: None,
+    };
     match resolve_secret(&member.cluster, secrets, &rules.namespace) {
         Ok(resolved_spec) => {
             let has_secret = member.cluster.spec.secret_ref.is_some();

@@ -38,6 +38,8 @@ pub struct HubSource {
     /// The fingerprint of the objects in the copy.
     written: Option<u64>,
     decides_at: Option<Instant>,
+    /// True until the first acceptance.
+    is_starting: bool,
     problem: Mutex<Option<String>>,
     verdicts: watch::Sender<Vec<Verdict>>,
     client: Arc<HubClient>,
@@ -77,6 +79,7 @@ impl HubSource {
             copy,
             written: None,
             decides_at: None,
+            is_starting: true,
             problem: Mutex::default(),
             verdicts: watch::Sender::default(),
             client,
@@ -127,14 +130,33 @@ impl HubSource {
     }
 
     /// Accepts the present objects of the hub in addition to the other sources. Does no I/O except for the copy in the
-    /// data directory.
+    /// data directory. The first call waits up to 5 s for the lists of the ClusterSources.
     pub async fn accept(&mut self, others: &OtherSources<'_>, check: ConfigurationCheck<'_>) -> Acceptance {
+        let mut accepted = self.accept_present(others, check).await;
+        let has_started = self.collections.follow_sources(self.in_force.source_lists());
+        if has_started && std::mem::take(&mut self.is_starting) {
+            // Without the wait, a start would serve fewer members than before.
+            let listed = timeout(FIRST_LIST_TIMEOUT, self.collections.sources_listed()).await;
+            if listed.is_err() {
+                tracing::warn!(
+                    "a ClusterSource is not listed within 5 s; its members are served as they were accepted last"
+                );
+            }
+            let is_changed = accepted.is_changed;
+            accepted = self.accept_present(others, check).await;
+            accepted.is_changed |= is_changed;
+        }
+        self.is_starting = false;
+        self.verdicts.send_replace(accepted.verdicts.clone());
+        self.write_copy();
+        accepted
+    }
+
+    async fn accept_present(&mut self, others: &OtherSources<'_>, check: ConfigurationCheck<'_>) -> Acceptance {
         let snapshot = self.collections.snapshot();
         let (in_force, guard) = (&mut self.in_force, &mut self.guard);
         let accepted = accept(in_force, guard, &snapshot, others, &self.rules, check).await;
         self.decides_at = accepted.decides_at;
-        self.verdicts.send_replace(accepted.verdicts.clone());
-        self.write_copy();
         accepted
     }
 

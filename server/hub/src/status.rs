@@ -10,7 +10,10 @@ use tributary_router::cluster_status::{ClusterOrigin, ClusterStatus, ClusterStat
 
 use crate::collections::PresentStatus;
 use crate::verdict::shorten;
-use crate::{ConditionState, HubKind, ObjectReference, Verdict};
+use crate::{ConditionState, HubKind, ItemVerdict, ObjectReference, SourceVerdict, Verdict};
+
+/// The most refused items in the status of a source.
+const REFUSED_SHOWN_MAX: usize = 20;
 
 /// Least time between two writes of the status of an object, if no condition has changed.
 const VALUES_INTERVAL: Duration = Duration::from_secs(30);
@@ -53,11 +56,16 @@ pub(crate) enum WriteUrgency {
 
 impl DesiredStatus {
     /// Renders the status of an object. `present` is the object's present status.
-    pub(crate) fn render(verdict: &Verdict, member: Option<&MemberState>, present: &Value) -> Self {
+    pub(crate) fn render(verdict: &Verdict, state: &ObjectState, present: &Value) -> Self {
         let mut conditions = vec![NamedCondition { name: "Accepted", state: verdict.accepted.clone() }];
         let refs = verdict.resolved_refs.clone();
         conditions.extend(refs.map(|state| NamedCondition { name: "ResolvedRefs", state }));
         let mut values = Map::new();
+        if let Some(source) = &verdict.source {
+            conditions.extend(state.source.clone().map(|state| NamedCondition { name: "Synced", state }));
+            values = source_values(source);
+        }
+        let member = state.member.as_ref();
         if verdict.object.kind == HubKind::UpstreamCluster {
             let indexed = verdict.indexed.clone();
             conditions.extend(indexed.map(|state| NamedCondition { name: "Indexed", state }));
@@ -144,6 +152,15 @@ fn present_condition<'a>(present: &'a Value, name: &str) -> &'a Value {
     conditions.find(|condition| condition["type"] == json!(name)).unwrap_or(&Value::Null)
 }
 
+/// The state of an object beside the verdict.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ObjectState {
+    /// The state of the member, if Tributary knows it.
+    pub(crate) member: Option<MemberState>,
+    /// The condition `Synced` of a ClusterSource.
+    pub(crate) source: Option<ConditionState>,
+}
+
 /// The state of a member for its status.
 #[derive(Clone, Debug)]
 pub(crate) struct MemberState {
@@ -207,6 +224,19 @@ fn member_values(status: &ClusterStatus, present: &Value) -> Map<String, Value> 
     values
 }
 
+/// Returns the fields of a source's status. Counts are missing until the list is read.
+fn source_values(source: &SourceVerdict) -> Map<String, Value> {
+    let refused = |item: &ItemVerdict| json!({"name": item.name, "reason": item.accepted.reason, "message": item.accepted.message});
+    let mut values = Map::new();
+    values.insert("list".to_owned(), json!(source.list.field()));
+    if let (Some(found), Some(accepted)) = (source.found(), source.accepted()) {
+        values.insert("found".to_owned(), json!(found));
+        values.insert("accepted".to_owned(), json!(accepted));
+        values.insert("refused".to_owned(), source.refused().take(REFUSED_SHOWN_MAX).map(refused).collect());
+    }
+    values
+}
+
 /// Formats a time as in `metav1.Time`.
 pub(crate) fn format_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
@@ -231,14 +261,15 @@ mod tests {
             indexed: None,
             resolved_refs: Some(ConditionState::fulfilled("Resolved", "")),
             generation_in_force: Some(3),
+            source: None,
         }
     }
 
-    fn member(condition: ClusterCondition) -> MemberState {
+    fn member(condition: ClusterCondition) -> ObjectState {
         member_of(report(condition))
     }
 
-    fn member_of(report: ClusterReport) -> MemberState {
+    fn member_of(report: ClusterReport) -> ObjectState {
         let behind = CollectionReport {
             cluster: "eu".to_owned(),
             resource: "pods".to_owned(),
@@ -249,7 +280,9 @@ mod tests {
         let is_behind = report.condition != ClusterCondition::Ready;
         let collections = is_behind.then_some(behind).into_iter().collect();
         let report = Report::from_parts(vec![report], Vec::new(), collections, Vec::new());
-        MemberState::from_report(&report, "eu", Timestamp::now()).unwrap()
+        let member = MemberState::from_report(&report, "eu", Timestamp::now());
+        assert!(member.is_some());
+        ObjectState { member, source: None }
     }
 
     fn report(condition: ClusterCondition) -> ClusterReport {
@@ -272,7 +305,7 @@ mod tests {
 
     #[test]
     fn status_shows_conditions_and_rounded_values() {
-        let desired = DesiredStatus::render(&verdict(), Some(&member(ClusterCondition::Ready)), &Value::Null);
+        let desired = DesiredStatus::render(&verdict(), &member(ClusterCondition::Ready), &Value::Null);
         let status = applied(&desired, &Value::Null);
         let conditions: Vec<_> =
             status["conditions"].as_array().unwrap().iter().map(|one| (&one["type"], &one["reason"])).collect();
@@ -304,7 +337,7 @@ mod tests {
     fn status_shows_a_uid_that_another_cluster_reports() {
         let problem = Some("cluster us and this cluster have the same kube-system uid".to_owned());
         let report = ClusterReport { identity_problem: problem.clone(), ..report(ClusterCondition::Ready) };
-        let status = applied(&DesiredStatus::render(&verdict(), Some(&member_of(report)), &Value::Null), &Value::Null);
+        let status = applied(&DesiredStatus::render(&verdict(), &member_of(report), &Value::Null), &Value::Null);
         let unique = present_condition(&status, "UniqueUID");
         assert_eq!((&unique["status"], unique["message"].as_str()), (&json!("False"), problem.as_deref()));
         assert_eq!(present_condition(&status, "Ready")["status"], "True", "an equal uid refuses no member");
@@ -313,7 +346,7 @@ mod tests {
     #[test]
     fn calm_status_is_written_once() {
         let (now, verdict) = (Instant::now(), verdict());
-        let desired = DesiredStatus::render(&verdict, Some(&member(ClusterCondition::Ready)), &Value::Null);
+        let desired = DesiredStatus::render(&verdict, &member(ClusterCondition::Ready), &Value::Null);
         assert_eq!(desired.urgency(&present(Value::Null, "1"), None, now), Some(WriteUrgency::Condition));
         let status = applied(&desired, &Value::Null);
         let last = written(&desired, &status, now);
@@ -328,16 +361,16 @@ mod tests {
     #[test]
     fn changed_condition_is_written_at_once_and_other_values_after_30_seconds() {
         let (now, verdict) = (Instant::now(), verdict());
-        let first = DesiredStatus::render(&verdict, Some(&member(ClusterCondition::Ready)), &Value::Null);
+        let first = DesiredStatus::render(&verdict, &member(ClusterCondition::Ready), &Value::Null);
         let status = applied(&first, &Value::Null);
         let last = written(&first, &status, now);
         let seen = present(status, "2");
         let more = ClusterReport { objects: 20_000, ..report(ClusterCondition::Ready) };
-        let grown = DesiredStatus::render(&verdict, Some(&member_of(more)), &seen.status);
+        let grown = DesiredStatus::render(&verdict, &member_of(more), &seen.status);
         let at = |seconds| now + Duration::from_secs(seconds);
         assert_eq!(grown.urgency(&seen, Some(&last), at(29)), None);
         assert_eq!(grown.urgency(&seen, Some(&last), at(30)), Some(WriteUrgency::Values));
-        let lost = DesiredStatus::render(&verdict, Some(&member(ClusterCondition::Unreachable)), &seen.status);
+        let lost = DesiredStatus::render(&verdict, &member(ClusterCondition::Unreachable), &seen.status);
         assert_eq!(lost.urgency(&seen, Some(&last), now), Some(WriteUrgency::Condition));
         let undelivered = present(Value::Null, "1");
         assert_eq!(lost.urgency(&undelivered, Some(&last), now), None, "the hub would refuse the old version");
@@ -345,14 +378,14 @@ mod tests {
         let ready = present_condition(&status, "Ready");
         assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("Unreachable")));
         assert_eq!(ready["message"], "no route to host");
-        let again = DesiredStatus::render(&verdict, Some(&member(ClusterCondition::Unreachable)), &status);
+        let again = DesiredStatus::render(&verdict, &member(ClusterCondition::Unreachable), &status);
         assert_eq!(again.values["staleSince"], status["staleSince"], "the date stays");
     }
 
     #[test]
     fn fields_that_another_writer_has_changed_are_repaired_after_30_seconds() {
         let (now, verdict) = (Instant::now(), verdict());
-        let desired = DesiredStatus::render(&verdict, Some(&member(ClusterCondition::Ready)), &Value::Null);
+        let desired = DesiredStatus::render(&verdict, &member(ClusterCondition::Ready), &Value::Null);
         let status = applied(&desired, &Value::Null);
         let last = written(&desired, &status, now);
         let at = |seconds| now + Duration::from_secs(seconds);
@@ -370,7 +403,7 @@ mod tests {
 
     #[test]
     fn transition_time_changes_only_with_the_status_of_a_condition() {
-        let desired = DesiredStatus::render(&verdict(), None, &Value::Null);
+        let desired = DesiredStatus::render(&verdict(), &ObjectState::default(), &Value::Null);
         let present = json!({"conditions": [
             {"type": "Accepted", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"},
             {"type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"},

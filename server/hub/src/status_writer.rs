@@ -17,7 +17,7 @@ use tributary_router::Report;
 
 use crate::collections::PresentStatus;
 use crate::lease::{LeaseCandidate, RETRY_PERIOD};
-use crate::status::{DesiredStatus, LastWrite, MemberState, format_time};
+use crate::status::{DesiredStatus, LastWrite, MemberState, ObjectState, format_time};
 use crate::{HubClient, HubCollections, HubError, ObjectReference, Verdict};
 
 /// Least time between two writes: at most five writes per second.
@@ -81,8 +81,12 @@ impl StatusWriter {
             .iter()
             .filter_map(|verdict| {
                 let present = self.collections.status_of(&verdict.object)?;
-                let member = MemberState::from_report(&report, &verdict.object.name, now);
-                Some((DesiredStatus::render(verdict, member.as_ref(), &present.status), present))
+                let (name, source) = (&verdict.object.name, &verdict.source);
+                let state = ObjectState {
+                    member: MemberState::from_report(&report, name, now),
+                    source: source.as_ref().map(|_| self.collections.source_condition(name)),
+                };
+                Some((DesiredStatus::render(verdict, &state, &present.status), present))
             })
             .collect();
         let (client, candidate) = (&self.client, &self.candidate);
@@ -221,7 +225,7 @@ mod tests {
         let name = format!("member-{index:03}");
         let object = ObjectReference { kind: HubKind::UpstreamCluster, uid: name.clone(), name, generation: 1 };
         let accepted = ConditionState::failed(reason, "");
-        Verdict { object, accepted, resolved_refs: None, indexed: None, generation_in_force: Some(1) }
+        Verdict { object, accepted, resolved_refs: None, indexed: None, generation_in_force: Some(1), source: None }
     }
 
     /// 10,000 changes per second: 200 objects change 50 times per second.
@@ -234,7 +238,7 @@ mod tests {
             let change = format!("Change{}", begun.elapsed().as_millis() / 20);
             let statuses = (0..MEMBERS).map(|index| {
                 let present = hub.present(&format!("member-{index:03}"));
-                (DesiredStatus::render(&verdict(index, &change), None, &present.status), present)
+                (DesiredStatus::render(&verdict(index, &change), &ObjectState::default(), &present.status), present)
             });
             let statuses = statuses.collect();
             record.write_round(statuses, |desired, present| hub.apply(desired, present)).await;
@@ -254,7 +258,10 @@ mod tests {
         let all = |hub: &Hub, reason: &dyn Fn(usize) -> &'static str| -> Vec<_> {
             let statuses = (0..8).map(|index| {
                 let present = hub.present(&format!("member-{index:03}"));
-                (DesiredStatus::render(&verdict(index, reason(index)), None, &present.status), present)
+                (
+                    DesiredStatus::render(&verdict(index, reason(index)), &ObjectState::default(), &present.status),
+                    present,
+                )
             });
             statuses.collect()
         };
@@ -279,7 +286,8 @@ mod tests {
         for pause in [0, 30, 29, 2] {
             tokio::time::advance(Duration::from_secs(pause)).await;
             let present = PresentStatus { status: Value::Null, resource_version: "1".to_owned() };
-            let statuses = vec![(DesiredStatus::render(&verdict(0, "First"), None, &Value::Null), present)];
+            let statuses =
+                vec![(DesiredStatus::render(&verdict(0, "First"), &ObjectState::default(), &Value::Null), present)];
             let refusal = HubError::Refused { code: 403, reason: "Forbidden".to_owned(), message: String::new() };
             let refuse = |_: &DesiredStatus, _: &PresentStatus| -> Option<PendingWrite> {
                 attempts += 1;

@@ -1,6 +1,9 @@
 //! The verdict on an object of the hub, which its status shows.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
+use tributary_cluster_sources::SourceKind;
 use tributary_crds::{Severity, ValidationProblem};
 use tributary_router::cluster_status::ConditionStatus;
 
@@ -18,11 +21,14 @@ pub enum HubKind {
     MergedEndpoint,
     /// The users whose requests are refused.
     DeniedUsers,
+    /// A foreign list of clusters, whose items are members.
+    ClusterSource,
 }
 
 impl HubKind {
     /// All kinds, in the order of their numbers.
-    pub const ALL: [Self; 4] = [Self::UpstreamCluster, Self::ResourceRegistry, Self::MergedEndpoint, Self::DeniedUsers];
+    pub const ALL: [Self; 5] =
+        [Self::UpstreamCluster, Self::ResourceRegistry, Self::MergedEndpoint, Self::DeniedUsers, Self::ClusterSource];
 
     /// Returns the kind as in manifests.
     pub fn as_str(self) -> &'static str {
@@ -31,6 +37,7 @@ impl HubKind {
             Self::ResourceRegistry => "ResourceRegistry",
             Self::MergedEndpoint => "MergedEndpoint",
             Self::DeniedUsers => "DeniedUsers",
+            Self::ClusterSource => "ClusterSource",
         }
     }
 
@@ -41,6 +48,7 @@ impl HubKind {
             Self::ResourceRegistry => "resourceregistries",
             Self::MergedEndpoint => "mergedendpoints",
             Self::DeniedUsers => "deniedusers",
+            Self::ClusterSource => "clustersources",
         }
     }
 }
@@ -124,6 +132,52 @@ pub struct Verdict {
     pub indexed: Option<ConditionState>,
     /// The generation in force; `None` if no generation of the object is in force.
     pub generation_in_force: Option<i64>,
+    /// The items of a ClusterSource in force.
+    pub source: Option<Arc<SourceVerdict>>,
+}
+
+/// The verdict on the list of a ClusterSource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceVerdict {
+    /// The kind of the list.
+    pub list: SourceKind,
+    /// The items, sorted by name; `None` until the list is read.
+    pub items: Option<Vec<ItemVerdict>>,
+}
+
+/// The verdict on an item of a ClusterSource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemVerdict {
+    /// The name of the object in the list.
+    pub name: String,
+    /// The name of the member in force, also if the present item is refused.
+    pub member: Option<String>,
+    /// Whether the present item is in force, with the reason.
+    pub accepted: ConditionState,
+}
+
+impl ItemVerdict {
+    /// Returns whether the present item is in force.
+    pub fn is_accepted(&self) -> bool {
+        self.accepted.status == ConditionStatus::True
+    }
+}
+
+impl SourceVerdict {
+    /// Returns the number of items in the list; `None` until the list is read.
+    pub fn found(&self) -> Option<usize> {
+        self.items.as_ref().map(Vec::len)
+    }
+
+    /// Returns the number of items in force; `None` until the list is read.
+    pub fn accepted(&self) -> Option<usize> {
+        Some(self.items.as_ref()?.iter().filter(|item| item.is_accepted()).count())
+    }
+
+    /// Returns the refused items, sorted by name.
+    pub fn refused(&self) -> impl Iterator<Item = &ItemVerdict> {
+        self.items.iter().flatten().filter(|item| !item.is_accepted())
+    }
 }
 
 impl Verdict {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tributary_apimachinery::ClusterName;
-use tributary_crds::ConfigurationObjects;
+use tributary_crds::{ConfigurationObjects, SecretText};
 use tributary_hosts::ClusterHosts;
 use tributary_policy::LoggingModes;
 use tributary_proxy::DialPolicy;
@@ -61,6 +61,9 @@ pub struct ClusterSpec {
     pub labels: BTreeMap<String, String>,
     /// True if an object of the hub describes the cluster.
     pub is_from_hub: bool,
+    /// The token for requests of users, which Tributary impersonates with it. `None` if the cluster's user impersonates
+    /// them.
+    pub impersonator: Option<SecretText>,
     /// The policy for the addresses of each dial. `None` allows all addresses.
     pub dial_policy: Option<Arc<DialPolicy>>,
 }
@@ -89,6 +92,7 @@ impl ClusterSpec {
             hosts: ClusterHosts::default(),
             labels: BTreeMap::new(),
             is_from_hub: false,
+            impersonator: None,
             dial_policy: None,
         }
     }

@@ -201,6 +201,7 @@ pub async fn cluster_spec(
         hosts,
         labels: cluster.metadata.labels.clone().unwrap_or_default(),
         is_from_hub: false,
+        impersonator: None,
         dial_policy: None,
         name,
     };

@@ -18,6 +18,11 @@ pub(super) fn impersonates_at_entry(head: &Parts, arrival: &RequestArrival) -> b
 /// Returns the attributes for the access review at the hub. Returns `None` if no review is needed: for an invalid path,
 /// which gets an error, and for documents that every authenticated user may read (role `system:discovery`).
 pub(super) fn attributes(head: &Parts, arrival: &RequestArrival) -> Option<DoorAttributes> {
+    // The right is for the name in the path, as received, whichever member has the name. Without the right, a user does
+    // not learn whether the name exists.
+    if let (Some(resource), Some(name)) = (DoorResource::of_door(arrival.door), &arrival.foreign_name) {
+        return Some(DoorAttributes::of_proxy(resource, name, &head.method));
+    }
     let info = arrival.reading.info().ok()?;
     if arrival.is_entry_path {
         return own_resource(info);
@@ -31,6 +36,15 @@ pub(super) fn attributes(head: &Parts, arrival: &RequestArrival) -> Option<DoorA
 fn own_resource(info: &RequestInfo) -> Option<DoorAttributes> {
     let request = info.resource()?;
     let resource = DoorResource::find(&request.resource)?;
+    let name = request.authorization_name();
+    if resource == DoorResource::ClusterGateways && request.subresource.as_deref() == Some("health") {
+        let verb = match info.verb {
+            Verb::Get => "get",
+            Verb::Update => "update",
+            _ => return None,
+        };
+        return Some(DoorAttributes::of_health(verb, name));
+    }
     let verb = match info.verb {
         Verb::Get => "get",
         Verb::List => "list",
@@ -38,13 +52,15 @@ fn own_resource(info: &RequestInfo) -> Option<DoorAttributes> {
         // No review is needed, because the entry answers this method with 405.
         _ => return None,
     };
-    Some(DoorAttributes::of_resource(resource, verb, request.authorization_name()))
+    Some(DoorAttributes::of_resource(resource, verb, name))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use http::{Method, Request};
-    use tributary_apimachinery::Mount;
+    use tributary_apimachinery::{ForeignDoors, ForeignSystem, Mount};
 
     use super::*;
 
@@ -70,6 +86,48 @@ mod tests {
             let request = Request::builder().method(method).uri(format!("{BASE}{path}")).body(()).unwrap();
             let (head, ()) = request.into_parts();
             let arrival = RequestArrival::new(Mount::aggregated(), &head.method, &head.uri);
+            assert_eq!(attributes(&head, &arrival), expected, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn right_at_a_foreign_door_is_for_the_name_in_the_path() {
+        const GATEWAYS: &str = "/apis/cluster.core.oam.dev/v1alpha1/clustergateways";
+        let mut doors = ForeignDoors::default();
+        for system in ForeignSystem::ALL {
+            doors.open(system, [("eu".to_owned(), "eu".parse().unwrap())].into());
+        }
+        let mount = Mount::Aggregated(Arc::new(doors));
+        let [gateways, clusters] = [DoorResource::ClusterGateways, DoorResource::VirtualClusters];
+        let proxy = |resource, name: &str| Some(DoorAttributes::of_proxy(resource, name, &Method::GET));
+        for (method, path, expected) in [
+            ("GET", format!("{GATEWAYS}/eu/proxy/api/v1/pods"), proxy(gateways, "eu")),
+            ("GET", format!("{GATEWAYS}/unknown/proxy/api/v1/pods"), proxy(gateways, "unknown")),
+            ("GET", format!("{GATEWAYS}/e%75/proxy/api"), proxy(gateways, "e%75")),
+            ("GET", format!("{GATEWAYS}/EU/proxy/api"), proxy(gateways, "EU")),
+            ("GET", format!("{GATEWAYS}/eu/proxy/%zz"), proxy(gateways, "eu")),
+            ("GET", format!("{GATEWAYS}/eu/health"), Some(DoorAttributes::of_health("get", "eu"))),
+            ("PUT", format!("{GATEWAYS}/eu/health"), Some(DoorAttributes::of_health("update", "eu"))),
+            ("DELETE", format!("{GATEWAYS}/eu/health"), None),
+            ("GET", GATEWAYS.to_owned(), Some(DoorAttributes::of_resource(gateways, "list", ""))),
+            (
+                "GET",
+                "/apis/cluster.core.oam.dev/v1alpha1/virtualclusters/eu".to_owned(),
+                Some(DoorAttributes::of_resource(clusters, "get", "eu")),
+            ),
+            (
+                "GET",
+                "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy/api".to_owned(),
+                proxy(DoorResource::KarmadaClusters, "*"),
+            ),
+            (
+                "GET",
+                "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/api".to_owned(),
+                proxy(DoorResource::KarmadaProxying, "karmada"),
+            ),
+        ] {
+            let (head, ()) = Request::builder().method(method).uri(&path).body(()).unwrap().into_parts();
+            let arrival = RequestArrival::new(mount.clone(), &head.method, &head.uri);
             assert_eq!(attributes(&head, &arrival), expected, "{method} {path}");
         }
     }

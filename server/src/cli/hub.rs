@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum};
+use tributary_apimachinery::ForeignSystem;
 use tributary_crds::InsecureMembers;
 use tributary_hub::{AggregatedService, HubAddress, HubRules, OwnEndpoint};
 use tributary_listener::ListenAddress;
@@ -45,6 +46,29 @@ pub struct HubArguments {
     /// The Service to which the hub's APIService refers, for the names in the generated certificate
     #[arg(long, value_name = "NAMESPACE/NAME", default_value = "tributary-system/tributary")]
     pub aggregated_service: AggregatedService,
+    /// Serve the paths of another system at --aggregated-listen, for its clients. The members and their names come from
+    /// ClusterSources of the hub. Can be given several times
+    #[arg(long, value_name = "SYSTEM", requires = "aggregated_listen")]
+    pub door: Vec<DoorSystem>,
+}
+
+/// A system whose paths the aggregated entry serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DoorSystem {
+    /// cluster-gateway, which KubeVela uses: `cluster.core.oam.dev/v1alpha1`.
+    ClusterGateway,
+    /// Karmada: `cluster.karmada.io/v1alpha1` and `search.karmada.io/v1alpha1`.
+    Karmada,
+}
+
+impl DoorSystem {
+    /// Returns the system.
+    pub fn system(self) -> ForeignSystem {
+        match self {
+            Self::ClusterGateway => ForeignSystem::ClusterGateway,
+            Self::Karmada => ForeignSystem::Karmada,
+        }
+    }
 }
 
 /// The flags that select the hub, and the rules for its objects.

@@ -14,7 +14,7 @@ use tributary_listener::{
 };
 use tributary_router::{Answer, RememberedActor};
 
-use super::{Client, Front};
+use super::{Client, Front, OpenDoors};
 use crate::authentication::{Authenticator, ClientChain};
 use crate::handler::{Body, Handler};
 
@@ -32,6 +32,7 @@ enum EntryApi {
     Hosts(Arc<Hosts>),
     /// The aggregated entry, to which the kube-apiserver of the hub forwards requests.
     Aggregated {
+        doors: Arc<OpenDoors>,
         /// True once the first configuration is in force. Before, the merged view has no clusters, and an empty list
         /// would tell a controller that all objects are deleted.
         is_configured: AtomicBool,
@@ -45,13 +46,13 @@ impl Entry {
     }
 
     /// Creates the aggregated entry. Until [`serve_clusters`](Self::serve_clusters), requests for clusters get a 503.
-    pub fn aggregated(authenticator: Authenticator) -> Self {
-        Self { authenticator, api: EntryApi::Aggregated { is_configured: AtomicBool::new(false) } }
+    pub fn aggregated(authenticator: Authenticator, doors: Arc<OpenDoors>) -> Self {
+        Self { authenticator, api: EntryApi::Aggregated { doors, is_configured: AtomicBool::new(false) } }
     }
 
     /// Begins to answer requests for clusters at the aggregated entry. Called after the first configuration is applied.
     pub fn serve_clusters(&self) {
-        if let EntryApi::Aggregated { is_configured } = &self.api {
+        if let EntryApi::Aggregated { is_configured, .. } = &self.api {
             is_configured.store(true, Ordering::Release);
         }
     }
@@ -60,7 +61,7 @@ impl Entry {
     pub(super) fn serves_clusters(&self) -> bool {
         match &self.api {
             EntryApi::Hosts(_) => true,
-            EntryApi::Aggregated { is_configured } => is_configured.load(Ordering::Acquire),
+            EntryApi::Aggregated { is_configured, .. } => is_configured.load(Ordering::Acquire),
         }
     }
 
@@ -69,7 +70,9 @@ impl Entry {
     fn has_constant_answer<B>(&self, request: &Request<B>) -> bool {
         match &self.api {
             EntryApi::Hosts(_) => false,
-            EntryApi::Aggregated { .. } => tributary_router::has_constant_answer(request.method(), request.uri()),
+            EntryApi::Aggregated { doors, .. } => {
+                tributary_router::has_constant_answer(doors.mount(), request.method(), request.uri())
+            }
         }
     }
 
@@ -80,7 +83,7 @@ impl Entry {
     pub(super) fn mount(&self, head: &Parts, server_name: Option<&HostName>) -> Result<Mount, HostRefusal> {
         match &self.api {
             EntryApi::Hosts(hosts) => hosts.mount(head, server_name),
-            EntryApi::Aggregated { .. } => Ok(Mount::aggregated()),
+            EntryApi::Aggregated { doors, .. } => Ok(doors.mount()),
         }
     }
 }

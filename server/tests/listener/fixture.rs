@@ -33,7 +33,7 @@ use tributary_records::audit::Auditor;
 use tributary_router::{ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Router, RouterConfig};
 use tributary_server::authentication::Authenticator;
 use tributary_server::credentials::{BearerToken, Certificates, certificates};
-use tributary_server::front::{Entry, EntryService, Front, Observers};
+use tributary_server::front::{Entry, EntryService, Front, Observers, OpenDoors};
 use tributary_server::handler::Handler;
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 use tributary_sources::data_directory::DataDirectory;
@@ -115,6 +115,8 @@ struct Settings {
     goaway_chance: GoawayChance,
     hosts: Arc<Hosts>,
     is_aggregated: bool,
+    /// The doors of the aggregated entry.
+    doors: Arc<OpenDoors>,
 }
 
 async fn start_with<H: Handler>(
@@ -137,9 +139,9 @@ async fn start_with<H: Handler>(
     let connections = metrics.connections.clone();
     let unread = metrics.unread_bytes.clone();
     let refused = metrics.refused.clone();
-    let Settings { proxies, bounds, goaway_chance, hosts, is_aggregated } = settings;
+    let Settings { proxies, bounds, goaway_chance, hosts, is_aggregated, doors } = settings;
     let entry = Arc::new(match is_aggregated {
-        true => Entry::aggregated(authenticator),
+        true => Entry::aggregated(authenticator, doors),
         false => Entry::for_hosts(authenticator, hosts),
     });
     let capacity = ListenerCapacity::new(bounds, metrics);

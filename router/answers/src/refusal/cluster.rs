@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 use tributary_apimachinery::status::go_quote;
 use tributary_apimachinery::{
-    ClusterName, Door, GroupVersionResource, Status, StatusCause, StatusDetails, StatusReason,
+    ClusterName, Door, ForeignSystem, GroupVersionResource, Status, StatusCause, StatusDetails, StatusReason,
 };
 
 use super::ClusterFailure;
@@ -28,6 +28,13 @@ pub struct ReleaseName {
 pub enum ClusterRefusal {
     /// No cluster of this name is configured: 404.
     NotConfigured(ClusterName),
+    /// A foreign system does not know the name in the path: 404 or 500, as the system answers.
+    NotInSystem {
+        /// System of the door.
+        system: ForeignSystem,
+        /// Name in the path.
+        name: String,
+    },
     /// No cluster has the object: 404.
     NotFound {
         /// Resource of the request.
@@ -220,6 +227,7 @@ impl ClusterRefusal {
     pub(super) fn status(&self, door: Door) -> Status {
         match self {
             Self::NotConfigured(name) => Status::cluster_not_found(name.as_str()),
+            Self::NotInSystem { system, name } => system.unknown_cluster(name),
             Self::NotFound { resource, name, .. } => Status::not_found(resource, name),
             Self::Unknown { resource, name, unknown, is_lasting } => {
                 owner_unknown(resource, name, unknown, *is_lasting)

@@ -73,6 +73,8 @@ pub enum RequestRefusal {
     },
     /// Tributary sends the user's name to no cluster, so no cluster can answer: 403.
     NotSent(NotSent),
+    /// The request impersonates a user in a cluster that sees a stored or mapped user instead of the caller: 403.
+    ImpersonatesStored,
     /// The user's name contains characters that a header cannot contain: 403.
     NotExpressible(InvalidImpersonation),
     /// No cluster visible to the caller allows the request: 403.
@@ -184,7 +186,14 @@ impl RequestRefusal {
     /// Returns whether the refusal is about impersonation: no cluster allows the impersonation, or Tributary sends the
     /// user's name to no cluster.
     pub(super) fn is_about_impersonation(&self) -> bool {
-        matches!(self, Self::Acting(_) | Self::NotSent(_) | Self::NotExpressible(_) | Self::ImpersonatesTooMuch { .. })
+        matches!(
+            self,
+            Self::Acting(_)
+                | Self::NotSent(_)
+                | Self::NotExpressible(_)
+                | Self::ImpersonatesStored
+                | Self::ImpersonatesTooMuch { .. }
+        )
     }
 
     pub(super) fn status(&self, door: Door) -> Status {
@@ -220,6 +229,12 @@ impl RequestRefusal {
             Self::NotSent(why) => {
                 Status::forbidden(None, "", &format!("your request cannot be sent to any cluster: {why}"))
             }
+            Self::ImpersonatesStored => Status::forbidden(
+                None,
+                "",
+                "the cluster sees a user that its ClusterSource chooses, so Tributary impersonates no other user; send \
+                 the request through the hub's kube-apiserver, which does, or without Impersonate headers",
+            ),
             Self::ForbiddenPath(it) => forbidden_path(it),
             Self::Terminated(TerminationReason::Expired | TerminationReason::Withdrawn) => Status::unauthorized(),
             Self::Terminated(why) => Status::forbidden(None, "", &why.to_string()),

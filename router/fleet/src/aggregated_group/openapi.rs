@@ -6,6 +6,8 @@
 use serde_json::{Map, Value, json};
 
 use super::{CLUSTERS, GROUP, VERSION, VIEWS};
+use crate::discovery::model::Group;
+use crate::foreign_groups::paths_and_definitions;
 
 /// Prefix of the names of definitions: the group's domain in reverse order, as in Kubernetes' own documents.
 const PACKAGE: &str = "dev.tributary.aggregation.v1alpha1";
@@ -15,9 +17,19 @@ pub fn openapi_v3() -> Value {
     document(SpecificationVersion::V3, &[(CLUSTERS, "Cluster"), (VIEWS, "View")], Proxies::Described)
 }
 
-/// Returns the Swagger 2.0 document of the group, with all resources of the aggregated entry.
-pub fn openapi_v2() -> Value {
-    document(SpecificationVersion::V2, &[(CLUSTERS, "Cluster"), (VIEWS, "View")], Proxies::Described)
+/// Returns the Swagger 2.0 document of the group, with all resources of the aggregated entry, and with the groups of
+/// foreign systems.
+pub fn openapi_v2<'a>(foreign: impl IntoIterator<Item = &'a Group>) -> Value {
+    let mut own = document(SpecificationVersion::V2, &[(CLUSTERS, "Cluster"), (VIEWS, "View")], Proxies::Described);
+    for group in foreign {
+        let (paths, definitions) = paths_and_definitions(group, SpecificationVersion::V2);
+        for (field, parts) in [("paths", paths), ("definitions", definitions)] {
+            if let Some(own) = own[field].as_object_mut() {
+                own.extend(parts);
+            }
+        }
+    }
+    own
 }
 
 /// Returns the OpenAPI 3.0 document of the group, with the resources of the merged view.
@@ -25,9 +37,12 @@ pub fn merged_view_openapi_v3() -> Value {
     document(SpecificationVersion::V3, &[(CLUSTERS, "Cluster")], Proxies::Absent)
 }
 
+/// Version of the OpenAPI specification.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum SpecificationVersion {
+pub(crate) enum SpecificationVersion {
+    /// Swagger 2.0.
     V2,
+    /// OpenAPI 3.0.
     V3,
 }
 
@@ -285,7 +300,10 @@ fn definition(name: &str, description: &str, properties: &Value) -> Map<String, 
 mod tests {
     use std::collections::BTreeSet;
 
+    use tributary_apimachinery::ForeignSystem;
+
     use super::*;
+    use crate::foreign_groups::groups_of;
 
     /// Collects the values of a key at any depth.
     fn collect<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a Value>) {
@@ -305,12 +323,16 @@ mod tests {
         found.into_iter().filter_map(|value| value.as_str().map(str::to_owned)).collect()
     }
 
+    fn foreign_groups() -> Vec<Group> {
+        ForeignSystem::ALL.into_iter().flat_map(groups_of).collect()
+    }
+
     #[test]
     fn references_of_openapi_documents_name_existing_schemas() {
-        let documents = [openapi_v2(), openapi_v3(), merged_view_openapi_v3()];
-        for document in &documents {
+        let foreign = foreign_groups();
+        let own = [openapi_v2(&foreign), openapi_v3(), merged_view_openapi_v3()];
+        for document in own.iter().chain(&foreign.iter().map(crate::foreign_groups::openapi_v3).collect::<Vec<_>>()) {
             let references = all(document, "$ref");
-            assert!(references.len() >= 6, "{references:?}");
             for reference in references {
                 assert!(document.pointer(reference.trim_start_matches('#')).is_some(), "{reference}");
             }
@@ -319,18 +341,20 @@ mod tests {
 
     #[test]
     fn operations_of_openapi_documents_have_distinct_ids() {
-        for document in [openapi_v2(), openapi_v3()] {
+        for document in [openapi_v2([]), openapi_v3()] {
             let ids = all(&document, "operationId");
             assert_eq!(ids.len(), 24, "{ids:?}");
             assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "{ids:?}");
         }
+        let ids = all(&openapi_v2(&foreign_groups()), "operationId");
+        assert!(ids.len() > 24 && ids.iter().collect::<BTreeSet<_>>().len() == ids.len(), "{ids:?}");
     }
 
     #[test]
     fn openapi_documents_describe_the_paths_and_kinds_of_the_group_only() {
         let base = format!("/apis/{GROUP}/{VERSION}");
         for (document, schemas) in
-            [(openapi_v2(), "/definitions"), (openapi_v3(), "/components/schemas")].iter().map(|it| (&it.0, it.1))
+            [(openapi_v2([]), "/definitions"), (openapi_v3(), "/components/schemas")].iter().map(|it| (&it.0, it.1))
         {
             let paths: Vec<_> = document["paths"].as_object().unwrap().keys().cloned().collect();
             let of = |plural: &str| {

@@ -2,13 +2,16 @@
 //! view serves the group only as a v3 document in JSON. Its v2 document must have equal contents in JSON and protobuf,
 //! and Tributary writes no protobuf.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use bytes::Bytes;
 use serde_json::Value;
+use tributary_apimachinery::ForeignDoors;
 
 use super::sources::digest;
-use crate::aggregated_group::{GROUP, VERSION, merged_view_openapi_v3, openapi_v2, openapi_v3};
+use crate::aggregated_group::{
+    COMBINATIONS, GROUP, VERSION, combination, foreign_groups, merged_view_openapi_v3, openapi_v2, openapi_v3,
+};
 
 /// A document in JSON, with its entity tag.
 pub(super) struct OwnDocument {
@@ -17,8 +20,6 @@ pub(super) struct OwnDocument {
 }
 
 static V3: LazyLock<OwnDocument> = LazyLock::new(|| OwnDocument::new(&merged_view_openapi_v3()));
-static ENTRY_V2: LazyLock<OwnDocument> = LazyLock::new(|| OwnDocument::new(&openapi_v2()));
-static ENTRY_V3: LazyLock<OwnDocument> = LazyLock::new(|| OwnDocument::new(&openapi_v3()));
 
 impl OwnDocument {
     fn new(document: &Value) -> Self {
@@ -31,18 +32,34 @@ impl OwnDocument {
         &V3
     }
 
-    /// Returns the v2 document of the aggregated entry.
-    pub(super) fn entry_v2() -> &'static Self {
-        &ENTRY_V2
-    }
-
-    /// Returns the v3 document of the aggregated entry.
-    pub(super) fn entry_v3() -> &'static Self {
-        &ENTRY_V3
-    }
-
     /// Returns the path of the v3 document, below `/openapi/v3/`.
     pub(super) fn path() -> String {
         format!("apis/{GROUP}/{VERSION}")
+    }
+}
+
+/// Documents of the aggregated entry while certain doors of foreign systems are open.
+pub(super) struct EntryDocuments {
+    pub(super) v2: OwnDocument,
+    /// The v3 document of each group, by its path below `/openapi/v3/`.
+    pub(super) v3: Vec<(String, OwnDocument)>,
+}
+
+impl EntryDocuments {
+    fn new(doors: &ForeignDoors) -> Self {
+        let foreign: Vec<_> = foreign_groups(doors).collect();
+        let own = (OwnDocument::path(), OwnDocument::new(&openapi_v3()));
+        let others = foreign.iter().flat_map(|group| {
+            let path = |version: &str| format!("apis/{}/{version}", group.metadata.name);
+            let document = crate::foreign_groups::openapi_v3(group);
+            group.versions.iter().map(move |version| (path(&version.version), OwnDocument::new(&document)))
+        });
+        Self { v3: [own].into_iter().chain(others).collect(), v2: OwnDocument::new(&openapi_v2(&foreign)) }
+    }
+
+    /// Returns the documents for open doors. They are written once for each combination of doors.
+    pub(super) fn for_doors(doors: &ForeignDoors) -> &'static Self {
+        static MADE: [OnceLock<EntryDocuments>; COMBINATIONS] = [const { OnceLock::new() }; COMBINATIONS];
+        MADE[combination(doors)].get_or_init(|| Self::new(doors))
     }
 }

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 use tributary_cluster_sources::{NamespaceScope, RefusedItem, SourceItem, SourceReader};
 
-use crate::{CA, CERTIFICATE, KEY, assert_refused, changed, encode, object, read as read_document, reader, secret};
+use crate::{CA, CERTIFICATE, KEY, assert_refused, changed, encode, read as read_document, reader, secret};
 
 fn argo_reader() -> SourceReader {
     reader(json!({"argoCDSecrets": {"namespace": "argocd"}}))
@@ -23,7 +23,7 @@ fn cluster_secret_becomes_a_member() {
     let data = json!({"namespaces": "shop, blog,", "clusterResources": "true"});
     let item =
         read(&data, &json!({"proxyUrl": "http://proxy", "tlsClientConfig": {"serverName": "kubernetes"}})).unwrap();
-    assert_eq!((item.object_name.as_str(), item.name.as_str()), ("cluster-eu", "eu"));
+    assert_eq!((item.object.name.as_str(), item.name.as_str()), ("cluster-eu", "eu"));
     assert_eq!(item.spec.endpoints, ["https://eu.example:6443"]);
     assert_eq!(item.spec.ca_data, Some(encode(CA)));
     assert_eq!(item.spec.tls_server_name.as_deref(), Some("kubernetes"));
@@ -82,20 +82,8 @@ fn wrong_cluster_secrets_are_refused_with_the_field_and_the_remedy() {
 
 /// Argo CD identifies a cluster by its server without slashes at the end.
 #[test]
-fn second_secret_of_a_server_is_refused() {
-    let named = |name: &str, server: &str, created: &str| {
-        let mut document = document(&json!({"name": name, "server": server}), &json!({}));
-        document["metadata"]["name"] = json!(name);
-        document["metadata"]["creationTimestamp"] = json!(created);
-        object(&document)
-    };
-    let objects = [
-        named("a", "https://eu/", "2026-01-02T00:00:00Z"),
-        named("b", "https://eu", "2026-01-01T00:00:00Z"),
-        named("c", "https://us", "2026-01-03T00:00:00Z"),
-    ];
-    let reading = argo_reader().read_items(&objects, None);
-    assert_eq!(reading.items.iter().map(|item| item.name.as_str()).collect::<Vec<_>>(), ["b", "c"]);
-    assert_eq!((reading.refused[0].name.as_str(), reading.refused[0].reason), ("a", "ServerConflict"));
-    assert!(reading.refused[0].message.contains("server of b"), "{:?}", reading.refused);
+fn server_with_and_without_a_slash_is_one_server() {
+    let endpoints = |server: &str| read(&json!({ "server": server }), &json!({})).unwrap().spec.endpoints;
+    assert_eq!(endpoints("https://eu/"), ["https://eu"]);
+    assert_eq!(endpoints("https://eu"), ["https://eu"]);
 }

@@ -1,5 +1,5 @@
 use serde_json::{Value, json};
-use tributary_cluster_sources::{RefusedItem, SourceItem};
+use tributary_cluster_sources::{RefusedItem, Secrets, SourceItem};
 use tributary_crds::{InsecureMembers, SecretText};
 
 use crate::{CA, assert_refused, changed, encode, read as read_document, reader, reader_with, secret};
@@ -103,7 +103,7 @@ fn wrong_clusters_are_refused_with_the_field_and_the_remedy() {
         assert_refused(read_document(&reader(source()), &cluster(&json!({})), &secrets), reason, text);
     }
     assert!(read(&json!({"apiEndpoint": ""})).unwrap_err().keeps_earlier());
-    let unread = reader(source()).read_item(&crate::object(&cluster(&json!({}))), None);
+    let unread = reader(source()).read_item(&crate::object(&cluster(&json!({}))), &Secrets::default());
     assert_refused(unread, "SecretsUnknown", "Secret eu");
 }
 

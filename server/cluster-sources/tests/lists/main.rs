@@ -16,7 +16,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use tributary_apimachinery::{Object, ObjectDecoder, Snapshot};
-use tributary_cluster_sources::{RefusedItem, SourceItem, SourceReader};
+use tributary_cluster_sources::{RefusedItem, Secrets, SourceItem, SourceReader};
 use tributary_crds::{ClusterSource, ClusterSourceSpec, InsecureMembers};
 
 /// The only text that must not appear in messages.
@@ -77,7 +77,7 @@ fn snapshot(documents: &[Value]) -> Snapshot {
 }
 
 fn read(reader: &SourceReader, document: &Value, secrets: &[Value]) -> Result<SourceItem, RefusedItem> {
-    reader.read_item(&object(document), Some(&snapshot(secrets)))
+    reader.read_item(&object(document), &Secrets::new(Some(&snapshot(secrets))))
 }
 
 /// Checks that a reading is refused with a reason, and with a message that contains a text and no secret.

@@ -7,6 +7,7 @@ use tributary_sources::LoadedConfiguration;
 use crate::ConditionState;
 use crate::in_force::MemberInForce;
 use crate::members::JudgedMember;
+use crate::source_items::foreign_member;
 use crate::verdict::shorten;
 
 /// The check of a configuration of all sources, for conflicts that concern several objects or the flags.
@@ -57,7 +58,9 @@ impl<'a> CandidateConfiguration<'a> {
                 return configuration;
             }
             let Some((name, problem)) = self.find_first_failing(&drafts) else { break };
-            let Some(member) = members.iter_mut().find(|member| member.object.name == name) else { break };
+            let has_name =
+                |member: &&mut JudgedMember| member.draft.as_ref().is_some_and(|draft| draft.object.name == name);
+            let Some(member) = members.iter_mut().find(has_name) else { break };
             member.draft = member.refuse(conflict(problem));
         }
         self.add_one_by_one(members)
@@ -100,8 +103,10 @@ impl<'a> CandidateConfiguration<'a> {
     fn configuration(&self, members: &[&MemberInForce]) -> LoadedConfiguration {
         let mut objects = self.base.objects.clone();
         let mut clusters = self.base.clusters.clone();
+        let mut foreign = Vec::new();
         for member in members {
             let Some(spec) = &member.spec else { continue };
+            foreign.extend(member.item.as_ref().and_then(|own| foreign_member(&own.item)));
             objects.clusters.push(member.cluster.clone());
             clusters.push(spec.as_ref().clone());
         }
@@ -112,7 +117,7 @@ impl<'a> CandidateConfiguration<'a> {
             registry.spec.placement = registry.spec.placement.take().filter(is_known);
         }
         objects.merged_endpoints.clone_from(&self.merged_endpoints);
-        LoadedConfiguration::new(clusters, objects, self.base.files.clone())
+        LoadedConfiguration { foreign, ..LoadedConfiguration::new(clusters, objects, self.base.files.clone()) }
     }
 }
 

@@ -109,6 +109,7 @@ impl Hub {
         HubSnapshot {
             objects: std::array::from_fn(of_kind),
             secrets: collect(self.secrets.values().collect()),
+            sources: BTreeMap::new(),
             is_current: true,
         }
     }

@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use http::Uri;
 use tributary_apimachinery::{Host, without_brackets};
 
-use super::{HubRules, origin};
+use tributary_cluster_sources::SourceKind;
+
+use super::HubRules;
 use crate::in_force::MemberInForce;
 use crate::other_sources::OtherSources;
 use crate::{ConditionState, OwnEndpoint};
@@ -27,13 +29,21 @@ pub(crate) struct Claims<'a> {
     names: BTreeMap<String, String>,
     indexes: BTreeMap<u16, String>,
     hosts: BTreeMap<Host, String>,
+    /// The servers of Argo CD's Secrets. Argo CD identifies clusters by them.
+    argo_cd_servers: BTreeMap<String, String>,
 }
 
 impl<'a> Claims<'a> {
     /// Returns the claims of this endpoint and of the other sources, which have priority over the hub.
     pub(crate) fn new(others: &'a OtherSources<'a>, rules: &'a HubRules) -> Self {
-        let mut claims =
-            Self { own: &rules.own, others, names: BTreeMap::new(), indexes: BTreeMap::new(), hosts: BTreeMap::new() };
+        let mut claims = Self {
+            own: &rules.own,
+            others,
+            names: BTreeMap::new(),
+            indexes: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            argo_cd_servers: BTreeMap::new(),
+        };
         for spec in &others.configuration.clusters {
             claims.names.insert(spec.name.to_string(), spec.origin.clone());
             claims.indexes.extend(spec.index.map(|index| (index, spec.origin.clone())));
@@ -61,7 +71,11 @@ impl<'a> Claims<'a> {
         self.check_index(name, spec.index)?;
         self.check_hosts(&hosts)?;
         self.check_endpoints(&spec.endpoints, &hosts)?;
-        let owner = origin(name);
+        let is_argo_cd = member.item.as_ref().is_some_and(|own| own.item.list == SourceKind::ArgoCdSecrets);
+        let server = spec.endpoints.first().filter(|_| is_argo_cd);
+        self.check_argo_cd_server(server)?;
+        let owner = member.origin();
+        self.argo_cd_servers.extend(server.map(|server| (server.clone(), owner.clone())));
         self.names.insert(name.clone(), owner.clone());
         self.indexes.extend(spec.index.map(|index| (index, owner.clone())));
         self.hosts.extend(hosts.into_iter().map(|host| (host, owner.clone())));
@@ -70,10 +84,17 @@ impl<'a> Claims<'a> {
 
     fn check_name(&self, name: &str) -> Result<(), ConditionState> {
         let Some(owner) = self.names.get(name) else { return Ok(()) };
-        let message = format!(
-            "{owner} already is cluster {name}, and other sources have priority over the hub; rename one of them."
-        );
+        let message = format!("{owner} already is cluster {name}, and has priority; rename one of them.");
         Err(ConditionState::failed("NameConflict", message))
+    }
+
+    fn check_argo_cd_server(&self, server: Option<&String>) -> Result<(), ConditionState> {
+        let Some(owner) = server.and_then(|server| self.argo_cd_servers.get(server)) else { return Ok(()) };
+        let message = format!(
+            "Key \"server\" has the server of {owner}, and Argo CD identifies clusters by their servers; remove one of \
+             the Secrets."
+        );
+        Err(ConditionState::failed("ServerConflict", message))
     }
 
     /// Compares an index with present indexes, and with the former indexes of clusters of other sources: clients may

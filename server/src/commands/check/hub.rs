@@ -103,6 +103,7 @@ mod tests {
             resolved_refs,
             indexed: None,
             generation_in_force: None,
+            source: None,
         };
         let fulfilled = || ConditionState::fulfilled("Accepted", "The object is in force.");
         let verdicts = [

@@ -26,7 +26,7 @@ use crate::authentication::{AuthenticationFilesError, Authenticator, HubAuthenti
 use crate::cli::{HubArguments, ServeArguments};
 use crate::credentials::certificates;
 use crate::exit::Failure;
-use crate::front::{Entry, EntryService, Front};
+use crate::front::{Entry, EntryService, Front, OpenDoors};
 use crate::process::threads::Threads;
 
 /// The parts of the process that all entries share.
@@ -34,6 +34,8 @@ pub(super) struct SharedParts<'a> {
     pub(super) arguments: &'a ServeArguments,
     pub(super) front: &'a Arc<Front<Arc<Router>>>,
     pub(super) router: &'a Arc<Router>,
+    /// The doors of foreign systems at the aggregated entry.
+    pub(super) doors: &'a Arc<OpenDoors>,
     pub(super) capacity: &'a Arc<ListenerCapacity>,
     /// The threads that serve clients.
     pub(super) clients: &'a Threads,
@@ -84,7 +86,7 @@ impl AggregatedEntry {
         let (router, own) = (Arc::clone(shared.router), Arc::clone(&authenticator));
         let following = follow_trust(Arc::clone(hub), trust, own, Arc::clone(&tls), router);
         tokio::spawn(shared.stop.clone().run_until_cancelled_owned(following));
-        let entry = Arc::new(Entry::aggregated(Authenticator::Hub(authenticator)));
+        let entry = Arc::new(Entry::aggregated(Authenticator::Hub(authenticator), Arc::clone(shared.doors)));
         let options = ListenerOptions {
             tls,
             capacity: Arc::clone(shared.capacity),

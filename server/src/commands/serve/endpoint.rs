@@ -31,7 +31,7 @@ use crate::authentication::denied_users::{DeniedUsersFile, DeniedUsersFileError}
 use crate::cli::bytes::format_size;
 use crate::cli::{LimitArguments, ServeArguments};
 use crate::exit::Failure;
-use crate::front::{Entry, EntryService, Front};
+use crate::front::{Entry, EntryService, Front, OpenDoors};
 use crate::metrics::HubView;
 use crate::process::descriptors;
 use crate::process::memory::Memory;
@@ -104,6 +104,7 @@ impl BoundEndpoint {
             access_log: logs.observers.access_log.clone(),
             tls,
             hosts,
+            doors: Arc::new(OpenDoors::new(arguments.hub.door.iter().map(|door| door.system()))),
             arguments,
             merged_kubeconfig,
             address,
@@ -119,9 +120,16 @@ impl BoundEndpoint {
         let capacity = capacity(&running.arguments.limits, &front);
         let aggregated = match (running.arguments.hub.aggregated_listen, &running.hub_connection) {
             (Some(listen), Some(hub)) => {
-                let RunningEndpoint { arguments, router, .. } = &running;
-                let shared =
-                    SharedParts { arguments, front: &front, router, capacity: &capacity, clients: &clients, stop };
+                let RunningEndpoint { arguments, router, doors, .. } = &running;
+                let shared = SharedParts {
+                    arguments,
+                    front: &front,
+                    router,
+                    doors,
+                    capacity: &capacity,
+                    clients: &clients,
+                    stop,
+                };
                 Some(AggregatedEntry::open(listen, hub, &shared)?)
             }
             _ => None,

@@ -134,8 +134,9 @@ impl FollowedHub {
         self.source.monitor()
     }
 
-    /// Returns the position of a member in the order of first acceptance; `None` for a cluster of another source.
-    pub(super) fn order_of(&self, name: &str) -> Option<u64> {
+    /// Returns the priority of a member in conflicts as [`InForce::order_of`](tributary_hub::InForce::order_of); `None`
+    /// for a cluster of another source.
+    pub(super) fn order_of(&self, name: &str) -> Option<(bool, u64)> {
         self.source.in_force().order_of(name)
     }
 

@@ -13,7 +13,7 @@ use tributary_hosts::{HostTable, Hosts, is_valid_for};
 use tributary_hub::{HubClient, HubRules, OwnEndpoint, leads_to};
 use tributary_listener::tls::TlsSettings;
 use tributary_records::access_log::AccessLog;
-use tributary_router::{Policies, Router};
+use tributary_router::{ForeignMembers, Policies, Router};
 use tributary_sources::clusters::Clusters;
 use tributary_sources::clusters::indices::{self, IndexOwners};
 use tributary_sources::contexts::format_exclusion;
@@ -30,6 +30,7 @@ use super::reload_cause::ReloadCause;
 use super::unserved::UnservedResources;
 use crate::cli::ServeArguments;
 use crate::exit::Failure;
+use crate::front::OpenDoors;
 use crate::output::print;
 
 /// The time for which the start waits for the clusters' first answers. After this time, the `partial` rule decides
@@ -81,6 +82,8 @@ pub(super) struct RunningEndpoint {
     pub(super) tls: Arc<TlsSettings>,
     /// The host table, which selects the API of each host.
     pub(super) hosts: Arc<Hosts>,
+    /// The doors of foreign systems at the aggregated entry.
+    pub(super) doors: Arc<OpenDoors>,
     /// The socket address of the listener.
     pub(super) address: SocketAddr,
     pub(super) unserved: UnservedResources,
@@ -200,6 +203,9 @@ impl RunningEndpoint {
         self.router.set_policies(policies);
         self.unserved.set(named);
         self.router.set_clusters(self.clusters.setups());
+        let foreign = Arc::new(ForeignMembers::from_iter(configuration.foreign));
+        self.router.set_foreign_members(Arc::clone(&foreign));
+        self.doors.set_members(&foreign);
         self.serve_hosts(hosts)
     }
 

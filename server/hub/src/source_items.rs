@@ -1,0 +1,283 @@
+//! The items of ClusterSources: each is read alone, and becomes a member like an UpstreamCluster. Without I/O.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+
+use tributary_apimachinery::{ForeignSystem, Object, ResourceVersion, Snapshot, explain};
+use tributary_cluster_sources::{ItemObject, RefusedItem, Secrets, SourceItem, SourceKind, SourceReader, UsedSecret};
+use tributary_crds::{ClusterSource, UpstreamCluster, hub_problems};
+use tributary_router::{ForeignMember, GatewayFacts};
+use tributary_sources::ClusterSpec;
+use tributary_sources::upstream_clusters::cluster_spec;
+
+use crate::in_force::{InForce, ItemInForce, MemberInForce};
+use crate::members::{HubRules, ItemReference, JudgedMember, check_addresses};
+use crate::verdict::{check_problems, shorten};
+use crate::{ConditionState, HubKind, ItemVerdict, ObjectReference, SourceVerdict, Verdict};
+
+/// The collections of a source at one time.
+#[derive(Clone)]
+pub(crate) struct ListedSource {
+    /// The items.
+    pub(crate) items: Snapshot,
+    /// The Secrets to which items refer; `None` if the items have their credentials themselves.
+    pub(crate) secrets: Option<Snapshot>,
+    /// Whether the collections are up to date.
+    pub(crate) is_current: bool,
+}
+
+/// The last reading of a source. An item is read again if the object, a Secret that it uses or the source changes.
+#[derive(Clone)]
+pub(crate) struct SourceReading {
+    /// The source in force.
+    pub(crate) source: ClusterSource,
+    pub(crate) reader: Arc<SourceReader>,
+    /// The readings by the uid of the item.
+    items: HashMap<String, ItemReading>,
+}
+
+impl SourceReading {
+    pub(crate) fn new(source: ClusterSource, reader: SourceReader) -> Self {
+        Self { source, reader: Arc::new(reader), items: HashMap::new() }
+    }
+}
+
+#[derive(Clone)]
+struct ItemReading {
+    version: ResourceVersion,
+    secrets: Vec<UsedSecret>,
+    result: Result<MemberInForce, UnusableItem>,
+}
+
+/// The reason why an item is not used.
+#[derive(Clone)]
+struct UnusableItem {
+    state: ConditionState,
+    /// Whether the member may continue as it was accepted last.
+    keeps_earlier: bool,
+}
+
+impl UnusableItem {
+    fn invalid(state: ConditionState) -> Self {
+        Self { state, keeps_earlier: true }
+    }
+}
+
+impl From<RefusedItem> for UnusableItem {
+    fn from(refused: RefusedItem) -> Self {
+        let keeps_earlier = refused.keeps_earlier();
+        Self { state: ConditionState::failed(refused.reason, shorten(refused.message)), keeps_earlier }
+    }
+}
+
+impl ItemReading {
+    fn is_current(&self, object: &Object, secrets: Option<&Snapshot>) -> bool {
+        let version_of = |key: &str| secrets?.get(key).map(|secret| secret.resource_version());
+        self.version == object.resource_version()
+            && self.secrets.iter().all(|used| version_of(&used.key) == used.version)
+    }
+}
+
+/// Judges the items of all sources in force. Members of a source that is not listed stay. With `may_remove`, members
+/// leave that their source no longer lists. Members of a source that is not in force leave.
+pub(crate) async fn judge_items(
+    in_force: &mut InForce,
+    listed: &BTreeMap<String, ListedSource>,
+    may_remove: bool,
+    rules: &HubRules,
+) -> Vec<JudgedMember> {
+    let mut readings = std::mem::take(&mut in_force.readings);
+    let mut earlier: HashMap<(&str, &str), &MemberInForce> = HashMap::new();
+    for member in in_force.members.values() {
+        if let Some(source) = member.source().filter(|source| readings.contains_key(*source)) {
+            earlier.insert((source, &member.object.uid), member);
+        }
+    }
+    let mut judged = Vec::new();
+    for (source, ListedSource { items, secrets, .. }) in listed {
+        let Some(reading) = readings.get_mut(source) else { continue };
+        let mut before = std::mem::take(&mut reading.items);
+        for object in items.iter() {
+            let earlier = earlier.remove(&(source.as_str(), object.uid()));
+            let read = before.remove(object.uid()).filter(|read| read.is_current(object, secrets.as_ref()));
+            let read = match read {
+                Some(read) => read,
+                None => read_item(source, &reading.reader, object, secrets.as_ref(), earlier, rules).await,
+            };
+            judged.push(judge_item(source, object, &read.result, earlier.cloned()));
+            reading.items.insert(object.uid().to_owned(), read);
+        }
+    }
+    // The rest is not listed.
+    let stays = |source: &str| !may_remove || !listed.contains_key(source);
+    let absent = earlier.into_iter().filter(|((source, _), _)| stays(source));
+    judged.extend(absent.map(|(_, member)| JudgedMember::retain(member.clone())));
+    in_force.readings = readings;
+    judged
+}
+
+async fn read_item(
+    source: &str,
+    reader: &SourceReader,
+    object: &Object,
+    secrets: Option<&Snapshot>,
+    earlier: Option<&MemberInForce>,
+    rules: &HubRules,
+) -> ItemReading {
+    let (read, secrets) = {
+        let secrets = Secrets::new(secrets);
+        let read = reader.read_item(object, &secrets);
+        (read, secrets.into_used())
+    };
+    let result = match read {
+        Ok(item) => make_member(ItemInForce::new(source, item), earlier, rules).await.map_err(UnusableItem::invalid),
+        Err(refused) => Err(refused.into()),
+    };
+    ItemReading { version: object.resource_version(), secrets, result }
+}
+
+/// Makes the member of an item. An unchanged description is shared with the earlier one.
+async fn make_member(
+    item: ItemInForce,
+    earlier: Option<&MemberInForce>,
+    rules: &HubRules,
+) -> Result<MemberInForce, ConditionState> {
+    let same = earlier.filter(|earlier| {
+        let own = earlier.item.as_ref();
+        earlier.spec.is_some() && own.is_some_and(|own| own.fingerprint == item.fingerprint)
+    });
+    if let Some(same) = same {
+        return Ok(same.clone());
+    }
+    let cluster = without_credentials(&item.item);
+    check_problems(hub_problems(&cluster, rules.insecure))?;
+    check_addresses(&cluster.spec, rules)?;
+    let object = ObjectReference {
+        kind: HubKind::ClusterSource,
+        name: item.item.name.to_string(),
+        uid: item.item.object.uid.clone(),
+        generation: 0,
+    };
+    let item = Some(Arc::new(item));
+    let mut member = MemberInForce { object, order: 0, cluster, item, resolved: None, spec: None, seen: None };
+    match describe_item(&member, rules).await {
+        Some(Ok(spec)) => member.spec = Some(Arc::new(spec)),
+        Some(Err(problem)) => return Err(ConditionState::failed("Invalid", shorten(problem))),
+        None => {}
+    }
+    Ok(member)
+}
+
+/// Returns the member of an item in the form of an object of the hub: without secrets.
+fn without_credentials(item: &SourceItem) -> UpstreamCluster {
+    let mut cluster = item.upstream_cluster();
+    cluster.spec.credentials = None;
+    cluster.spec.ca_data = None;
+    if let Some(serving) = &mut cluster.spec.secure_serving {
+        serving.key_data = None;
+    }
+    cluster
+}
+
+/// Makes the description of an item for the router; `None` for an UpstreamCluster.
+///
+/// # Errors
+/// The problem with the connection settings.
+pub(crate) async fn describe_item(member: &MemberInForce, rules: &HubRules) -> Option<Result<ClusterSpec, String>> {
+    let item = &member.item.as_ref()?.item;
+    // An item contains no relative path, so the base is not used.
+    Some(match cluster_spec(&item.upstream_cluster(), Path::new("")).await {
+        Ok((_, files)) if !files.is_empty() => Err("the item names a file".to_owned()),
+        Ok((spec, _)) => Ok(ClusterSpec {
+            origin: member.origin(),
+            is_from_hub: true,
+            dial_policy: Some(Arc::clone(&rules.dial_policy)),
+            warnings: item.warnings.iter().map(|warning| warning.message.clone()).collect(),
+            impersonator: item.impersonator.clone(),
+            ..spec
+        }),
+        Err(error) => Err(explain(&error)),
+    })
+}
+
+fn judge_item(
+    source: &str,
+    object: &Object,
+    read: &Result<MemberInForce, UnusableItem>,
+    earlier: Option<MemberInForce>,
+) -> JudgedMember {
+    let reference = || ObjectReference {
+        kind: HubKind::ClusterSource,
+        name: object.name().to_owned(),
+        uid: object.uid().to_owned(),
+        generation: 0,
+    };
+    let mut judged = JudgedMember {
+        object: reference(),
+        created: object.creation_timestamp().to_owned(),
+        item: Some(ItemReference { source: source.to_owned(), name: object.name().to_owned() }),
+        draft: None,
+        earlier,
+        accepted: ConditionState::fulfilled("Accepted", ""),
+        resolved_refs: None,
+    };
+    match read {
+        Ok(member) => {
+            judged.object = member.object.clone();
+            let order = judged.earlier.as_ref().map_or(0, |earlier| earlier.order);
+            judged.draft = Some(MemberInForce { order, ..member.clone() });
+        }
+        Err(UnusableItem { state, keeps_earlier }) => {
+            judged.accepted = state.clone();
+            judged.earlier = judged.earlier.take().filter(|_| *keeps_earlier);
+        }
+    }
+    judged
+}
+
+/// Adds the verdicts on items to the verdicts on their sources. `items` has the listed items of each source.
+pub(crate) fn add_item_verdicts(
+    in_force: &InForce,
+    listed: &BTreeMap<String, ListedSource>,
+    mut items: BTreeMap<String, Vec<ItemVerdict>>,
+    verdicts: &mut [Verdict],
+) {
+    for verdict in verdicts.iter_mut().filter(|verdict| verdict.object.kind == HubKind::ClusterSource) {
+        let Some(reading) = in_force.readings.get(&verdict.object.name) else { continue };
+        let is_listed = listed.contains_key(&verdict.object.name);
+        let mut items = is_listed.then(|| items.remove(&verdict.object.name).unwrap_or_default());
+        if let Some(items) = &mut items {
+            items.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        verdict.source = Some(Arc::new(SourceVerdict { list: reading.reader.list().kind(), items }));
+    }
+}
+
+/// Returns the member as the system with the list knows it; `None` for lists of systems without a door.
+pub(crate) fn foreign_member(item: &SourceItem) -> Option<ForeignMember> {
+    let system = match item.list {
+        SourceKind::ClusterGatewaySecrets => ForeignSystem::ClusterGateway,
+        SourceKind::KarmadaClusters => ForeignSystem::Karmada,
+        _ => return None,
+    };
+    let SourceItem { object: ItemObject { namespace, labels, created, .. }, spec, .. } = item;
+    let has_certificate =
+        spec.credentials.as_ref().is_some_and(|credentials| credentials.client_certificate_data.is_some());
+    let gateway = (system == ForeignSystem::ClusterGateway).then(|| GatewayFacts {
+        namespace: namespace.clone(),
+        alias: item.alias.clone(),
+        credential_type: if has_certificate { "X509Certificate" } else { "ServiceAccountToken" }.to_owned(),
+        endpoint: spec.endpoints.first().cloned().unwrap_or_default(),
+        ca_bundle: spec.ca_data.clone(),
+    });
+    Some(ForeignMember {
+        system,
+        name: item.foreign_name.clone(),
+        cluster: item.name.clone(),
+        identity: item.identity.clone(),
+        labels: labels.clone(),
+        created: created.clone(),
+        gateway,
+    })
+}
