@@ -68,7 +68,7 @@ pub use dns_name::{dns_subdomain_errors, is_dns_subdomain, is_namespace_name};
 pub use explain::explain;
 pub use filter::{ClusterSelector, Filter, SelectableResource};
 pub use host::{Host, HostName, InvalidHost, without_brackets};
-pub use mount::{Door, ForeignDoors, ForeignSystem, MERGED_VIEW, Mount, MountTarget, Mounted};
+pub use mount::{CLUSTER_PREFIXES, Door, ForeignDoors, ForeignSystem, MERGED_VIEW, Mount, MountTarget, Mounted};
 pub use native_version::NativeVersion;
 pub use object::decode::ObjectDecoder;
 pub use object::decode_error::ObjectDecodeError;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | a host of the merged view, any other path | all clusters as one |
 //! | a host of the merged view, a path below `/clusters/<name>` | the cluster's own API |
+//! | a host of the merged view, a path below `/k8s/clusters/<name>`, as in Rancher | the cluster's own API |
 //! | the host of a cluster | the cluster's own API, without the merged view |
 //! | the aggregated entry, a path below `<group>/views/all/proxy` | all clusters as one |
 //! | the aggregated entry, a path below `<group>/clusters/<name>/proxy` | the cluster's own API |
@@ -33,7 +34,7 @@ use table::{PrefixNames, PrefixRow, find_foreign_name, resolve_prefix};
 /// The API at the path `/`. The default is the merged view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Mount {
-    /// The merged view, with each cluster's own API below `/clusters/<name>`.
+    /// The merged view, with each cluster's own API below `/clusters/<name>` and `/k8s/clusters/<name>`.
     #[default]
     Merged,
     /// The API of one cluster: each path belongs to that cluster.
@@ -43,9 +44,15 @@ pub enum Mount {
     Aggregated(Arc<ForeignDoors>),
 }
 
+/// The beginnings of the prefixes of a cluster's own API at a host of the merged view: Tributary's and Rancher's. The
+/// name of the cluster follows.
+pub const CLUSTER_PREFIXES: [&str; 2] = ["/clusters/", "/k8s/clusters/"];
+
 /// The path prefixes at a host of the merged view.
-const MERGED: &[PrefixRow] =
-    &[PrefixRow { before: "/clusters/", after: "", names: PrefixNames::Clusters, door: Door::Direct }];
+const MERGED: &[PrefixRow] = &[
+    PrefixRow { before: CLUSTER_PREFIXES[0], after: "", names: PrefixNames::Clusters, door: Door::Direct },
+    PrefixRow { before: CLUSTER_PREFIXES[1], after: "", names: PrefixNames::Clusters, door: Door::Direct },
+];
 
 /// The path prefixes at the aggregated entry.
 const AGGREGATED: &[PrefixRow] = &[
@@ -137,57 +144,68 @@ mod tests {
     #[test]
     fn request_path_at_a_clusters_host_addresses_that_cluster() {
         let own = Mount::Cluster(eu());
-        for path in
-            ["/", "/api/v1/pods", "/clusters/us/api", "/clusters/", "/clusters/A", "/metrics", "/healthz", "//x"]
-        {
+        for path in [
+            "/",
+            "/api/v1/pods",
+            "/clusters/us/api",
+            "/k8s/clusters/us/api",
+            "/clusters/A",
+            "/metrics",
+            "/healthz",
+            "//x",
+        ] {
             let target = MountTarget::Cluster(eu());
             assert_eq!(own.resolve(path).unwrap(), Mounted { target, prefix: "", inner: path, door: Door::Direct });
         }
     }
 
-    /// The target, the prefix and the inner path. `None` is an unknown name.
-    type Expected = Option<(MountTarget, &'static str, &'static str)>;
-
-    fn check_table(mount: &Mount, cases: &[(&str, Expected)]) {
-        for (path, expected) in cases {
-            let mounted = mount.resolve(path);
-            if let Err(status) = &mounted {
-                assert_eq!(status.code, 404, "{path}");
+    #[test]
+    fn merged_host_mounts_each_cluster_below_both_prefixes() {
+        for before in CLUSTER_PREFIXES {
+            let prefix = format!("{before}eu");
+            for (suffix, inner) in [
+                ("", "/"),
+                ("/", "/"),
+                ("/api", "/api"),
+                ("//api", "//api"),
+                ("/clusters/us/api", "/clusters/us/api"),
+                ("/k8s/clusters/us/api", "/k8s/clusters/us/api"),
+                ("/metrics", "/metrics"),
+            ] {
+                let path = format!("{prefix}{suffix}");
+                let target = MountTarget::Cluster(eu());
+                let expected = Mounted { target, prefix: &prefix, inner, door: Door::Direct };
+                assert_eq!(Mount::Merged.resolve(&path).unwrap(), expected, "{path}");
             }
-            let parts = mounted.ok().map(|mounted| (mounted.target, mounted.prefix, mounted.inner));
-            assert_eq!(parts, *expected, "{path}");
+            for name in ["", "EU", "%65u", "eu;x", "..", "eu%2Fapi"] {
+                let path = format!("{before}{name}/api");
+                assert_eq!(Mount::Merged.resolve(&path).unwrap_err().code, 404, "{path}");
+            }
         }
     }
 
     #[test]
-    fn merged_host_mounts_each_cluster() {
-        let eu = || MountTarget::Cluster(eu());
-        let merged = |path| Some((MountTarget::Merged, "", path));
-        check_table(
-            &Mount::Merged,
-            &[
-                ("/api/v1/pods", merged("/api/v1/pods")),
-                ("/clusters/eu/api", Some((eu(), "/clusters/eu", "/api"))),
-                ("/clusters/eu/clusters/us/api", Some((eu(), "/clusters/eu", "/clusters/us/api"))),
-                ("/clusters/eu//api", Some((eu(), "/clusters/eu", "//api"))),
-                ("/clusters/eu", Some((eu(), "/clusters/eu", "/"))),
-                ("/clusters/eu/", Some((eu(), "/clusters/eu", "/"))),
-                ("/clusters/", merged("/clusters/")),
-                ("/clusters", merged("/clusters")),
-                ("//clusters/eu/api", merged("//clusters/eu/api")),
-                ("/clusters//", merged("/clusters//")),
-                ("/clusters//api", None),
-                ("/clusters/EU/api", None),
-                ("/clusters/%65u/api", None),
-                ("/clusters/eu;x/api", None),
-                ("/clusters/../api", None),
-                ("/clusters/eu%2Fapi", None),
-                (
-                    "/apis/aggregation.tributary.dev/v1alpha1/clusters/eu/proxy/api",
-                    merged("/apis/aggregation.tributary.dev/v1alpha1/clusters/eu/proxy/api"),
-                ),
-            ],
-        );
+    fn other_paths_at_a_merged_host_belong_to_the_merged_view() {
+        for path in [
+            "/api/v1/pods",
+            "/clusters/",
+            "/clusters",
+            "//clusters/eu/api",
+            "/clusters//",
+            "/k8s",
+            "/k8s/",
+            "/k8s/clusters",
+            "/k8s/clusters/",
+            "/k8s/clusters//",
+            "/k8s//clusters/eu/api",
+            "//k8s/clusters/eu/api",
+            "/K8s/clusters/eu/api",
+            "/k8s%2Fclusters/eu/api",
+            "/apis/aggregation.tributary.dev/v1alpha1/clusters/eu/proxy/api",
+        ] {
+            let expected = Mounted { target: MountTarget::Merged, prefix: "", inner: path, door: Door::Direct };
+            assert_eq!(Mount::Merged.resolve(path).unwrap(), expected);
+        }
     }
 
     #[test]

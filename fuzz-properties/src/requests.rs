@@ -72,6 +72,8 @@ fn below_a_cluster(method: &str, path: &str, query: Option<&str>, parsed: &Resul
         RequestInfo::parse_at(&Mount::aggregated(), method, &format!("{AGGREGATED}/{place}/proxy{path}"), query)
     };
     assert_eq!((&aggregated("clusters/c"), &aggregated("views/all")), (&below, parsed), "{path:?}");
+    let below_rancher = RequestInfo::parse(method, &format!("/k8s/clusters/c{path}"), query);
+    assert_eq!(below_rancher, below, "{path:?}");
     if let Ok(below) = &below {
         let mount =
             Mount::Cluster(below.cluster.clone().unwrap_or_else(|| panic!("{path:?} should be below a cluster")));

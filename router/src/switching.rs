@@ -75,7 +75,7 @@ mod tests {
             ("GET", "/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v/vnc", None, true),
             ("GET", "/apis/proxies.clusternet.io/v1alpha1/sockets/c", None, true),
         ] {
-            for mount in ["", "/clusters/eu"] {
+            for mount in ["", "/clusters/eu", "/k8s/clusters/eu"] {
                 let info = RequestInfo::parse(method, &format!("{mount}{path}"), query).unwrap();
                 for upgrade in ["websocket", "SPDY/3.1"] {
                     assert_eq!(asked(upgrade, &info), (may_switch, may_switch), "{method} {mount}{path} {upgrade}");
@@ -110,7 +110,7 @@ mod tests {
             let at_host = RequestInfo::parse_at(&eu, "GET", path, None).unwrap();
             assert_eq!(asked("websocket", &at_host), (may_switch, may_switch), "at a host of the cluster's: {path}");
         }
-        for path in ["/v1/subscribe", "/k8s/clusters/c-x/api/v1/namespaces/n/pods/p/exec", "/version"] {
+        for path in ["/v1/subscribe", "/k8s/c-x/api/v1/namespaces/n/pods/p/exec", "/version"] {
             let merged = RequestInfo::parse("GET", path, None).unwrap();
             assert_eq!(asked("websocket", &merged), (false, false), "in the merged view: {path}");
         }

@@ -5,6 +5,7 @@ mod can_i;
 mod cluster_choice;
 mod compared;
 pub(crate) mod pods;
+mod rancher_path;
 mod reading;
 mod several;
 pub(crate) mod upgrades;
@@ -24,8 +25,15 @@ pub(crate) fn cases() -> Vec<Case> {
     let choosing = [can_i::cases(), cluster_choice::cases(), write_targets::cases(), without_annotation::cases()]
         .into_iter()
         .flatten();
-    let rest =
-        [pods::cases(), upgrades::cases(), reading::cases(), writing::cases(), several::cases(), compared::cases()];
+    let rest = [
+        pods::cases(),
+        upgrades::cases(),
+        rancher_path::cases(),
+        reading::cases(),
+        writing::cases(),
+        several::cases(),
+        compared::cases(),
+    ];
     choosing.chain(rest.into_iter().flatten()).collect()
 }
 

@@ -1,5 +1,7 @@
 //! Checks of each field of a policy rule, independently of the other fields.
 
+use tributary_apimachinery::CLUSTER_PREFIXES;
+
 use super::{Findings, PolicyScope, path_verbs, resource_verbs};
 use crate::explanation::RuleField;
 use crate::own_paths::{is_exempt_from_policies, is_exempt_prefix};
@@ -101,15 +103,15 @@ fn find_unmatched(field: RuleField, entry: &str, scope: PolicyScope) -> Option<U
         return None;
     }
     let (path, is_beginning) = (entry.trim_end_matches('*'), entry.ends_with('*'));
+    let below_clusters = CLUSTER_PREFIXES.iter().find_map(|prefix| path.strip_prefix(prefix));
     if scope == PolicyScope::Global {
-        let after = path.strip_prefix("/clusters/").filter(|after| !matches!(*after, "" | "/"));
-        return after.map(|_| {
+        return below_clusters.filter(|after| !matches!(*after, "" | "/")).map(|_| {
             UnmatchedRequests::Whole(
                 "a request below /clusters/NAME is matched by the path after the name; write only this path",
             )
         });
     }
-    if let Some(after) = path.strip_prefix("/clusters/") {
+    if let Some(after) = below_clusters {
         return find_unmatched_below_clusters(after, is_beginning);
     }
     // An entry with a prefix of Tributary's own paths may also match other paths: `/healthzz`, `/metrics/slis`.

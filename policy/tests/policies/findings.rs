@@ -144,6 +144,8 @@ fn paths_that_never_reach_policies_are_reported() {
         ("/clusters/", nothing(), nothing()),
         ("/clusters/eu*", nothing(), never(OF_CLUSTER)),
         ("/clusters/eu/version", nothing(), never(OF_CLUSTER)),
+        ("/k8s/clusters/", nothing(), nothing()),
+        ("/k8s/clusters/eu/version", nothing(), never(OF_CLUSTER)),
         ("/api/v1/pods", OF_RESOURCE.to_owned(), OF_RESOURCE.to_owned()),
         ("/api/v1/namespaces/*", OF_RESOURCE.to_owned(), OF_RESOURCE.to_owned()),
         ("/apis/apps/v1/deployments", OF_RESOURCE.to_owned(), OF_RESOURCE.to_owned()),
@@ -164,6 +166,7 @@ fn paths_that_never_reach_policies_are_reported() {
         ("/livez*", "\"/livez\": in the merged view Tributary answers this path itself"),
         ("/tributary/status*", "\"/tributary/status\": in the merged view Tributary answers this path itself"),
         ("/clusters/*", "requests below /clusters/NAME: they pass the policies of this cluster"),
+        ("/k8s/clusters/*", "requests below /clusters/NAME: they pass the policies of this cluster"),
     ] {
         for (entry, is_told) in [(entry.to_owned(), true), (format!("-{entry}"), false)] {
             let rule = Rule { verbs: entries("get"), non_resource_urls: entries(&entry), ..Rule::default() };

@@ -480,6 +480,8 @@ mod tests {
         for (path, expected) in [
             ("/clusters/a/api/v1/pods", Some("a")),
             ("/clusters/a", Some("a")),
+            ("/k8s/clusters/a/api/v1/pods", Some("a")),
+            ("/k8s/clusters/a.b/apis", None),
             ("/clusters/a-b/apis", Some("a-b")),
             ("/clusters/a.b/apis", None),
             ("/clusters/", None),

@@ -96,6 +96,7 @@ async fn test_policies(handler: Arc<impl Handler>, query: &str) -> Response<Body
 
 #[cfg(test)]
 mod tests {
+    use tributary_apimachinery::CLUSTER_PREFIXES;
     use tributary_policy::OWN_PATHS;
 
     use super::*;
@@ -110,5 +111,10 @@ mod tests {
         let own = [OwnPath::Metrics, OwnPath::Report, OwnPath::PolicyTest];
         assert_eq!(OWN_PATHS.map(of), own.map(Some));
         assert_eq!(of("/version"), None);
+        for path in OWN_PATHS {
+            for prefix in CLUSTER_PREFIXES {
+                assert_eq!(of(&format!("{prefix}eu{path}")), None, "the path belongs to the cluster");
+            }
+        }
     }
 }

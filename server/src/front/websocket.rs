@@ -303,6 +303,7 @@ mod tests {
             ("POST", "/api/v1/pods?watch=1", false),
             ("GET", "/api/v1/namespaces/n/pods/p/exec?watch=1", false),
             ("GET", "/clusters/a/api/v1/pods?watch=1", false),
+            ("GET", "/k8s/clusters/a/api/v1/pods?watch=1", false),
         ] {
             let mut asked = head(method, uri, &UPGRADES);
             assert_eq!(take(&mut asked).is_some(), taken, "{method} {uri}");
