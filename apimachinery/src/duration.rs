@@ -68,8 +68,8 @@ pub fn parse(text: &str) -> Result<Duration, InvalidDuration> {
 /// duration.
 const LONGEST: u64 = 1 << 63;
 
-/// The maximum number of fractional digits that are parsed; further digits have no effect. 18: more than the digits of
-/// any unit in nanoseconds, and few enough for 128 bits.
+/// The maximum number of fractional digits that are parsed; further digits have no effect. 18: an hour, the largest
+/// unit, has 13 digits in nanoseconds, and larger numbers could exceed 128 bits.
 const FRACTION_DIGITS: usize = 18;
 
 /// Returns a number with a unit in nanoseconds; `None` if the number exceeds the limit.

@@ -6,7 +6,7 @@
 //! sides that were woken.
 //!
 //! ```text
-//! begin ─▶ take(Parts) ─▶ take(Connection) ─▶ rests? ── yes ──▶ pending, and woken for what comes
+//! begin ─▶ take(Parts) ─▶ take(Connection) ─▶ rests? ── yes ──▶ pending, until a wakeup of a side
 //!            ▲                                  │ no
 //!            └──────────────────────────────────┘   too many rounds: leave, and the task wakes itself
 //! ```

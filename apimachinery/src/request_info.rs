@@ -2,8 +2,8 @@
 //!
 //! The rules are those of kube-apiserver's `endpoints/request/requestinfo.go`, with two differences. First, a path
 //! prefix such as `/clusters/<name>`, or the host of a cluster ([`Mount`]), addresses a cluster. Second, a path or
-//! query that a proxy or member could read differently is refused. Authorization and routing both use the one parsed
-//! request, so the path is not normalised.
+//! query that a proxy or member could read differently is refused. Authorization and routing use the same parsed
+//! request, and the path is forwarded without a normalisation.
 
 pub mod kube_apiserver_paths;
 pub mod requested_resource;
@@ -301,8 +301,8 @@ fn parse_target(segments: &mut Segments<'_>) -> Result<Option<(bool, ResourceReq
     let (Some(version), Some(mut resource)) = (segments.next()?, segments.next()?) else {
         return Ok(None);
     };
-    // Old Kubernetes versions had a path segment `proxy` before the resource. An old authorizer that still supports the
-    // segment would read the path differently.
+    // Old Kubernetes versions had a path segment `proxy` before the resource. The segment is refused, because an old
+    // authorizer that still supports it would read the path differently.
     let legacy_watch = resource == "watch";
     if legacy_watch {
         resource = segments.next()?.ok_or_else(Status::path_not_found)?;
@@ -459,8 +459,8 @@ impl<'a> Segments<'a> {
         Ok(rest)
     }
 
-    /// Returns the remaining raw path for a proxied server. Only two kinds of segments are refused: segments that a
-    /// proxy may read as `.` or `..` (even after decoding twice), and segments with characters that no text has.
+    /// Returns the remaining raw path for a proxied server. Refuses only segments that a proxy may read as `.` or `..`
+    /// (even after decoding twice), control characters, and invalid UTF-8.
     fn proxied(&mut self) -> Result<Option<&'a str>, Status> {
         let Some(rest) = self.remaining.take() else {
             return Ok(None);

@@ -220,7 +220,8 @@ pub fn may_contain(format: Format, body: &[u8], texts: &[&str]) -> bool {
     let may_hide_text = match format {
         Format::Yaml | Format::ApplyYaml => yaml::may_hide_text(body),
         Format::Json | Format::MergePatch | Format::StrategicMergePatch => holds("\\u"),
-        // The operations `copy` and `move` insert values that are not in the patch.
+        // The operations `copy` and `move` insert values that are not in the patch, so the values could contain any of
+        // the texts.
         Format::JsonPatch => ["\\u", "\"copy\"", "\"move\""].into_iter().any(holds),
         Format::Protobuf => false,
     };

@@ -93,9 +93,11 @@ impl Snapshot {
     }
 
     /// Returns whether the member's revisions went back between `earlier` and this snapshot, as after the restore of a
-    /// backup. This is the case if this snapshot has a lower version than `earlier`. It is also the case if the version
-    /// of `earlier` covers an object's version, but `earlier` does not contain the object at this version. New writes
-    /// after the restore therefore do not hide the restore.
+    /// backup. Two signs prove this:
+    ///
+    /// - This snapshot has a lower version than `earlier`.
+    /// - This snapshot has an object whose version is not above that of `earlier`, and `earlier` does not contain the
+    ///   object at this version. New writes may already have raised the snapshot's own version above that of `earlier`.
     ///
     /// Cost: a walk over both snapshots.
     pub fn undoes(&self, earlier: &Self) -> bool {

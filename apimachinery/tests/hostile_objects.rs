@@ -62,7 +62,8 @@ fn cluster_annotation_of_a_member_is_replaced_in_each_spelling() {
     assert!(decoder().decode(escaped.as_bytes()).unwrap().json().len() < escaped.len());
 }
 
-/// Of two fields with the same key, some clients use the first field, and others the last field.
+/// A client may use the first or the last of two fields with the same key, so two clients could disagree about the
+/// object.
 #[test]
 fn object_with_repeated_fields_is_refused() {
     let twice = |metadata: &str| (object(metadata), metadata.to_owned());

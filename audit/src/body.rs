@@ -62,8 +62,7 @@ impl AuditBody<'_> {
                 let json = yaml_to_json(bytes).map_err(|_| Omitted::Malformed)?;
                 serde_json::from_slice(&json).map_err(|_| Omitted::Malformed)
             }
-            // A protobuf body cannot be decoded without the schema of its message. Only the schema of a Status is
-            // known.
+            // Protobuf bodies of other kinds than Status cannot be decoded, because their schemas are unknown here.
             Some(Format::Protobuf) => {
                 let status = parse_protobuf_status(bytes).ok_or(Omitted::Form)?;
                 serde_json::to_value(status).map_err(|_| Omitted::Malformed)
@@ -87,8 +86,8 @@ impl AuditBody<'_> {
         to_raw_value(&tree).map_err(|_| Omitted::Malformed)
     }
 
-    /// Returns the name, namespace, uid and resourceVersion of the object in the body. They are empty if the body is
-    /// not a valid object.
+    /// Returns the name, namespace, uid and resourceVersion of the object in the body. All four are empty if the body
+    /// is not a valid object.
     pub(crate) fn facts(&self) -> Facts {
         let Self::Whole { content_type, bytes } = self else { return Facts::default() };
         let format = Format::from_content_type(content_type);

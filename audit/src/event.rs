@@ -371,7 +371,6 @@ fn encode_constant_part(level: Level, verb: &str, facts: &RequestFacts<'_>) -> (
             known.extend_from_slice(br#","user":"#);
             user.write_to(&mut known);
         }
-        // The request is unauthenticated.
         None => known.extend_from_slice(br#","user":{}"#),
     }
     let impersonated_from = known.len();

@@ -24,7 +24,7 @@ pub fn source_ips(forwarded_for: &str, real_ip: &str, peer: IpAddr) -> Vec<IpAdd
 /// Parses an address. An IPv4 address in IPv6 notation becomes an IPv4 address.
 fn address(text: &str) -> Option<IpAddr> {
     let text = text.trim();
-    // Most requests have no `X-Forwarded-For` and no `X-Real-Ip`, so the text is empty.
+    // Most requests have neither `X-Forwarded-For` nor `X-Real-Ip`, so `text` is usually empty.
     let address = if text.is_empty() { None } else { text.parse::<IpAddr>().ok() };
     address.map(|address| address.to_canonical())
 }

@@ -163,7 +163,7 @@ mod tests {
                 json!({"requestURI": long}),
                 Some(json!({"requestURI": short, "annotations": {TRUNCATED_ANNOTATION: "true"}})),
             ),
-            // This event stays too long after all cuts. No client can cause such an event.
+            // This event is too long even after all cuts, so it is dropped. No client can cause such an event.
             (json!({"a": short, "b": short, "c": short}), None),
         ] {
             assert_eq!(truncated_line(&line(&event), 200), expected.as_ref().map(line), "{event}");

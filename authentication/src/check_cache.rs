@@ -1,9 +1,9 @@
-//! A cache for the results of checks, for some seconds: of tokens (apiserver `pkg/authentication/token/cache`), and of
-//! access by a user.
+//! A cache that keeps the results of token checks (apiserver `pkg/authentication/token/cache`) and of access reviews
+//! for some seconds.
 //!
 //! The cache stores only keyed hashes of tokens, with a new key for each process. A memory dump or the duration of a
-//! lookup therefore discloses no tokens. Concurrent requests with the same key share one check. The check continues
-//! if all of these requests are cancelled, and its result is cached.
+//! lookup therefore discloses no tokens. Concurrent requests with the same key share one check. The check continues if
+//! all of these requests are cancelled, and its result is cached.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -53,8 +53,8 @@ struct CheckEntries<T> {
 impl<T: Clone + Send + Sync + 'static> CheckCache<T> {
     /// Creates an empty cache. `bytes_of` returns the size of a result in bytes.
     pub fn new(bytes_of: fn(&T) -> usize) -> Arc<Self> {
-        // The generation of a key fails only if the operating system provides no random numbers. TLS would not work in
-        // that case either.
+        // `generate` fails only if the operating system provides no random numbers. TLS would not work in that case
+        // either.
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.unwrap_or_else(|_| unreachable!("the system has random numbers"));
         let entries =

@@ -86,10 +86,10 @@ impl NameSource {
 /// Returns the identity of a user in `member`, from which the impersonation headers are made.
 ///
 /// Names of nodes and of anonymous users are never sent. Groups that must not be sent are left out, because a missing
-/// group can only remove rights. A member that has not authenticated the user gets no name that begins with `system:`,
-/// and only the extra fields of the allow-list. A ServiceAccount of the hub gets the prefix `cluster:hub:`, and the
-/// groups of its namespace are left out. A member that has authenticated the user gets every attribute from its
-/// own TokenReview, even if the user is valid in other members too.
+/// group can only remove rights. If `member` has authenticated the user, it gets every attribute from its own
+/// TokenReview, even if the user is valid in other members too. Any other member gets no user name that begins with
+/// `system:`, and only the extra fields of the allow-list. A ServiceAccount of the hub gets the prefix `cluster:hub:`,
+/// and the groups of its namespace are left out.
 ///
 /// # Errors
 /// [`NotSent`] if the user must not act in this member.
@@ -127,10 +127,10 @@ fn identity_for_member(user: &UserInfo, source: NameSource, rules: &MemberRules)
     Ok(UserInfo { username, uid, groups, extra: extra(&user.extra, own, rules) })
 }
 
-/// Returns the user's name and groups that may be sent to at least one member. Only these names give privileges in
-/// Tributary itself, because an issuer may let its users choose any group name. The name of a ServiceAccount of the hub
-/// has the prefix with which members get it. A name that is never sent is returned as the empty string. The names of an
-/// anonymous user give privileges, because Tributary itself sets them.
+/// Returns the user's name and groups that give privileges in Tributary itself: only those that may be sent to at least
+/// one member. Other names do not count, because an issuer may let its users choose any group name. The name of a
+/// ServiceAccount of the hub has the prefix with which members get it. A name that is never sent is returned as the
+/// empty string. The names of an anonymous user give privileges, because Tributary itself sets them.
 pub fn counted_names<'a>(user: &'a UserInfo, authority: &Authority) -> (Cow<'a, str>, Cow<'a, [String]>) {
     if authority.verifier == VerifierName::anonymous() {
         return (Cow::Borrowed(&user.username), Cow::Borrowed(&user.groups));
@@ -139,7 +139,7 @@ pub fn counted_names<'a>(user: &'a UserInfo, authority: &Authority) -> (Cow<'a, 
         Some(_) => NameSource::Member,
         None => NameSource::beyond_home(authority),
     };
-    // Only the hub gives these names, whichever member has authenticated the user.
+    // Names with the prefix `cluster:hub:` count only if the hub itself has authenticated the user.
     let is_foreign = |name: &str| !authority.verifier.is_hub() && name.starts_with(HUB_PREFIX);
     let name = sent_name(&user.username, source).unwrap_or_default();
     let name = if is_foreign(&user.username) { Cow::Borrowed("") } else { name };
@@ -151,8 +151,8 @@ pub fn counted_names<'a>(user: &'a UserInfo, authority: &Authority) -> (Cow<'a, 
     (name, groups)
 }
 
-/// Returns the user's name and groups that give privileges beyond one member. They are [`counted_names`] for a user of
-/// all members.
+/// Returns the user's name and groups that give privileges beyond one member. For a user of all members, the result
+/// equals [`counted_names`].
 ///
 /// If only one member has authenticated the user, all names except `system:` names are dropped. Tributary's own
 /// authorities assign the names of persons, and the member could give such a name to anyone. A `system:` name has a
@@ -195,7 +195,7 @@ fn sent_name(name: &str, source: NameSource) -> Result<Cow<'_, str>, NotSent> {
             Ok(Cow::Owned(format!("{HUB_PREFIX}{name}")))
         }
         (name, _) if name.starts_with(SYSTEM_PREFIX) => Err(NotSent::SystemName(name.to_owned())),
-        // Any issuer could give a person the name of a ServiceAccount of the hub.
+        // Without this check, any issuer could give a person the name of a ServiceAccount of the hub.
         (name, _) if name.starts_with(HUB_PREFIX) => Err(NotSent::HubName(name.to_owned())),
         (name, _) => Ok(Cow::Borrowed(name)),
     }

@@ -83,9 +83,9 @@ impl IssuerKeys {
         Arc::new(Self { issuer: Arc::new(issuer), documents, state: Mutex::default() })
     }
 
-    /// Verifies a token. Waits for a fetch if the token's key is unknown, and also if no known key verifies the
-    /// signature: a token need not name its key, and an issuer may reuse an id for a new key. Must be called within a
-    /// tokio runtime. Cancel: the fetched keys are still cached.
+    /// Verifies a token. Waits for a fetch if the token's key is unknown, or if no known key verifies the signature.
+    /// The second case is not always a forged token: a token need not name its key, and an issuer may reuse an id for a
+    /// new key. Must be called within a tokio runtime. Cancel: the fetched keys are still cached.
     pub(crate) async fn verify(self: &Arc<Self>, token: &Token<'_>) -> Result<Verified, IssuerError> {
         let keys = self.keys_for(token.key_id()).await?;
         let verified = token.verify(&self.issuer, &keys, SystemTime::now());
@@ -97,8 +97,8 @@ impl IssuerKeys {
         Ok(verified?)
     }
 
-    /// Returns keys that are newer than `than`: from the cache, or from a fetch if [`FETCH_INTERVAL`] allows a fetch
-    /// now.
+    /// Returns keys that are newer than `than`, from the cache or from a new fetch. Returns `None` if
+    /// [`FETCH_INTERVAL`] forbids a fetch now, or if the fetch fails.
     async fn newer(self: &Arc<Self>, than: &Keys) -> Option<Keys> {
         let running_fetch = {
             let mut state = self.state.lock();

@@ -1,9 +1,10 @@
 //! Limits for TokenReviews. A review costs a request to a cluster before the client is authenticated.
 //!
 //! A token that no cluster accepts spends from two token buckets: the bucket of the client's address, and the bucket of
-//! all addresses. A token that a cluster accepts refunds both buckets, so that many users behind one address are not
-//! limited. A token with the signature of a cluster's key spends from the address's bucket only, so that random tokens
-//! from everywhere do not block ServiceAccounts. A cluster that does not answer delays only its own reviews.
+//! all addresses. A token that a cluster accepts refunds both buckets. So many users behind one address are not
+//! limited. A token with a valid signature of a cluster's key spends only from the bucket of the address. So random
+//! tokens from many addresses, which empty the bucket of all addresses, do not block ServiceAccounts. A cluster that
+//! does not answer delays only its own reviews.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

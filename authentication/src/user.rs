@@ -116,8 +116,8 @@ impl Authority {
     /// administrator of the member can create any number of ServiceAccounts. All users of the member together therefore
     /// get only one share of each limited resource.
     ///
-    /// Returns `None` if Tributary's own configuration authenticates the user. That includes certificate authorities
-    /// for the hosts of one cluster, because the cluster cannot issue certificates of these authorities.
+    /// Returns `None` if Tributary's own configuration authenticates the user. Certificate authorities for the hosts of
+    /// one cluster belong to this configuration, too, because the cluster cannot issue their certificates.
     pub fn vouching_member(&self) -> Option<&ClusterName> {
         match &self.reach {
             Reach::Member(cluster) if self.verifier.is_cluster() => Some(cluster),

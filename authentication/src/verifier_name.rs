@@ -6,7 +6,7 @@ use std::fmt;
 
 use tributary_apimachinery::ClusterName;
 
-/// The text of the hub's verifiers.
+/// The name of the hub's verifiers as text.
 const HUB: &str = "hub";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -38,7 +38,7 @@ pub(crate) struct AuthorityKey<'a> {
 /// Verifies the signature of a TLS 1.2 handshake by the key of a client's certificate.
 ///
 /// # Errors
-/// Those of [`rustls::crypto::verify_tls12_signature`].
+/// The errors of [`rustls::crypto::verify_tls12_signature`].
 pub(crate) fn verify_tls12_signature(
     message: &[u8],
     certificate: &CertificateDer<'_>,
@@ -62,7 +62,7 @@ pub(crate) fn verify_tls12_signature(
 /// Verifies the signature of a TLS 1.3 handshake by the key of a client's certificate.
 ///
 /// # Errors
-/// Those of [`rustls::crypto::verify_tls13_signature`].
+/// The errors of [`rustls::crypto::verify_tls13_signature`].
 pub(crate) fn verify_tls13_signature(
     message: &[u8],
     certificate: &CertificateDer<'_>,
@@ -205,12 +205,12 @@ pub(crate) mod tests {
         changed[name] = b'b';
         let longer = [&good[..], &[5, 0]].concat();
         let other_algorithm = as_version_one_with(ann.der(), authority.key(), |fields| {
-            // The signed part of the certificate names ecdsa-with-SHA384. The field outside of the signed part names
-            // ecdsa-with-SHA256.
+            // The two fields for the algorithm disagree: the signed part of the certificate names ecdsa-with-SHA384,
+            // and the unsigned field ecdsa-with-SHA256.
             *fields[1].last_mut().unwrap() = 3;
         });
         let with_extensions = as_version_one_with(ann.der(), authority.key(), |fields| {
-            // The extension basicConstraints.
+            // Version 1 forbids extensions. This certificate has the extension basicConstraints.
             let extension = wrap(SEQUENCE, &[6, 3, 0x55, 0x1d, 0x13, 4, 2, 0x30, 0]);
             fields.push(wrap(EXTENSIONS, &wrap(SEQUENCE, &extension)));
         });

@@ -140,8 +140,8 @@ impl From<webpki::Error> for Refusal {
             webpki::Error::PathLenConstraintViolated => {
                 "the path length of an authority allows fewer intermediate certificates".to_owned()
             }
-            // webpki's message for these errors quotes bytes of the certificate, in the worst case tens of kilobytes.
-            // The message is replaced.
+            // webpki's message for these errors quotes bytes of the certificate, in the worst case tens of kilobytes. A
+            // shorter message replaces it.
             webpki::Error::UnsupportedSignatureAlgorithmContext(_)
             | webpki::Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {
                 "the signature algorithm of the certificate is not supported".to_owned()

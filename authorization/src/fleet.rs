@@ -252,7 +252,8 @@ impl Fleet {
     }
 
     /// Recompiles the grants of each subject of a cluster. `grants` must have an empty entry for each subject that had
-    /// grants before, so that these grants are removed. If the bindings name too many subjects, no subject gets grants.
+    /// grants before. Without this entry, a subject that lost all bindings would keep its grants. If the bindings name
+    /// too many subjects, no subject gets grants.
     fn compile(&mut self, index: ClusterIndex, member: &ClusterObjects, mut grants: HashMap<Principal, Vec<Grant>>) {
         self.rights.set_unknown(index, member.exceeds_subject_limit());
         for binding in member.bindings().filter(|_| !member.exceeds_subject_limit()) {
@@ -264,8 +265,8 @@ impl Fleet {
     }
 
     fn set_share(&mut self, index: ClusterIndex, principal: &Principal, mut grants: Vec<Grant>) {
-        // A binding can name a ServiceAccount twice, as a user and as a ServiceAccount. The binding still grants its
-        // role once.
+        // A binding can name a ServiceAccount twice: as a user and as a ServiceAccount. The second grant of the same
+        // binding is removed.
         grants.dedup_by(|a, b| Arc::ptr_eq(&a.binding, &b.binding));
         let share = (!grants.is_empty()).then(|| self.shares.intern(Share::new(grants)));
         self.rights.set_share(index, principal, share);

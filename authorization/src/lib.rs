@@ -47,8 +47,8 @@
 //!
 //! A hostile cluster cannot slow down requests to other clusters. If the grants of a subject in a cluster exceed
 //! [`GRANTED_WORDS_MAX`], these grants are ignored and allow nothing ([`FleetRights::has_unknown_rights`]). Nor can the
-//! bindings of a hostile cluster exhaust the memory. They are compiled for at most [`NAMED_SUBJECTS_MAX`] subjects, and
-//! for no subject if they name more. The compiled form takes less than four times the text of the bindings as a
+//! bindings of a hostile cluster exhaust the memory. Bindings are compiled for at most [`NAMED_SUBJECTS_MAX`] subjects,
+//! and for no subject if they name more. The compiled form takes less than four times the text of the bindings as a
 //! kube-apiserver stores them. At most it takes some 60 MB if large bindings name the subjects, and (estimated from the
 //! sizes of the structures) up to 190 MB if each subject has its own binding. Roles take at most four times their text
 //! (`authorization/tests/hostile_roles.rs`).

@@ -41,7 +41,6 @@ impl ClusterObjects {
         self.bindings.values()
     }
 
-    /// Returns the namespaces and names of all objects of a kind.
     pub(crate) fn places(&self, kind: RbacKind) -> impl Iterator<Item = &NamespacedName> {
         let is_role = matches!(kind, RbacKind::Role | RbacKind::ClusterRole);
         let roles =

@@ -133,8 +133,8 @@ mod tests {
         let whole = review(&format!(r#"{{"incomplete":false,{rules}}}"#));
         let all = rule(r#"{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}"#);
         assert_eq!(whole.confirms_rules([&pods, &paths, &all, &nothing]), Ok(()));
-        // The review contains a rule of a different authorizer, which no role has. The check reports this doubt also if
-        // the user has no roles.
+        // No role has this rule of the review, so a different authorizer grants it. The check reports the rule even for
+        // a user without roles.
         assert_eq!(whole.confirms_rules([&pods, &paths]), Err(ReviewMismatch::Additional));
         assert_eq!(whole.confirms_rules([]), Err(ReviewMismatch::Additional));
         // The review must contain exactly the expected rule. A rule that allows more does not count.

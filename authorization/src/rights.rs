@@ -14,8 +14,8 @@ use crate::share::{Grant, Share};
 use crate::shared_parts::{SHARED_FROM, SharedParts};
 use crate::visible::{Part, Visible};
 
-/// The maximum number of recorded losses in a cluster. A loss is a subject that lost its last grant; each 256 bytes of
-/// the subject's name count as one more. 1,024, because bindings are created and deleted with namespaces. Above the
+/// The maximum number of recorded losses in a cluster. A loss is a subject that lost its last grant. A name of 256
+/// bytes or more counts as several losses. 1,024, because bindings are created and deleted with namespaces. Above the
 /// maximum the records are deleted, and the rights of every user in that cluster count as changed.
 const GONE_MAX: usize = 1024;
 
@@ -44,7 +44,7 @@ pub struct FleetRights {
     touched: bool,
     /// The generation in which a cluster was last added or removed.
     clusters_changed: u64,
-    /// The number of recorded losses in each cluster: see [`GONE_MAX`].
+    /// The number of subjects that lost their last grant, by cluster, up to [`GONE_MAX`].
     gone: BTreeMap<ClusterIndex, usize>,
     /// The generation in which a cluster's records of losses were last deleted.
     forgotten: BTreeMap<ClusterIndex, u64>,
@@ -133,8 +133,8 @@ impl Shares {
             Ok(at) => self.by_cluster[at] = own,
             Err(at) => {
                 if self.by_cluster.is_empty() {
-                    // A subject that a hostile cluster invents usually exists only in that cluster, so its list has one
-                    // entry.
+                    // A subject that a hostile cluster invents usually exists only in that cluster, so its list needs
+                    // space for one entry only.
                     self.by_cluster.reserve_exact(1);
                 }
                 self.by_cluster.insert(at, own);
@@ -176,7 +176,6 @@ impl FleetRights {
         self.next_index = self.next_index.max(index + 1);
     }
 
-    /// Removes a cluster and returns its index.
     pub(crate) fn leave(&mut self, cluster: &ClusterName) -> Option<ClusterIndex> {
         let ServedCluster { index, .. } = self.clusters.remove(cluster)?;
         self.clusters_changed = self.touch();
@@ -246,8 +245,8 @@ impl FleetRights {
     }
 }
 
-/// Updates the number of subjects with a property in a cluster, after a change of one subject. `before` and `now` tell
-/// whether this subject had the property before the change, and has it after the change.
+/// Updates the number of subjects with a property in a cluster, after a change of one subject. `before` and `now` are
+/// whether this subject has the property before and after the change.
 fn count(counted: &mut BTreeMap<ClusterIndex, usize>, index: ClusterIndex, [before, now]: [bool; 2]) {
     let subjects = counted.remove(&index).unwrap_or_default() + usize::from(now) - usize::from(before);
     if subjects > 0 {
@@ -273,13 +272,13 @@ impl FleetRights {
         self.index(cluster).is_some_and(|index| self.unknown.contains(&index))
     }
 
-    /// Returns whether the rights of a user in a cluster are unknown. This is the case if the user or a group of the
-    /// user has too many grants, or if the cluster's bindings name too many subjects. Unknown grants allow nothing.
+    /// Returns whether the rights of a user in a cluster are unknown. The rights are unknown if the user or a group of
+    /// the user has too many grants, or if the cluster's bindings name too many subjects. Unknown grants allow nothing.
     /// Costs a lookup per group if the cluster has a subject with too many grants, and nothing otherwise.
     pub fn has_unknown_rights(&self, cluster: &ClusterName, user: RbacUser<'_>) -> bool {
         let Some(index) = self.index(cluster) else { return false };
         if self.unknown.contains(&index) {
-            // `system:masters` needs no binding.
+            // The group `system:masters` has all rights without a binding.
             return !is_master(user);
         }
         self.over_grant_limit.contains_key(&index)
@@ -367,9 +366,9 @@ impl FleetRights {
         shares.flat_map(|share| share.roles_within(namespace)).flat_map(Rules::iter).collect()
     }
 
-    /// Returns whether a cluster grants rules to the user, or to a group of the user, in any namespace. Groups of users
-    /// that every cluster has do not count: their grants reach users whom the cluster's administrator does not know.
-    /// Costs a lookup per group.
+    /// Returns whether a cluster grants rules to the user, or to a group of the user, in any namespace. Grants to
+    /// groups of every cluster, such as `system:authenticated`, do not count: they also reach users whom the cluster's
+    /// administrator does not know. Costs a lookup per group.
     pub fn has_own_grants(&self, cluster: &ClusterName, user: RbacUser<'_>) -> bool {
         let Some(index) = self.index(cluster) else { return false };
         let groups: Vec<_> =
@@ -451,7 +450,7 @@ impl FleetRights {
     /// Returns the grants of a user and of the user's groups in a cluster. Grants are omitted if all their bindings
     /// refer to existing roles.
     fn shares_without_role(&self, cluster: &ClusterName, user: RbacUser<'_>) -> impl Iterator<Item = &Arc<Share>> {
-        // Most clusters have no binding to a missing role.
+        // Most clusters have no binding to a missing role, and then no subject is looked up.
         let index = self.index(cluster).filter(|index| self.without_role.contains_key(index));
         let of_cluster = move |index| self.shares_of(user).filter_map(move |shares| shares.get(index));
         index.into_iter().flat_map(of_cluster).filter(|share| share.lacks_role())

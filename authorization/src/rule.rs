@@ -423,8 +423,8 @@ mod tests {
             (rule("get", "''", "pods", ""), ["get", "", "pods", "log", "p"], false),
             (rule("get", "''", "pods/log", ""), ["get", "", "pods", "log", "p"], true),
             (rule("get", "''", "pods/log", ""), ["get", "", "pods", "", "p"], false),
-            // A SubjectAccessReview may contain `pods/log` as the resource, without a subresource. The compared text is
-            // equal.
+            // A SubjectAccessReview may contain `pods/log` as the resource, without a subresource. It matches the same
+            // rules, because the compared text is `pods/log`, too.
             (rule("get", "''", "pods/log", ""), ["get", "", "pods/log", "", "p"], true),
             (rule("get", "''", "*/log", ""), ["get", "", "pods", "log", "p"], true),
             (rule("get", "''", "*/log", ""), ["get", "", "pods", "", "p"], false),

@@ -89,7 +89,8 @@ impl Fleet {
             let subjects = &grant.binding.subjects;
             let sample =
                 Sample::from_binding(&grant.binding, subjects.get(round % subjects.len().max(1))?, rule, round)?;
-            // The replacement of a wildcard can make a request that the rules deny. Denied samples are dropped.
+            // A wildcard that is replaced by a concrete word may give a request that the rules deny. Such a sample is
+            // dropped.
             self.allows(cluster, sample.user(), &Attributes::Resource(sample.attributes())).then_some(sample)
         });
         samples.take(count).collect()

@@ -11,8 +11,8 @@ use crate::rule::{BloomFilter, Rules};
 /// The limit for the grants of one subject in one cluster. The limit applies to the strings in the rules, with each
 /// role counted once, and to the bindings plus the resource names of their roles. Grants above the limit are ignored
 /// completely. 50,000 strings take some milliseconds and 2 MB; ten thousand namespaces with two bindings each are less
-/// than half. The reason for a limit: a cluster can grant anything to `system:authenticated`. Each request evaluates
-/// all grants of its user and groups, and caches the result.
+/// than half. Without a limit, a cluster could bind any number of rules to `system:authenticated` and slow down the
+/// first requests of each user, because Tributary evaluates all grants of a user and caches the result.
 pub const GRANTED_WORDS_MAX: usize = 50_000;
 
 /// A binding and the rules of its role; `None` if the role does not exist.

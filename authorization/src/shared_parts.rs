@@ -59,7 +59,7 @@ impl SharedParts {
         }
         let part = Arc::new(make()?);
         let mut parts = self.parts();
-        // A concurrent call may have inserted the result.
+        // A concurrent call may have inserted the result meanwhile.
         if let Some(part) = known(&parts) {
             return Some(part);
         }

@@ -40,11 +40,11 @@ impl Cacher {
 
     /// Starts a cacher that replaces the cacher `before` of the same collection, if `before` is given.
     ///
-    /// The memory reservation of `before` moves to the new cacher, which keeps the reservation even if other
+    /// The memory reservation of `before` moves to the new cacher. So the new cacher has memory even if other
     /// collections have used up the memory limit. `before` loses its reservation and must be dropped. Unchanged objects
-    /// are shared with the snapshot of `before`, so that they are neither stored twice nor reported as replaced. If the
-    /// collection of `before` was not complete, unchanged objects are shared with the snapshot of the predecessor of
-    /// `before`. The observer still receives [`Synced`](crate::Update::Synced).
+    /// are shared with the snapshot of `before`: they are neither stored twice nor reported as replaced. If `before`
+    /// has no complete collection yet, unchanged objects are shared with the snapshot of its predecessor. The observer
+    /// still receives [`Synced`](crate::Update::Synced).
     pub fn start_after(
         before: Option<&Self>,
         config: CacherConfig,
@@ -62,7 +62,8 @@ impl Cacher {
             room.belongs_to(&config.room).then(|| room.hand_over())
         });
         let room = handed_over.unwrap_or_else(|| config.room.new_collection());
-        // Objects are not shared between different decoders, even if their JSON texts are equal.
+        // Objects of different decoders are not shared, because the decoders may index different fields of equal JSON
+        // texts.
         let predecessor_snapshot =
             before.filter(|before| before.config().decoder == config.decoder).and_then(Self::served);
         let shared = Arc::new(ReflectorShared::new(config, room, predecessor_snapshot));
@@ -85,8 +86,8 @@ impl Cacher {
     /// Returns the snapshot that readers receive: the cacher's own snapshot or, before the first complete list, the
     /// predecessor's.
     fn served(&self) -> Option<Snapshot> {
-        // The predecessor's snapshot is read first, because `drop_predecessor_snapshot` removes it after the cacher's
-        // own list is published.
+        // The predecessor's snapshot is read first. In the other order, a reader could find neither snapshot, because
+        // the predecessor's snapshot is dropped soon after the cacher's own list is published.
         let predecessor_snapshot = self.shared.predecessor_snapshot.lock().clone();
         self.snapshot().or(predecessor_snapshot)
     }
@@ -108,8 +109,10 @@ impl Cacher {
         self.shared.continuity.subscribe()
     }
 
-    /// Returns the time of the last loss of contact, or of the last failed attempt to restore contact. A
-    /// [`state`](Self::state) that is read after this time contains the reason of that failure or of a later failure.
+    /// Returns the time of the last loss of contact, or of the last failed attempt to restore contact.
+    ///
+    /// The time is published after the [`state`](Self::state). So a caller that reads the time first, and the state
+    /// afterwards, finds the reason of this failure or of a later failure.
     pub fn failed_at(&self) -> Option<Instant> {
         *self.shared.failed_at.borrow()
     }
@@ -141,9 +144,9 @@ impl Cacher {
 
     /// Sets the health of the member, which combines the observations of all collections of the member.
     ///
-    /// While the member is unreachable, a collection that receives no changes becomes stale at once. Its state then
-    /// begins at the member's last sign of life. A collection that receives changes is not affected. When the member
-    /// recovers, waits after failures end.
+    /// While the member is unreachable, a collection that receives no changes becomes stale at once. The collection
+    /// then counts as stale since the member's last sign of life. A collection that receives changes is not affected.
+    /// When the member recovers, a cacher that waits after a failure sends its next request soon.
     pub fn set_member_health(&self, health: MemberHealth) {
         self.shared.member.send_if_modified(|known| {
             let is_news = *known != health;
@@ -152,8 +155,9 @@ impl Cacher {
         });
     }
 
-    /// Waits until the collection contains each change up to `version`, and returns a snapshot with these changes. To
-    /// wait for a single write, wait until the write's revision has [begun](CollectionVersion::begun).
+    /// Waits until the collection contains each change up to `version`, and returns a snapshot with these changes.
+    /// Several deletions can share one revision. To wait for a single write only, use the version
+    /// [`CollectionVersion::begun`].
     ///
     /// Returns at once if the collection has reached the version. An unchanged collection does not advance its version
     /// by itself. After a short delay, the cacher therefore requests the member's latest version, once for all waiters.
@@ -194,8 +198,8 @@ impl Cacher {
         let mut published = self.shared.published.subscribe();
         let found = async { published.wait_for(reached).await.ok().and_then(|snapshot| snapshot.clone()) };
         let found = tokio::select! {
-            // `biased` polls in order: a member that has reported a version below the awaited version may later assign
-            // the awaited version to a different state.
+            // `biased` polls the branches in order, so that a reported version below the awaited version always ends
+            // the wait. Such a member may later assign the awaited version to a different state.
             biased;
             latest = waiting.beyond() => return Err(NotReached::Beyond { wanted: version, latest }),
             found = found => found,

@@ -23,12 +23,11 @@ pub struct CacherConfig {
     pub list_permits: ListPermits,
     /// The memory limit that all collections of the process share.
     pub room: ObjectMemoryLimit,
-    /// The collections of the member that must be current before this collection is read again after a loss of contact:
-    /// the collections of RBAC objects.
+    /// Makes this collection wait, after a loss of contact, until the member's RBAC objects are current again.
     pub precedence: Precedence,
     /// The time for which objects stay in memory.
     pub retention: ObjectRetention,
-    /// The timeouts and sizes; the defaults suit all but tests and measurements.
+    /// The timeouts and sizes. Only tests and measurements change the defaults.
     pub tuning: ReflectorTuning,
 }
 
@@ -95,8 +94,9 @@ pub struct ReflectorTuning {
     /// an unchanged member. The cost is a list of one object, which detects a restored member, and a short watch. The
     /// bookmark or the end of the short watch shows that the member is alive.
     pub watch_silence: Duration,
-    /// The time without data after which an incomplete WatchList is replaced by a paginated list. 10 s: after this
-    /// time, client-go suspects that the server ignores `sendInitialEvents`, and a consistent read waits at most 3 s.
+    /// The time without data after which an incomplete WatchList is replaced by a paginated list. 10 s: client-go warns
+    /// after the same time that the server may ignore `sendInitialEvents`. A healthy kube-apiserver waits at most 3 s
+    /// for a consistent read.
     pub initial_events_silence: Duration,
     /// The range of `timeoutSeconds`, drawn at random for each watch so that the watches of a member do not end at the
     /// same time. 5 to 10 minutes as in client-go's reflector.

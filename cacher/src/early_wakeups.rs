@@ -13,15 +13,16 @@ const WITHIN: Duration = Duration::from_millis(500);
 /// starting member answers before it is ready, and is reported again when it is ready.
 const DELAY_AFTER_WRONG_WAKE: Duration = Duration::from_secs(1);
 
-/// The time for which a wrong report of a recovery counts. One minute: longer than the longest delay, so that frequent
-/// reports do not cause more requests than failures do.
+/// The time for which a wrong report of a recovery counts. One minute is longer than the longest delay. So frequent
+/// wrong reports cause no more requests than failures do.
 const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 
-/// The waits of one collection that ended early, because the member was reported as recovered. Pure: time and the
-/// random value are arguments.
+/// The early requests of one collection after reports that its member has recovered. Pure: time and the random value
+/// are arguments.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyWakeups {
-    /// The number of attempts that began because a wait ended early, since a watch last worked.
+    /// The number of attempts that such a report started early, since a watch last delivered data or stayed open for 1
+    /// s.
     wrong_wakes: u32,
     last: Option<Instant>,
 }

@@ -31,8 +31,8 @@ const UNREADY_SILENCE: Duration = Duration::from_secs(10);
 
 /// The time after a silent watch within which the next watch must deliver data. 15 s suffice for all of these steps:
 ///
-/// - The request for the member's latest version and the refresh of the preceding RBAC collections take 2.5 s with the
-///   bookmark, and up to 7 s if the watches of those collections were silent as well.
+/// - The request for the member's latest version and the refresh of the preceding RBAC collections take 2.5 s,
+///   including the bookmark of an RBAC watch. If the RBAC watches were silent as well, these two steps take up to 7 s.
 /// - The short watch delivers a bookmark within 2.5 s. Without a bookmark, it ends after 3 s, and the next watch must
 ///   stay open for 1 s.
 /// - Ten round trips take at most 300 ms each.
@@ -46,9 +46,9 @@ struct Loss {
     /// The time at which the collection becomes stale unless contact is restored.
     stale_at: Instant,
     reason: StaleReason,
-    /// Whether the member is known to be unreachable. If so, the collection is stale without the grace time.
+    /// Whether the member is known to be unreachable. The collection is then stale at once.
     is_certain: bool,
-    /// Whether the loss has no other cause than regular ends of watches.
+    /// Whether regular ends of watches are the only causes of the loss.
     is_end: bool,
     /// Whether a watch has been opened since the loss.
     is_reopened: bool,
@@ -59,7 +59,7 @@ struct Loss {
 }
 
 impl Loss {
-    /// Returns whether the observer may receive later changes before changes that occurred during the loss.
+    /// Returns whether a change may be missing when the observer receives a later change.
     fn is_gap(&self) -> bool {
         self.is_certain || !self.is_end || !self.is_reopened
     }
@@ -101,8 +101,8 @@ impl CacherHealth {
         }
     }
 
-    /// Records that a watch has stayed open for 1 s (`settled_after`) without data. This proves nothing after a silent
-    /// watch, if the member sends bookmarks. A proxy may accept watches while the member is down, but a live watch
+    /// Records that a watch has stayed open for 1 s (`settled_after`) without data. After a silent watch, the call has
+    /// no effect if the member sends bookmarks. A proxy may accept watches while the member is down, but a live watch
     /// delivers at least bookmarks.
     pub(crate) fn settled(&mut self, now: Instant, has_bookmarks: bool) {
         match &mut self.lost {
@@ -184,8 +184,7 @@ impl CacherHealth {
         }
     }
 
-    /// Sets the begin of the loss of contact to the unreachable member's last sign of life. The collection is stale at
-    /// once.
+    /// Sets the start of the loss to the unreachable member's last sign of life. The collection is stale at once.
     fn date_back(&mut self) {
         if let (Some(lost), Some(member)) = (&mut self.lost, &self.member) {
             lost.since = lost.since.min(member.heard);
@@ -193,7 +192,8 @@ impl CacherHealth {
         }
     }
 
-    /// Returns the published reason of a loss. All collections of an unreachable member have the member's reason.
+    /// Returns the published reason of a loss. All collections of an unreachable member report the reason of the
+    /// member.
     fn reason(&self, lost: &Loss) -> StaleReason {
         match (&lost.reason, &self.member) {
             (StaleReason::Unreachable(_), Some(member)) => StaleReason::Unreachable(member.reason.to_string()),

@@ -14,8 +14,9 @@ const LISTS_MAX: usize = 8;
 /// collections.
 const PERMIT_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The permits for lists of collections that were listed before. All collections of a member share the permits.
-/// Collections that wait for a permit serve their previous snapshots. Clones share the permits.
+/// The permits of a member for repeated lists of its collections. The first list of a collection needs no permit,
+/// because clients wait for it. A collection that waits for a permit serves its previous snapshot. Clones share the
+/// permits.
 #[derive(Clone, Debug)]
 pub struct ListPermits(Arc<Semaphore>);
 
@@ -28,7 +29,7 @@ impl Default for ListPermits {
 impl ListPermits {
     /// Waits for a permit, in order of arrival. A cancelled call loses its position in the queue.
     pub(crate) async fn acquire(&self) -> Option<ListPermit> {
-        // The semaphore is never closed.
+        // `acquire_owned` fails only for a closed semaphore, and this semaphore is never closed.
         let permit = Arc::clone(&self.0).acquire_owned().await.ok()?;
         Some(ListPermit { _permit: permit, until: Instant::now() + PERMIT_TIME_MAX })
     }

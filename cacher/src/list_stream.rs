@@ -58,7 +58,7 @@ impl RawListMeta {
     }
 
     fn parse(text: &[u8]) -> serde_json::Result<Self> {
-        // serde would accept an array with the values of the fields.
+        // Without this check, serde would also accept an array with the values of the fields.
         if text.first().is_some_and(|first| *first != b'{') {
             return Err(serde::de::Error::custom("the value is not an object"));
         }
@@ -234,7 +234,7 @@ impl ListParser {
         let end = self.value.find(rest);
         let part = &rest[..end.unwrap_or(rest.len())];
         if end == Some(0) && self.partial.is_empty() {
-            // The text is malformed: a delimiter occurs where a value is required.
+            // A delimiter occurs where a value is required.
             return Err(ListError::Syntax(self.read + at as u64));
         }
         let kept =
@@ -246,7 +246,7 @@ impl ListParser {
             if kept {
                 self.partial.extend_from_slice(part);
             } else {
-                // One byte in the buffer marks an incomplete value whose text is not needed.
+                // One byte in the buffer records that a value has begun, although the text of the value is not needed.
                 self.partial.clear();
                 self.partial.push(0);
             }

@@ -3,15 +3,15 @@
 //! ```text
 //!                Unsupported, Ended, Silent
 //!   ┌───────────┐ ───────────────────▶ ┌───────────┐──┐ PageEnd, more;
-//!   │ WatchList │                      │   Pages   │◀─┘ Expired behind the first: all in one piece
+//!   │ WatchList │                      │   Pages   │◀─┘ Expired after the first page: list without pages
 //!   └───────────┘                      └───────────┘
 //!     ▲   │ InitialEnd (same stream goes on)  │ PageEnd, last
 //!     │   └──────────────┐        ┌───────────┘
 //!     │                  ▼        ▼
 //!     │   Expired     ┌──────────────┐──┐ Ended after Proved, or Renewed: resume at once
-//!     ├───────────────│    Watch     │◀─┘ Progress: resume with a short one (list anew,
-//!     │               └──────────────┘    where it sends no bookmarks)
-//!     │                │ Silent,   ▲ Latest, not behind; after Silent a short one
+//!     ├───────────────│    Watch     │◀─┘ Progress: resume with a short watch (or list,
+//!     │               └──────────────┘    if the member sends no bookmarks)
+//!     │                │ Silent,   ▲ Latest, not behind: resume (after Silent: short watch)
 //!     │                │ Suspect   │
 //!     │                ▼           │
 //!     │   Latest,     ┌──────────────┐
@@ -180,7 +180,7 @@ impl Machine {
                 (Self { phase, versions_invalid: false, unproved: true, ..self }, Action::Read)
             }
             Input::Unsupported | Input::Silent | Input::Suspect => Self { streaming: false, ..self }.list(),
-            // The member may be shutting down, or may end WatchLists that it cannot serve. So this attempt lists the
+            // The member may be shutting down, or may be unable to serve WatchLists. So this attempt lists the
             // collection in pages.
             Input::Ended => {
                 let first = self.page(None);
@@ -259,7 +259,8 @@ impl Machine {
             Input::Expired if !self.unproved || self.failures == 0 => {
                 Self { failures: self.failures.saturating_add(1), ..self }.list()
             }
-            // The member may reject the version from which the watch starts.
+            // Without a new list, a member that rejects the version from which the watch starts would reject each
+            // further watch.
             Input::Expired | Input::Unsupported => self.wait_to_list(None),
             Input::Failed { retry_after } => self.wait(ReflectorRequest::Latest, retry_after),
             _ => (self, Action::Read),
@@ -311,7 +312,7 @@ impl Machine {
     }
 
     fn open(self, target: ReflectorRequest) -> (Self, Action) {
-        // A list proves that the member is alive, just as a short watch does.
+        // A list proves that the member is alive, just as a short watch does, so later watches need not be short.
         let is_silent = self.is_silent && !target.begins_list();
         let target = match target {
             ReflectorRequest::Watch { short } => ReflectorRequest::Watch { short: short || is_silent },

@@ -19,7 +19,8 @@ pub struct MemberHealth {
 /// The loss of contact with an unreachable member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberLoss {
-    /// The time of the member's last sign of life. The state of a stale collection begins at this time.
+    /// The time at which the member's last data or response arrived. The state of a stale collection begins at this
+    /// time.
     pub heard: Instant,
     /// The human-readable reason why the member is unreachable.
     pub reason: Arc<str>,

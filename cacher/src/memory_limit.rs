@@ -16,8 +16,8 @@ const RESERVE_PART: u64 = 8;
 /// A callback that receives the number of used bytes after each change.
 type UsageCallback = Box<dyn Fn(u64) + Send + Sync>;
 
-/// The memory limit for the objects of all collections, in bytes of text and index. One per process; clones share the
-/// limit.
+/// The memory limit for the objects of all collections, in bytes of text and index. A process has one limit, which all
+/// clones share.
 #[derive(Clone)]
 pub struct ObjectMemoryLimit {
     shared: Arc<SharedMemoryLimit>,
@@ -58,7 +58,6 @@ impl ObjectMemoryLimit {
         *self.shared.used.lock()
     }
 
-    /// Creates an empty reservation for a collection.
     pub(crate) fn new_collection(&self) -> MemoryReservation {
         MemoryReservation { room: self.clone(), used: 0, inherited: 0, is_handed_over: false }
     }
@@ -129,7 +128,8 @@ impl MemoryReservation {
         (self.room.shared.on_change)(*all);
     }
 
-    /// Marks the predecessor's objects as no longer served. Their bytes are released when the reservation next shrinks.
+    /// Marks the predecessor's objects as no longer served. The next call of [`shrink_to`](Self::shrink_to) releases
+    /// their bytes.
     pub(crate) fn drop_inherited(&mut self) {
         self.inherited = 0;
     }

@@ -87,8 +87,8 @@ impl PageSize {
         Self { limit: self.limit.saturating_mul(2).min(self.max), ..self }
     }
 
-    /// Halves the page size after a response head that did not arrive in time, down to one object. Compression would
-    /// not help: no body was sent.
+    /// Halves the page size after a response head that did not arrive in time, down to one object. Compression cannot
+    /// help, because the member sent no body.
     pub(crate) fn after_silence(self) -> Self {
         Self { limit: (self.limit / 2).max(1), ..self }
     }

@@ -1,15 +1,15 @@
-//! The order in which a member's collections are read after a loss of contact: RBAC collections first.
+//! Makes the collections of a member wait for its RBAC collections after a loss of contact.
 
 use std::sync::Arc;
 
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-/// The order in which a member's collections are read after a loss of contact. The preceding collections come first: no
-/// other collection is read until they are current again.
+/// Makes the collections of a member wait for its RBAC collections, the *preceding collections*. After a loss of
+/// contact, no other collection is read until the preceding collections are current again.
 ///
-/// The preceding collections contain the RBAC rules that decide which objects are visible. These rules must not be
-/// older than the objects. Clones share the state. By default there are no preceding collections.
+/// RBAC rules decide which objects are visible, so the rules must not be older than the objects. Clones share the
+/// state. By default there are no preceding collections.
 #[derive(Clone, Debug, Default)]
 pub struct Precedence(Arc<Shared>);
 
@@ -105,7 +105,7 @@ mod tests {
         precedence.until_awaited().await;
         precedence.mark_known(before);
         assert!(futures::poll!(&mut waiting).is_pending());
-        // A time before `moment` does not release the waiter. `until_awaited` then reports the wait again.
+        // The waiter still waits, because `now` is before `moment`. `until_awaited` then reports the wait again.
         precedence.until_awaited().await;
         precedence.mark_known(now);
         precedence.begin();

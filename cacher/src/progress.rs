@@ -39,7 +39,7 @@ use crate::wait::VersionWaiters;
 pub(crate) struct ProgressRequests {
     due: Option<Instant>,
     pending: Option<PendingLatest>,
-    /// Whether the collection is known to receive no bookmarks.
+    /// Whether the collection is known to receive no bookmarks, so that a list must replace them.
     unmarked: bool,
     /// The start time of the current list, if this list replaces a missing bookmark.
     listing_since: Option<Instant>,
@@ -94,7 +94,7 @@ impl ProgressRequests {
         Self { unmarked, ..Self::default() }
     }
 
-    /// Records whether a bookmark arrived when one was due.
+    /// Records whether the member sent a bookmark when its version had advanced.
     pub(crate) fn set_has_bookmarks(&mut self, come: bool) {
         self.unmarked = !come;
     }
@@ -155,7 +155,8 @@ impl ProgressRequests {
         self.pending = Some(PendingLatest { number, version_at_request, latest });
     }
 
-    /// Cancels the pending request. A list is about to replace the version with which the response would be compared.
+    /// Cancels the pending request. Called before a list replaces the version with which the response would be
+    /// compared.
     pub(crate) fn forget(&mut self) {
         self.pending = None;
     }

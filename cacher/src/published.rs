@@ -51,7 +51,7 @@ impl PublishedObjects {
 
     /// Removes an object and returns its size in bytes, or 0 for an unknown object.
     pub(crate) fn remove(&mut self, key: &str) -> u64 {
-        // For collections whose objects stay in memory, the map is empty. Then no hash is computed.
+        // For collections whose objects stay in memory, the map is empty, and no hash is computed.
         if self.by_key.is_empty() {
             return 0;
         }

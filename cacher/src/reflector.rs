@@ -44,7 +44,7 @@ impl Reflector {
             };
             let input = done.unwrap_or_else(|ResetRequested| self.went_back());
             self.publish_state();
-            // The separate log target is enabled at the next verbosity level: see the server's `log.rs`.
+            // The server enables this separate log target at a higher verbosity than the other messages (its `log.rs`).
             tracing::debug!(target: "tributary_cacher::events", ?input, "reflector");
             (self.machine, action) = self.machine.clone().step(input.clone());
             if action.begins_list() && self.store.is_some() {
@@ -78,7 +78,7 @@ impl Reflector {
             }
         });
         ended.await?;
-        // If the member has recovered, the next request counts as woken, whichever branch ended the wait.
+        // After a recovery, the next request counts as woken, even if another branch of the `select!` ended the wait.
         if self.member.borrow().recoveries == begun_at {
             return Ok(Input::Elapsed);
         }

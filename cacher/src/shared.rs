@@ -28,12 +28,13 @@ pub(crate) struct ReflectorShared {
     /// The health of the member, from all its collections and probes.
     pub(crate) member: watch::Sender<MemberHealth>,
     pub(crate) counts: ReflectorCounters,
-    /// The memory reservation: the size of the store, or of the current list if the list is larger. While a list is
-    /// about to replace the store, both are in memory. The store and the list share unchanged objects, and the other
-    /// objects of the store are dropped soon.
+    /// The memory reservation: the size of the store, or of the current list if the list is larger. The sizes are not
+    /// added: the list shares unchanged objects with the store, and the store's other objects are dropped when the list
+    /// replaces the store.
     pub(crate) room: Mutex<MemoryReservation>,
-    /// The predecessor's snapshot, until the first complete list is published. If a successor of this cacher starts
-    /// before that, it receives this snapshot, so that the objects stay served. The snapshot's objects count in `room`.
+    /// The predecessor's snapshot, until the first complete list is published. A successor of this cacher that starts
+    /// before that list receives this snapshot. Without it, the successor would have no objects until its first list.
+    /// The snapshot's objects count in `room`.
     pub(crate) predecessor_snapshot: Mutex<Option<Snapshot>>,
 }
 

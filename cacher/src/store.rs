@@ -142,7 +142,8 @@ impl Staging {
     pub(crate) fn put(&mut self, object: Object) {
         let known = self.before.as_ref().and_then(|before| before.get(object.key().as_str()));
         let object = match known {
-            // After a restored backup, an object may have a different text at the same version.
+            // The texts are compared, because after a restored backup an object may have a different text at the same
+            // version.
             Some(known) if known.json() == object.json() => known.clone(),
             _ => Arc::new(object),
         };
@@ -248,7 +249,7 @@ mod tests {
         use ChangeType::{Added, Deleted, Modified};
         let mut store = Staging::new(&[], None).finish(ResourceVersion(10));
         // Each case: ((event type, name, version), (type of the resulting change, version of the previous object),
-        // store's version)
+        // version of the store)
         let cases = [
             ((Added, "a", 11), Some((Added, None)), "11"),
             ((Added, "a", 12), Some((Modified, Some(11))), "12"),

@@ -34,7 +34,7 @@ pub(crate) struct MemberWatch {
     pub(crate) frames: FrameSplitter,
     /// Whether the initial events of a WatchList are incomplete.
     pub(crate) initial: bool,
-    /// Whether the watch has a small `timeoutSeconds`.
+    /// Whether the `timeoutSeconds` of the watch is small, so that the member soon sends a bookmark.
     short: bool,
     /// Whether a short watch has not delivered its bookmark yet, although the member is ahead of the collection's
     /// version.
@@ -145,7 +145,7 @@ impl MemberWatch {
     }
 }
 
-/// Completes at the time in the channel. If the channel gets another time meanwhile, completes at that time.
+/// Completes at the time in the channel. A newer time in the channel replaces the awaited time.
 async fn due(reopen_at: &mut watch::Receiver<Option<Instant>>) {
     loop {
         let at = *reopen_at.borrow_and_update();

@@ -18,8 +18,9 @@ pub enum NotReached {
         /// The collection's version when the time limit passed; `None` if the collection was not synced.
         current: Option<CollectionVersion>,
     },
-    /// The member reported that it has not reached the version, in a response to a request that was sent after the wait
-    /// began. The version is from before the member's revisions went back, or from a different cluster.
+    /// The member has not reached the version, according to its answer to a request that was sent after the wait began.
+    /// Either the member's revisions went back since the version was issued, or the version is from a different
+    /// cluster.
     #[error("too large resource version: {wanted}, the cluster's latest: {latest}")]
     Beyond {
         /// The awaited version.
@@ -43,7 +44,6 @@ pub struct StillExists {
 /// to request the member's latest version. It stores the response here.
 #[derive(Debug, Default)]
 pub(crate) struct VersionWaiters {
-    /// The number of waiters for each version.
     versions: Mutex<BTreeMap<CollectionVersion, usize>>,
     arrived: Notify,
     /// The number of requests for the latest version so far.

@@ -150,7 +150,7 @@ impl Model<'_> {
         }
     }
 
-    /// Answers the request and sends the remaining history, without faults.
+    /// Answers the request and sends the rest of the history, without faults.
     fn calm(&mut self, asked: Asked) {
         let end = self.history.len();
         if asked.uri.contains("watch=1") && !asked.uri.contains("sendInitialEvents") {

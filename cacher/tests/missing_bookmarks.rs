@@ -86,7 +86,7 @@ async fn missing_bookmark_makes_the_second_waiter_cause_a_list() {
     };
     let (second, again) = tokio::join!(cacher.wait_for(ResourceVersion(30), THREE_SECONDS), script);
     assert!(second.is_ok() && long.is_dropped());
-    // A bookmark shows that the collection receives bookmarks.
+    // After a bookmark, the collection counts as one that receives bookmarks.
     again.send(bookmark(31));
     let script = async {
         member.expect(&["limit=1"]).await.text(list(&[], 40, None));

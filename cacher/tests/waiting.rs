@@ -145,12 +145,13 @@ async fn wait_for_a_version_fails_after_a_later_list_below_it() {
     let early = cacher.wait_for(ResourceVersion(31), Duration::from_secs(60));
     let script = async {
         tokio::task::yield_now().await;
-        // The list may be older than the awaited version, because the waiter received the version while the list was in
-        // progress.
+        // The list below the awaited version proves nothing, because it was in progress when the waiter received the
+        // version.
         list.send(end_bookmark(20));
         tokio::task::yield_now().await;
         list.send(expired());
-        // Changes after the list do not make the member reach the awaited version.
+        // The list after the wait began is below the awaited version, so the member does not have the version. Later
+        // changes do not matter.
         let list = member.expect(&["sendInitialEvents=true"]).await.stream();
         list.send(end_bookmark(30) + &event("ADDED", &pod("a", 31)));
         list
@@ -185,8 +186,8 @@ async fn members_latest_version_below_the_collections_version_causes_a_reset() {
     let feed = member.sync(&[], 50).await;
     updates.synced().await;
     let script = async {
-        // An event arrives while the request is pending. The response is then older than the collection, which must not
-        // count as revisions that went back.
+        // An event raises the collection's version while the request is pending. The response is then older than the
+        // collection. It must not count as a sign that revisions went back.
         let asked = member.expect(&["limit=1"]).await;
         feed.send(event("ADDED", &pod("a", 55)));
         tokio::task::yield_now().await;

@@ -18,8 +18,8 @@ use crate::schema::{Limited, MaxRequestsInflight, Schema, SchemaKind, TokenBucke
 #[derive(Clone, Debug, Default)]
 pub struct FlowControl {
     schemas: HashMap<Arc<str>, SchemaLimiter>,
-    /// Schemas that no longer exist in the configuration: all schemas that the last change removed, and those of
-    /// earlier changes that are still in use. The most recently removed schemas come first.
+    /// Removed schemas, which the current configuration lacks: all schemas that the last change removed, and the
+    /// earlier removed schemas that requests still use. The most recently removed schemas come first.
     left: Vec<SchemaLimiter>,
 }
 
@@ -113,9 +113,9 @@ impl FlowControl {
         self.schemas.get(name).into_iter().chain(self.left.iter().filter(move |schema| *schema.name == *name))
     }
 
-    /// Returns the schemas that no longer exist in the configuration: all schemas that the last change removed, because
-    /// requests may still use them, and those of earlier changes that are still in use. The most recently removed
-    /// schemas come first.
+    /// Returns the removed schemas, which the current configuration lacks. The result has all schemas that the last
+    /// change removed, because requests may still use them. It also has the earlier removed schemas that requests still
+    /// use. The most recently removed schemas come first.
     pub fn left(&self) -> impl Iterator<Item = &SchemaLimiter> {
         self.left.iter()
     }

@@ -85,7 +85,7 @@ impl<W> FairQueues<W> {
     /// Returns the index of the queue for the next request of a flow.
     pub(crate) fn choose(&self, flow: Flow) -> usize {
         let others = |at: &usize| match self.queues.get(at) {
-            // If requests of this flow already wait in a queue, this queue is preferred to empty queues.
+            // A queue in which requests of this flow already wait is preferred, even to an empty queue.
             Some(queue) if queue.waiters.has(flow) => 0,
             Some(queue) => queue.waiters.len() + 1,
             None => 1,
@@ -171,7 +171,7 @@ impl<W> FairQueues<W> {
     /// Counts the slots that a request from this queue has freed at its end.
     pub(crate) fn end(&mut self, at: usize, seats: u32, since: Instant, now: Instant) {
         let (since, now) = (self.elapsed(since), self.elapsed(now));
-        // A queue is not removed while its requests occupy slots.
+        // The queue is still present, because a queue is not removed while its requests occupy slots.
         if let Some(QueueWithUsage { used, .. }) = self.queues.get_mut(&at) {
             used.seats -= u128::from(seats);
             used.since -= u128::from(seats) * since;
@@ -215,8 +215,8 @@ mod tests {
         let flood = Flow::from_hash(0x5EED_0123_4567_89AB);
         let taken: Vec<_> = (0..20).map(|ticket| push(&mut queues, flood, ticket, now)).collect();
         assert!(taken.iter().all(|at| *at == taken[0]));
-        // A flow whose first candidate queue is the same and whose other candidates differ. The last digit of the hash
-        // selects the first candidate.
+        // Creates a flow whose first candidate queue is that of the flood, and whose other candidates differ. The last
+        // digit of the hash selects the first candidate.
         let other = Flow::from_hash(flood.turn() - flood.turn() % 64 + taken[0] as u64 + 64);
         assert_eq!(Deck::default().deal(other.turn()).next(), Some(taken[0]));
         assert_ne!(push(&mut queues, other, 20, now), taken[0]);

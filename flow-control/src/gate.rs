@@ -150,7 +150,7 @@ impl<A: Allowance> Waiting<'_, A> {
     async fn within(mut self, wait_max: Duration) -> Result<GatePermit<A>, RefusalCause> {
         match tokio::time::timeout(wait_max, &mut self.granted_permit).await {
             Ok(Ok(permit)) => Ok(permit),
-            // The permit may arrive at the same moment as the timeout.
+            // At the timeout, the permit may just have been granted, so the channel is read once more.
             _ => self.granted_permit.try_recv().map_err(|_| RefusalCause::TimedOut(wait_max)),
         }
     }

@@ -121,9 +121,10 @@ mod tests {
     #[test]
     fn digits_of_the_flow_hash_select_the_queues_of_its_hand() {
         let deck = Deck::new(10, 3).unwrap();
-        // First queue 7 of ten. Next, index 7 of the remaining nine queues, which is queue 8. Last, index 0.
+        // The first digit selects queue 7 of ten. The second digit selects index 7 of the remaining nine queues, which
+        // is queue 8. The third digit selects index 0.
         assert_eq!(deck.deal(7 + 7 * 10).collect::<Vec<_>>(), [7, 8, 0]);
-        // First queue 0. Next, index 0 of the remaining queues, which is queue 1. Last, queue 2.
+        // Each digit selects index 0 of the remaining queues: queue 0, then queue 1, then queue 2.
         assert_eq!(deck.deal(0).collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!(deck.deal(719).collect::<Vec<_>>(), [9, 8, 7], "the last of 720 hands");
     }

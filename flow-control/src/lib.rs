@@ -7,7 +7,7 @@
 //! Tributary has several replicas, each replica has a [part](Schema::divided_among) of each limit.
 //!
 //! ```text
-//! FlowControl ─▶ GovernedSchema ─▶ Gate ─▶ Limiter ─▶ Accounts ─▶ Account ─┬▶ Slots, or SpentTokens
+//! FlowControl ─▶ SchemaLimiter ─▶ Gate ─▶ Limiter ─▶ Accounts ─▶ KeyAccount ─┬▶ Slots, or SpentTokens
 //!  by name        kind, key         waits   decides    by key              └▶ FairQueues, while requests wait
 //! ```
 

@@ -33,7 +33,7 @@ pub(crate) struct Queue<W> {
 struct Queued<W> {
     /// Round in which the queue serves the request.
     round: u64,
-    /// Round among the users of the request's flow in which the flow serves the request.
+    /// A flow that several users share serves its users round-robin. This is the user round of the request.
     within: u64,
     waiter: Waiter<W>,
 }

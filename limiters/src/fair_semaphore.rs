@@ -31,7 +31,7 @@ pub struct FairSemaphore<H> {
     shares: Mutex<Shares<H>>,
 }
 
-/// The amount that one holder acquired. The amount may grow and shrink. Dropping the portion returns the amount to the
+/// The amount that one holder has acquired, which may grow and shrink. Dropping the permit returns the amount to the
 /// semaphore.
 pub struct FairPermit<H: GroupedShareKey> {
     semaphore: Arc<FairSemaphore<H>>,
@@ -59,17 +59,17 @@ fn format_group_limit(shortage: &Shortage) -> &'static str {
 }
 
 impl<H: GroupedShareKey> FairSemaphore<H> {
-    /// Creates a semaphore with an amount of `max`, at least 2.
+    /// Creates a semaphore with an amount of `max`, which must be at least 2.
     pub fn new(what: &'static str, max: usize, metrics: ShareMetrics) -> Arc<Self> {
         Self::with_piece_size(what, max, 1, metrics)
     }
 
-    /// Creates a semaphore whose holders take multiples of `piece`. Its amount is at least two pieces.
+    /// Creates a semaphore whose holders take multiples of `piece`. `max` must be at least two pieces.
     pub fn with_piece_size(what: &'static str, max: usize, piece: usize, metrics: ShareMetrics) -> Arc<Self> {
         Arc::new(Self { what, max: AtomicUsize::new(max), piece, metrics, shares: Mutex::default() })
     }
 
-    /// Changes the maximal amount of the semaphore for later requests. Existing portions keep their amounts.
+    /// Changes the maximal amount of the semaphore for later requests. Existing permits keep their amounts.
     pub fn resize(&self, max: usize) {
         self.max.store(max, Ordering::Relaxed);
     }
@@ -78,12 +78,12 @@ impl<H: GroupedShareKey> FairSemaphore<H> {
         FairShare::with_reserve(self.max.load(Ordering::Relaxed), self.piece)
     }
 
-    /// Returns the maximal amount of all portions together.
+    /// Returns the maximal amount of all permits together.
     pub fn max(&self) -> usize {
         self.share().max()
     }
 
-    /// Returns the amount of all portions together.
+    /// Returns the amount of all permits together.
     pub fn used(&self) -> usize {
         self.shares.lock().total()
     }
@@ -105,7 +105,7 @@ impl<H: GroupedShareKey> FairSemaphore<H> {
 }
 
 impl<H: GroupedShareKey> FairPermit<H> {
-    /// Returns the holder of this portion.
+    /// Returns the holder of this permit.
     pub fn share_key(&self) -> H {
         self.share_key
     }
@@ -115,7 +115,7 @@ impl<H: GroupedShareKey> FairPermit<H> {
         self.amount
     }
 
-    /// Increases the portion by `more`. After an error the amount is unchanged.
+    /// Increases the amount by `more`. The amount is unchanged after an error.
     ///
     /// # Errors
     /// [`Exceeded`].
@@ -143,7 +143,7 @@ impl<H: GroupedShareKey> FairPermit<H> {
         Ok(())
     }
 
-    /// Increases the portion to `amount`. After an error the amount is unchanged.
+    /// Increases the amount to `amount`. The amount is unchanged after an error.
     ///
     /// # Errors
     /// [`Exceeded`].
@@ -151,8 +151,8 @@ impl<H: GroupedShareKey> FairPermit<H> {
         self.grow(amount.saturating_sub(self.amount))
     }
 
-    /// Increases the portion to the next multiple of `step` if possible, otherwise to `amount`. So a caller with many
-    /// small increments takes the lock only once per step. After an error the amount is unchanged.
+    /// Increases the amount to the next multiple of `step` if the holder may take so much, otherwise to `amount`. So a
+    /// caller with many small increments takes the lock only once per step. The amount is unchanged after an error.
     ///
     /// # Errors
     /// [`Exceeded`].
@@ -163,7 +163,7 @@ impl<H: GroupedShareKey> FairPermit<H> {
         self.grow_to(amount)
     }
 
-    /// Decreases the portion to `amount`, and returns the difference to the semaphore.
+    /// Decreases the amount to `amount`, and returns the difference to the semaphore.
     pub fn shrink_to(&mut self, amount: usize) {
         let less = self.amount.saturating_sub(amount);
         if less > 0 {

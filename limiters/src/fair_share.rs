@@ -38,7 +38,7 @@ pub struct FairShare {
 /// The part of an amount that only holders of small amounts may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reserve {
-    /// No reserve: a holder that has nothing may take the last piece.
+    /// No reserve: a holder with an amount of 0 may take the last piece.
     None,
     /// A reserve of one quarter. Each holder may take a 256th of the whole amount from the reserve.
     Quarter,
@@ -62,8 +62,8 @@ impl FairShare {
         self.max
     }
 
-    /// Returns the maximal amount of one holder while all other holders together have `others`. This is half of the
-    /// remaining amount, or the small amount that the reserve allows.
+    /// Returns the maximal amount of one holder while all other holders together have `others`. The maximum is half of
+    /// the remaining amount, or the small amount that the reserve allows.
     pub fn capacity(self, others: usize) -> usize {
         let shared = (self.max - self.reserved()).saturating_sub(others);
         (shared / 2).max(self.small_amount().min(self.max.saturating_sub(others)))
@@ -84,10 +84,10 @@ impl FairShare {
         small_amount.max(self.piece)
     }
 
-    /// Returns the maximal amount of a group while all other groups together have `other_groups`. This is half of the
-    /// remaining amount, and at least a small amount.
+    /// Returns the maximal amount of a group while all other groups together have `other_groups`. The maximum is half
+    /// of the remaining amount, and at least a small amount.
     fn group_share(self, other_groups: usize) -> Self {
-        // An amount of a single piece reserves nothing for holders without a group.
+        // An amount of less than two pieces reserves nothing for holders without a group.
         let ungrouped = if self.max < 2 * self.piece { 0 } else { self.max.div_ceil(UNGROUPED_PART) };
         let free = (self.max - ungrouped).saturating_sub(other_groups);
         Self { max: (free / 2).max(self.small_amount().min(free)), ..self }
@@ -102,9 +102,9 @@ pub trait GroupedShareKey: Copy + Eq + Hash {
 
 /// The amounts of all holders.
 ///
-/// A client's request takes and returns three amounts, and each does four lookups of the holder, under a lock that all
-/// requests share. So the hash function is fast, and not resistant to chosen keys. The keys are keyed hashes, or the
-/// connections of one person.
+/// A client's request takes and returns three amounts. Each amount costs four lookups of the holder, under a lock that
+/// all requests share. So the hash function is fast. It is not resistant to chosen keys, and need not be: a client
+/// cannot choose the keys, which are keyed hashes or connections.
 #[derive(Clone, Debug)]
 pub struct Shares<H> {
     in_use: usize,
@@ -272,7 +272,7 @@ mod tests {
                 prop_assert!(own <= left || own <= share.small_amount(), "{own} where {left} are left");
                 let groups_max = share.max - share.max.div_ceil(UNGROUPED_PART);
                 prop_assert!(share.max < 2 * share.piece || shares.grouped <= groups_max);
-                // A new holder can take one piece while the reserve is not exhausted.
+                // As long as the reserve is not exhausted, a new holder can take one piece.
                 let newcomer = User { group: 0, name: 1_000 };
                 if own > share.small_amount() {
                     prop_assert!(shares.check(share, newcomer, share.piece).is_ok());

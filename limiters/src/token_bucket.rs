@@ -63,7 +63,7 @@ impl SpentTokens {
                 Ok(())
             }
             Ok(Err(until)) => Err(until.wait_time_from(Duration::ZERO)),
-            // Unreachable, because `tokens` is at most the size of the bucket.
+            // This case cannot occur, because `tokens` is at most the size of the bucket.
             Err(_) => Err(rate.fill_time(tokens)),
         }
     }
@@ -171,7 +171,8 @@ mod tests {
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         let mut bucket = SpentTokens::default();
         assert!(bucket.try_spend(rate, ONE, start).is_ok() && bucket.try_spend(rate, ONE, at(1_000)).is_ok());
-        // The first request's token has refilled, and the second request has spent it.
+        // The token of the first request has refilled, but the second request has spent it. So giving the token back
+        // adds nothing.
         bucket.give_back(rate, ONE, Duration::from_millis(1_100));
         assert_eq!(bucket.try_spend(rate, ONE, at(1_100)), Err(Duration::from_millis(900)));
         bucket.give_back(rate, ONE, Duration::from_millis(100));

@@ -99,7 +99,7 @@ impl ContinueToken {
     /// Decodes a token that a client sent back.
     ///
     /// # Errors
-    /// [`ContinueError`]. An unreadable token is always an error; it never restarts the list.
+    /// [`ContinueError`]. An unreadable token never restarts the list: a client would receive objects twice.
     pub fn decode(text: &str, epochs: &Epochs) -> Result<Self, ContinueError> {
         Self::decode_for(text, epochs, |_| true)
     }

@@ -23,7 +23,7 @@ pub enum Foreign {
     /// (resourceVersion × 10⁴ + cluster index).
     #[error("the resourceVersion is a plain number, which does not identify a cluster")]
     Number,
-    /// The version contains this number of unknown clusters. The caller tolerates fewer.
+    /// The version contains this number of unknown clusters, which is more than the caller tolerates.
     #[error("the resourceVersion names more than {0} clusters that are not configured")]
     Clusters(usize),
     /// The version is the integer form of an object's version, with the index of an unknown cluster.

@@ -12,10 +12,10 @@
 //! communication. If a different cluster takes over a name, the epoch changes. 1,000 clusters at revisions below 2³⁵
 //! take 6.7 KB.
 //!
-//! A cluster whose uid is unknown has an empty uid in the list, so that one such cluster does not force the long JSON
+//! A cluster whose uid is unknown has an empty uid in the list. Otherwise one such cluster would force the long JSON
 //! form for all clusters. The cluster's component then identifies the cluster by name only, as in the JSON form. When
-//! the uid becomes known, or is no longer known, earlier components of the cluster are refused like those of a replaced
-//! cluster, because the identity of the cluster cannot be verified. Versions without that cluster remain valid.
+//! the uid becomes known, or is no longer known, Tributary cannot verify that the cluster is still the same. It then
+//! refuses earlier components of the cluster, as for a replaced cluster. Versions without that cluster remain valid.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use tributary_apimachinery::{ClusterName, CollectionVersion, ResourceVersion};
 use crate::composite::CompositeResourceVersion;
 use crate::decode_error::{Foreign, VersionDecodeError};
 
-/// The prefix of the compact form. The digit is the version of the form's layout.
+/// The prefix of the compact form. The digit is the version of the layout.
 const PREFIX: &str = "c1.";
 
 /// The maximum number of lists of clusters in memory. 64: clusters join and leave at most every few minutes. A version
@@ -41,8 +41,8 @@ pub const LISTS_MAX: usize = 64;
 /// keep a version for hours. A replica that has not connected to the new cluster writes no marks.
 const MARKED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The minimum time between two replacements of a cluster, in seconds. If the clock shows a shorter time, the clock may
-/// have been adjusted.
+/// The minimum time between two replacements of a cluster, in seconds. If the times of two replacements differ by less,
+/// the clock may have been adjusted, and both count as one replacement.
 const REPLACEMENT_INTERVAL_MIN: u64 = 5;
 
 /// The current and earlier lists of clusters to which compact versions may refer. Also records the clusters whose
@@ -191,8 +191,8 @@ impl Epochs {
         self.replaced.contains_key(cluster).then(|| mark(self.current_uid_of(cluster).unwrap_or_default()))
     }
 
-    /// Checks that a component of the JSON form belongs to the cluster that has the name now. The component's mark
-    /// identifies its cluster.
+    /// Checks that a component of the JSON form belongs to the present cluster of this name. `given` is the component's
+    /// mark.
     ///
     /// # Errors
     /// [`Foreign::Incarnation`].
@@ -447,8 +447,7 @@ mod tests {
         assert_eq!((epochs.uid_of(&name(7)), epochs.uid_of(&name(300))), (Some(""), None));
     }
 
-    /// The uid was unknown when the client received its version. When the uid becomes known, the version may belong to
-    /// a different cluster.
+    /// A version from before the uid became known may belong to a different cluster of the same name.
     #[test]
     fn version_of_a_cluster_without_uid_is_refused_once_the_uid_is_known() {
         let mut epochs = Epochs::default();
@@ -498,8 +497,8 @@ mod tests {
         assert_eq!(decode(&text(&[2, 0, 0, 7])), Ok(part));
         for rest in [
             &[2][..],
-            // The parts of revisions are invalid for these reasons, in order: for a cluster without a component, for no
-            // cluster, for revision zero, repeated, unordered, truncated, and with too many changes.
+            // The invalid parts of revisions, in order: for a cluster without a component, for no cluster, for revision
+            // zero, repeated, unordered, truncated, and with too many changes.
             &[2, 0, 1, 1],
             &[2, 0, 2, 1],
             &[1, 0, 0, 1],

@@ -6,8 +6,9 @@ use tributary_apimachinery::{ClusterName, Filter, Object, Scope};
 
 /// Selects the objects of a list or watch.
 ///
-/// The result may depend only on the cluster, the key, the labels and the selectable fields. The reason: only for
-/// changes of these, the log records which other clusters have an object of the same name.
+/// The result may depend only on the cluster, the key, the labels and the selectable fields. The log records objects of
+/// the same name in other clusters only after changes of these values. If the result depended on a different field, a
+/// client could lose the other cluster's object.
 pub trait ObjectFilter {
     /// Returns whether the filter selects an object of a cluster.
     fn matches(&self, cluster: &ClusterName, object: &Object) -> bool;
@@ -32,9 +33,9 @@ pub trait ObjectFilter {
         Scope::default()
     }
 
-    /// Returns a key that lies before the cluster's next matching object, if many unwanted objects lie between. The
-    /// walk then jumps behind that key. A jump makes walks shorter and does not decide about any match. It costs about
-    /// as much as evaluating 16 objects.
+    /// Returns a key before the cluster's next matching object, if many objects before that key do not match. The walk
+    /// then continues behind that key. Such a jump makes walks shorter and does not decide about any match. A jump
+    /// costs about as much as evaluating the filter for 16 objects.
     fn skip_to_key(&self, cluster: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
         let _ = (cluster, unwanted);
         None

@@ -1,7 +1,8 @@
 //! The item form: a composite resourceVersion with a single component, which each object of a merged list carries.
 //!
 //! A list of 10,000 objects contains 10,000 item forms, so the encoder encodes the part that depends on the cluster
-//! once. Base64 maps three bytes to four letters, and whole groups of `{"cluster1":"` never change.
+//! once. Base64 maps each group of three bytes to four letters, so the letters of the whole groups of `{"cluster1":"`
+//! never change.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -16,7 +17,7 @@ const MARK_LEN: usize = 8;
 pub struct ItemEncoder {
     /// The base64 text of the whole groups of three bytes before the digits of the version.
     head: Box<str>,
-    /// The bytes before the digits that do not fill a whole base64 group, and the number of these bytes.
+    /// The last bytes before the digits, which do not fill a base64 group of three bytes.
     rest: [u8; 2],
     rest_len: usize,
     /// The bytes after the digits of the version.

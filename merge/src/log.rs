@@ -9,9 +9,9 @@
 //!  head   a: Snapshot@106        b: Snapshot@40               c: Snapshot@77
 //! ```
 //!
-//! *Entries* contain the changes. A change has its object before and after. A join, a leave, a relist and a reset of a
-//! cluster are one entry each, a *boundary*. A boundary has the cluster's state before it, and the differences that the
-//! cluster did not send as events. All watches read the same differences.
+//! *Entries* contain the changes. The entry of a change contains the object before the change and after it. A join, a
+//! leave, a relist and a reset of a cluster are one entry each, a *boundary*. A boundary contains the cluster's
+//! previous state, and the differences that the cluster did not send as events. All watches read the same differences.
 //!
 //! *Marks* are, per cluster, the positions of its events and its version after each event. The composite version at a
 //! position consists of each cluster's newest mark before the position, so entries store no composite version. The log
@@ -51,8 +51,8 @@ pub struct LogConfig {
     /// boundary (a join, leave, relist or reset) counts with the objects that it replaced.
     ///
     /// The largest boundary is not counted, and the newest boundary is stored at any size. So connected clients can
-    /// read the boundary instead of listing again. This holds even if small boundaries follow, such as the return of a
-    /// cluster.
+    /// read the boundary instead of listing again. The large boundary stays even if small boundaries follow, such as
+    /// the return of a cluster.
     pub history_bytes_max: usize,
     /// The maximum age of an entry. 5 minutes: a client that lost its connection reconnects within seconds, and a
     /// client that is being redeployed within minutes. etcd's default compaction interval is five minutes too.
@@ -60,9 +60,9 @@ pub struct LogConfig {
     /// The minimum number of a cluster's changes that are stored even if they are old, or occupy up to twice
     /// [`history_bytes_max`](Self::history_bytes_max). Joins, leaves, relists and resets do not count.
     ///
-    /// Without this minimum, every client that lost its connection would have to list again in two cases: after changes
-    /// of a few objects near etcd's limit of 1.5 MiB, and after a quiet hour. The watch cache of kube-apiserver never
-    /// shrinks below 100 entries either.
+    /// Without this minimum, a client that lost its connection would have to list again after a few changes of objects
+    /// near etcd's limit of 1.5 MiB, and after any quiet hour. The watch cache of kube-apiserver never shrinks below
+    /// 100 entries either.
     pub history_entries_min: usize,
 }
 
@@ -118,7 +118,7 @@ pub struct Log {
     latest: ClusterSnapshots,
     entries: BTreeMap<u64, LogEntry>,
     next: u64,
-    /// The position behind the newest entry. Later marks are only versions that clusters reached without a change.
+    /// The position behind the newest entry. Later marks are versions that clusters reached without a change.
     quiet_since: u64,
     histories: BTreeMap<ClusterName, History>,
     names: Names,
@@ -126,15 +126,15 @@ pub struct Log {
     repeated_names: usize,
     /// The position behind the newest of all evicted events.
     evicted_before: u64,
-    /// The position behind the newest event of all clusters that left and were dropped.
+    /// The position behind the newest event of all clusters that have left and that the log no longer contains.
     dropped_before: u64,
-    /// The number of clusters that were dropped from the log after they had left.
+    /// The number of clusters that have left and that the log no longer contains.
     drops: u64,
-    /// The namespaces in which clients' versions count the deletions of a revision.
+    /// The namespaces whose deletions the count in a client's version includes.
     counts: DeletionCountScope,
 }
 
-// Methods that read the log.
+// The methods of this block read the log.
 
 /// The maximum number of changes that a search for a deleted object visits. 10,000 changes take well below a
 /// millisecond and cover the last seconds of a busy fleet. Writes that refer to a deleted object arrive within that
@@ -147,14 +147,13 @@ impl Log {
         Self { config, ..Self::default() }
     }
 
-    /// Creates an empty log of a single namespace, for clients whose versions may come from a log of all namespaces, in
-    /// this process or at a different replica.
+    /// Creates an empty log of a single namespace. Its clients may have versions from a log of all namespaces, in this
+    /// process or at a different replica.
     ///
     /// A version may count how many deletions of a revision the client has received. A log of all namespaces counts the
-    /// deletions in all namespaces, and the first two deletions may be in other namespaces. A client whose version
-    /// contains such a count therefore receives all deletions of that revision again from this log, even a single
-    /// deletion. The reverse direction is safe: a number of deletions in one namespace implies at least that number in
-    /// all namespaces.
+    /// deletions in all namespaces, so a count of two may mean two deletions outside of this log's namespace. This log
+    /// therefore sends all deletions of that revision again, even a single deletion. The opposite case is safe: a
+    /// number of deletions in one namespace implies at least that number in all namespaces.
     pub fn for_namespace(config: LogConfig) -> Self {
         Self { counts: DeletionCountScope::AllNamespaces, ..Self::new(config) }
     }
@@ -299,7 +298,7 @@ impl Log {
         self.histories.get(cluster)?.events_end(from, to)
     }
 
-    /// Returns the position behind the newest event of all clusters that left and were dropped.
+    /// Returns the position behind the newest event of all clusters that have left and that the log no longer contains.
     pub(crate) fn dropped_before(&self) -> u64 {
         self.dropped_before
     }
@@ -309,8 +308,10 @@ impl Log {
     }
 
     /// Returns the clusters with evicted events at or after this position. Each item also has the position after the
-    /// cluster's newest such event. Returns `None` if the clusters are unknown: a cluster was dropped since `drops`
-    /// clusters had been dropped, and it may have left at or after this position.
+    /// cluster's newest such event.
+    ///
+    /// `drops` is an earlier number of dropped clusters. Returns `None` if the log has dropped a cluster since: that
+    /// cluster may have left at or after this position, and its events are unknown.
     pub(crate) fn evicted_from(&self, position: u64, drops: u64) -> Option<Vec<(&ClusterName, u64)>> {
         if position >= self.evicted_before {
             return Some(Vec::new());
@@ -330,7 +331,7 @@ impl LogVersion {
     }
 }
 
-// Methods that change the log.
+// The methods of this block change the log.
 
 impl Log {
     /// Adds a cluster. Open watches receive the cluster's objects as ADDED. If the log already contains the cluster,
@@ -369,9 +370,9 @@ impl Log {
 
     /// Appends changes of a cluster in the cluster's order, and sets the cluster's snapshot after the changes.
     ///
-    /// The versions of the objects must not decrease. Deletions may share a version. The object before a change must be
-    /// the same allocation as in the previous snapshot, or as in an earlier change of the object, because each
-    /// allocation counts once for the history's size.
+    /// The versions of the objects must not decrease. Deletions may share a version. The previous object of a change
+    /// must be the same allocation as in the previous snapshot, or as in an earlier change of the object. Otherwise the
+    /// history's size would not include the memory of the second allocation.
     ///
     /// If the snapshot is newer than the last change, the cluster has also reached the snapshot's version. After a
     /// deletion, such a snapshot means that all changes of the revision have arrived.
@@ -532,9 +533,9 @@ impl Log {
         OtherObjects::new(objects.collect())
     }
 
-    /// Drops clusters that left and have no entries. If a watch was connected before such a cluster left, the watch
-    /// lags ([`evicted_from`](Self::evicted_from)). A later version with a dropped cluster is refused. A version
-    /// without the cluster belongs to a client without objects of that cluster.
+    /// Removes clusters that left and have no entries. A watch that was opened before such a cluster left has lost its
+    /// events and must end ([`evicted_from`](Self::evicted_from)). A later version with such a cluster is refused. A
+    /// version without the cluster belongs to a client without objects of that cluster.
     fn drop_departed(&mut self) {
         let (dropped_before, drops, names) = (&mut self.dropped_before, &mut self.drops, &mut self.names);
         self.histories.retain(|cluster, history| {
@@ -556,7 +557,8 @@ fn forget(config: &LogConfig, history: &mut History, entries: &mut BTreeMap<u64,
     while let Some(oldest) = history.events.queue.front().copied() {
         // A boundary (a join, leave, relist or reset) keeps a whole snapshot in memory, so it expires together with all
         // entries before it. The largest boundary is not counted. Leaving out the newest boundary instead would be
-        // wrong: after a cluster left and returned, the newest boundary is a join, whose state before is empty.
+        // wrong. After a cluster left and returned, the newest boundary is the join, which replaced no objects. The
+        // large leave before the join would then be evicted.
         let largest = history.largest_boundary_bytes();
         let boundary =
             history.boundaries.front().is_some_and(old) || history.boundary_bytes - largest > config.history_bytes_max;

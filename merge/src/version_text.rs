@@ -2,13 +2,13 @@
 //!
 //! Up to 4 KiB, the text is base64url of a JSON object with sorted keys, for example
 //! `{"cluster1":"1234","cluster2":"5678-1"}`. The component `5678-1` includes only one of the deletions of revision
-//! 5678 (a [part](CollectionVersion::part) of the revision). For an hour after a cluster has taken over a name, the
-//! component of that name has a [mark](Epochs::mark_of) that identifies the cluster (`{"cluster1":"1234@5f3a9c01"}`).
-//! Above 4 KiB, the text has the compact form of [`crate::epochs`], because clients send versions in the query of a
-//! URL.
+//! 5678 (a [part](CollectionVersion::part) of the revision). For a day after a different cluster has taken over a name,
+//! the component of that name has a [mark](Epochs::mark_of) that identifies the cluster
+//! (`{"cluster1":"1234@5f3a9c01"}`). Above 4 KiB, the text has the compact form of [`crate::epochs`], because clients
+//! send versions in the query of a URL.
 //!
-//! Each decoder accepts both forms, but only in their canonical spelling: a decoded text always encodes to the same
-//! text again.
+//! Each decoder accepts both forms, but only in their canonical spelling. So each version has exactly one accepted text
+//! per form.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

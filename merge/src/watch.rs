@@ -30,9 +30,8 @@ use initial::InitialEvents;
 use missing::MissingClusters;
 use pending::{SeenBeyond, UnpassedClusters};
 
-/// The native version of the DELETED events of a leaving cluster. Each etcd begins at revision 1, so this version is
-/// too old for each log. The version is not 0, because the integer form of 0 may be the text `0`, which means any
-/// version.
+/// The native version of the DELETED events of a leaving cluster. Each etcd begins at revision 1, so no log can resume
+/// from this version. The version is not 0, because the integer form of 0 may be the text `0`, which means any version.
 const LEFT: ResourceVersion = ResourceVersion(1);
 
 /// A watch of the merged log for one client.
@@ -45,11 +44,11 @@ pub struct Watcher<F> {
     /// The clusters in which the client has more events than the log had at the watch's position. When the map is
     /// empty, all watches send the same versions.
     pending: UnpassedClusters,
-    /// Set while the watch waits before it sends a DELETED. Contains the cluster that may have an object with the same
-    /// name, and the client's component of that cluster.
+    /// The cluster for which the watch waits before it sends a DELETED, and the client's component of that cluster. The
+    /// cluster may have an object with the same name, which must follow the DELETED.
     awaited: Option<(ClusterName, CollectionVersion)>,
-    /// The number of clusters that the log had dropped when the watch started. The client has no objects of those
-    /// clusters.
+    /// The number of clusters that the log had dropped (after they left) when the watch started. The client has no
+    /// objects of those clusters.
     drops: u64,
 }
 
@@ -102,9 +101,9 @@ impl<F: ObjectFilter> Watcher<F> {
     /// event to the client. The event must come from this log, because the watch resumes at the event's position for
     /// all clusters. An object of a list or of the initial events is not such an event.
     ///
-    /// After a DELETED, the watch may have sent a different cluster's object of the same name. If the client resumes
-    /// from the DELETED, the watch sends both events again, because the client has not received the object. If the
-    /// version may also belong to that repeated object, the event is ambiguous, and the result is `None`.
+    /// After a DELETED, the watch may have sent a different cluster's object of the same name. A client that resumes
+    /// from the DELETED has not received that object, so the watch sends both events again. If the version may also be
+    /// the version of that repeated object, the event is ambiguous, and the result is `None`.
     ///
     /// Cost: O(later entries).
     pub fn after_event(
@@ -115,7 +114,7 @@ impl<F: ObjectFilter> Watcher<F> {
         filter: F,
     ) -> Option<Self> {
         let seq = log.position_of_change(private_before, cluster, version)?;
-        // The client has all earlier events, including the objects of clusters that were dropped later.
+        // The client has all earlier events, so it may have objects of clusters that the log has dropped since.
         let mut watcher = Self { drops: 0, ..Self::live(log, seq, filter) };
         let named = log.entry(seq)?;
         let key = named.changes().first()?.object.key().as_str();
@@ -211,7 +210,7 @@ impl<F: ObjectFilter> Watcher<F> {
     }
 
     /// Returns the composite version of all events that have been sent. `None` before the initial events are complete,
-    /// and for a watch that lags. Cost: none once the log has passed the client's version.
+    /// and for a watch whose next events have been evicted. Cost: none once the log has passed the client's version.
     pub fn bookmark(&self, log: &Log) -> Option<EventVersion> {
         match &self.phase {
             WatcherPhase::Initial(_) => None,
@@ -233,10 +232,11 @@ impl<F: ObjectFilter> Watcher<F> {
     /// In the meantime, the watch sends the other clusters' events up to the first DELETED. The cluster that is ahead
     /// may have an object with the same name, and the watch would have to send that object after the DELETED.
     ///
-    /// A client may have all of a revision of which this log has only some deletions. The cluster is then returned only
-    /// while the watch waits at a DELETED for the missing deletions. They may delete the object that would follow the
-    /// DELETED. A client whose connection breaks would keep that object forever. If the log already has all deletions
-    /// of the revision, a bookmark of the cluster proves this.
+    /// A client may have all deletions of a revision of which this log has only some. The cluster is then returned only
+    /// while the watch waits at a DELETED for the missing deletions. Without this wait, the watch would send the object
+    /// that follows the DELETED, although a missing deletion may have deleted that object. A client whose connection
+    /// then breaks would keep the object forever. A bookmark of the cluster shows that the log has all deletions of the
+    /// revision.
     pub fn ahead(&self) -> Option<(&ClusterName, CollectionVersion)> {
         let awaited = self.awaited.as_ref().map(|(cluster, version)| (cluster, *version));
         self.pending.ahead().or(awaited)
@@ -280,7 +280,7 @@ impl<F: ObjectFilter> Watcher<F> {
             if batch.is_over() {
                 return Some(Progress::More);
             }
-            // The filter is evaluated for the object before and after the change.
+            // The filter is evaluated twice: for the object before the change, and for the object after the change.
             batch.add_filter_cost(2 * self.filter.cost(&change.object));
             if let Some((change_type, object)) = classify(&self.filter, &entry.cluster, change)
                 && entry.emits(self.part, change_type)
@@ -304,9 +304,10 @@ impl<F: ObjectFilter> Watcher<F> {
         None
     }
 
-    /// Sends a change and, after a DELETED, the object of a different cluster with the same name. Otherwise a client
-    /// that keys objects by name would lose that object. Only the last of these events carries the version of this
-    /// position, because the change includes both events.
+    /// Sends a change and, after a DELETED, the object of a different cluster with the same name. Without this object,
+    /// a client that identifies objects by name alone would lose it. Only the last of the two events carries the
+    /// version of this position. So a client that received only the first event receives both events again after it
+    /// resumes.
     fn emit(
         &self,
         log: &Log,
@@ -369,8 +370,8 @@ impl<F: ObjectFilter> Watcher<F> {
     /// Returns the object that follows a DELETED: the object with the same name of the first other cluster, in its
     /// state at this position.
     ///
-    /// If the client has received more events of that cluster, its state at the client counts. If that state stays
-    /// unknown, the result is `None`: the watch sends that cluster's object, or its deletion, later at its own
+    /// If the client has received more events of that cluster, the object's state at the client counts. If the log
+    /// cannot tell that state, the result is `None`: the watch sends the object, or its deletion, later at its own
     /// position. Objects of dropped clusters are excluded: their deletion was before the watch started, and would never
     /// be sent.
     fn following_object(&self, log: &Log, at: &EventContext<'_>) -> FollowingObject {
@@ -410,8 +411,8 @@ impl<F: ObjectFilter> Watcher<F> {
     }
 
     /// Converts the point of a DELETED into a version, if a different cluster's object follows the DELETED. The
-    /// component of the deletion's cluster is the log's, even if the client has received more events of that cluster.
-    /// So a client whose connection breaks between the two events receives both again, at any replica.
+    /// component of the deletion's cluster comes from the log, even if the client has received more events of that
+    /// cluster. So a client whose connection breaks between the two events receives both again, at any replica.
     fn followed_version(&self, log: &Log, at: &EventContext<'_>, version: LogVersion) -> EventVersion {
         if self.pending.is_empty() {
             return EventVersion::Log(version);

@@ -83,7 +83,8 @@ impl<P: Pattern> FieldEntries<P> {
             (Self::Only(mine), Self::Only(theirs)) => all_covered(theirs, mine),
             (Self::AllBut(mine), Self::AllBut(theirs)) => all_covered(mine, theirs),
             (Self::AllBut(mine), Self::Only(theirs)) => {
-                // A user in an accepted group may also be in an excluded group.
+                // A request with several values may also have an excluded value: a user in an accepted group may be in
+                // an excluded group, too.
                 values == Values::One
                     && !mine.iter().any(|mine| theirs.iter().any(|theirs| mine.pattern.overlaps(&theirs.pattern)))
             }

@@ -167,7 +167,8 @@ fn whole_rule(rule: &Rule, place: RulePosition, findings: &mut Findings) {
         (false, false) => {}
     }
     let accepts = |verb: &str| matcher.verbs.verdict(std::iter::once(verb)).accepts();
-    // An invalid verb is reported by its own finding.
+    // A separate finding reports an invalid verb, so a rule with an invalid verb gets no further finding about its
+    // verbs.
     let is_told = rule.verbs.is_empty() || !rule.verbs.iter().all(|entry| fields::is_verb(entry));
     let has_verb = |known: &[&str]| is_told || accepts("") || known.iter().any(|verb| accepts(verb));
     if matcher.matches_resources() && !has_verb(&resource_verbs()) {

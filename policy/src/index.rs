@@ -105,7 +105,8 @@ impl RuleIndex {
         for (block, enforced) in self.enforced.iter().enumerate() {
             let left = matching(block);
             let (acting, told) = (left & enforced, left & !enforced);
-            // The bits of all rules before the first enforced rule. All bits if no enforced rule matches.
+            // A mask of all rules before the first enforced rule that matches. If no enforced rule matches, the mask
+            // has all bits.
             let before = (acting & acting.wrapping_neg()).wrapping_sub(1);
             first.audited = first.audited.or(lowest(told & before, block));
             first.enforced = lowest(acting, block);

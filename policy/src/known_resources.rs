@@ -78,7 +78,8 @@ pub fn explain_unknown_resource(groups: &[&str], resource: &str, subresource: &s
     let mut known: Vec<_> =
         of_groups().filter_map(|(.., name)| name.strip_prefix(resource)?.strip_prefix('/')).collect();
     known.sort_unstable();
-    // The table lacks the subresources of APIs that are off by default.
+    // The table lacks the subresources of APIs that are off by default, so an unknown subresource of such an API is no
+    // error.
     if known.contains(&subresource) || !of_groups().any(|(.., name)| name == resource) {
         return None;
     }

@@ -75,7 +75,7 @@ mod tests {
     const FINE: AnswerOutcome =
         AnswerOutcome { status: 200, took: Duration::from_secs(1), is_long_running: false, is_list: false };
 
-    /// Case 25 of the gateways' contract, and KubeGateway's rule for failed requests.
+    /// KubeGateway logs failed requests by the same rule.
     #[test]
     fn log_modes_of_configuration_objects_decide_which_requests_are_logged() {
         let eu = ClusterName::new("eu").unwrap();

@@ -58,7 +58,6 @@ impl LogMode {
 mod tests {
     use super::*;
 
-    /// Case 25 of the gateways' contract.
     #[test]
     fn case_25_a_disabled_log_setting_takes_precedence() {
         let (on, off) = (Some(LogMode::Enabled), Some(LogMode::Disabled));

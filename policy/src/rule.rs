@@ -117,7 +117,7 @@ impl Matcher {
         let account = if attributes.service_account().is_none() { Reason::NoEntry } else { account };
         let mut fields =
             vec![FieldVerdict { field: RuleField::Verbs, reason: self.verbs.verdict(one(attributes.verb)) }];
-        // It suffices that `users` or `serviceAccounts` matches. The explanation shows the field that matches.
+        // A request matches if `users` or `serviceAccounts` accepts it. The explanation shows the field that accepts.
         fields.push(match account.accepts() && !user.accepts() {
             true => FieldVerdict { field: RuleField::ServiceAccounts, reason: account },
             false => FieldVerdict { field: RuleField::Users, reason: user },

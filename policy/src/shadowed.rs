@@ -97,7 +97,8 @@ fn matches_something(rule: &Matcher) -> bool {
 /// Returns `true` if the rule `shadowing` certainly matches all requests of the rule `shadowed`.
 fn covers(shadowing: &ComparedRule, shadowed: &ComparedRule) -> bool {
     let (by, rule) = (&shadowing.matcher, &shadowed.matcher);
-    // The fields that differ most often are compared first, because every pair of rules is compared.
+    // The fields that differ most often are compared first: each pair of rules is compared, and most comparisons end
+    // early.
     covers_subject(by, rule)
         && covers_target(by, rule)
         && by.verbs.covers(&rule.verbs, Values::One)

@@ -87,8 +87,8 @@ pub(crate) struct CustomPrinter {
 }
 
 impl CustomPrinter {
-    /// Creates the printer of a custom resource. If kube-apiserver cannot parse a column's JSONPath, the printer has
-    /// only the columns before that column, and the function also returns that column.
+    /// Creates the printer of a custom resource. A column whose JSONPath kube-apiserver cannot parse ends the table:
+    /// the printer has only the columns before it. The function then also returns the invalid column.
     ///
     /// Source: `tableconvertor.New` in `k8s.io/apiextensions-apiserver`.
     pub(crate) fn new(definitions: &[ColumnDefinition]) -> (Self, Option<InvalidColumn>) {
@@ -163,7 +163,7 @@ fn column(definition: &ColumnDefinition) -> Column {
 fn cell(r#type: &str, value: &Value, now: Timestamp, row: &mut Row) {
     match (r#type, value) {
         ("string", Value::String(text)) => row.text(cut(text)),
-        // Go's text/template formats `null` and other values that are not strings in its own way.
+        // Go's text/template has its own formats for `null` and for other values that are not strings.
         ("string", Value::Null) => row.text("<no value>"),
         ("string", Value::Number(number)) => row.text(&go_number(number, 1e-4, 2)),
         ("string", Value::Bool(value)) => row.format(format_args!("{value}")),

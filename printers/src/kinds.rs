@@ -2,8 +2,8 @@
 //! (`k8s.io/kubernetes/pkg/printers/internalversion/printers.go`).
 //!
 //! kube-apiserver prints the internal form of an object, so all versions of a kind share a printer. The printers of
-//! this module read the JSON of a version. They read the common fields of the versions, and the fields of each version
-//! where the versions differ.
+//! this module read the JSON of any version: the fields that all versions share, and the different fields of each
+//! version.
 
 mod admission;
 mod autoscaling;
@@ -56,7 +56,7 @@ pub(crate) fn find(group: &str, resource: &str) -> Option<&'static BuiltInPrinte
 fn decode<'a, T: Deserialize<'a>>(object: &'a [u8]) -> Result<T, serde_json::Error> {
     match std::str::from_utf8(object) {
         Ok(text) => serde_json::from_str(text),
-        // If the text is not UTF-8, serde_json parses it again, because its error contains the position.
+        // If the text is not UTF-8, serde_json parses it again, because only serde_json's error contains the position.
         Err(_) => serde_json::from_slice(object),
     }
 }

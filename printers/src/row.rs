@@ -106,7 +106,6 @@ impl Row {
     }
 }
 
-/// Appends `text` as a JSON string.
 pub(crate) fn write_json_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     write_escaped(text, out);

@@ -48,7 +48,7 @@ const HEALTH_DETAIL_LIMIT: usize = 4096;
 /// Client of one cluster. Cheap to clone; all clones share connections, credentials and the state of the cluster.
 ///
 /// Dropping the last clone closes idle connections. Requests in flight and tunnels continue until
-/// [`ClientTuning::shutdown`].
+/// [`ClientTuning::shutdown`] is cancelled.
 #[derive(Clone)]
 pub struct ClusterClient {
     member: Arc<ClientInner>,
@@ -173,7 +173,7 @@ impl ClusterClient {
         connector: Option<Connector>,
         known: Option<Arc<KnownCluster>>,
     ) -> Result<ClientInner, ConnectError> {
-        // If several crypto providers are compiled in, rustls panics on first use without a process-wide provider.
+        // If several crypto providers are compiled in and none is set for the process, rustls panics on first use.
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         }
@@ -318,7 +318,7 @@ impl ClusterClient {
     }
 
     /// Refuses each new connection, and each request that needs a new connection, until the next
-    /// [`expect_cluster`](Self::expect_cluster). Used for a member whose name will refer to another cluster.
+    /// [`expect_cluster`](Self::expect_cluster). Called before the member's name starts to refer to another cluster.
     pub fn close_cluster(&self) {
         if let Some(known) = &self.member.known {
             known.close();
@@ -384,8 +384,8 @@ impl ClusterClient {
         &self.member.server_identities
     }
 
-    /// Like [`transport_to`](Self::transport_to), with the [nameless identity](RequestIdentity::UidOnly): the requests
-    /// name a uid and no user.
+    /// Like [`transport_to`](Self::transport_to), with the identity [`RequestIdentity::UidOnly`]: the requests name a
+    /// uid and no user.
     pub fn transport_with_uid_only(&self, endpoint: usize) -> Transport {
         self.transport_for(RequestOrigin::Ourselves, RequestIdentity::UidOnly, Some(endpoint))
     }
@@ -438,7 +438,7 @@ impl ClusterClient {
         request: Request<Body>,
         mut context: ForwardContext,
     ) -> Result<Response<Body>, ForwardError> {
-        // The request keeps this user to its end, even if the client's user is replaced meanwhile.
+        // The request keeps this user from its start to its end, even if the client gets a new user meanwhile.
         let (member, user) = match &context.identity {
             RequestIdentity::UserToken(token) => {
                 let member = self.without_credentials.as_ref().ok_or_else(|| self.no_tokens())?;
@@ -544,7 +544,7 @@ impl ClusterClient {
         self.member.retries.statistics()
     }
 
-    /// Returns the number of HTTP/2 connections that were opened so far. While the number is unchanged, the same
+    /// Returns the number of HTTP/2 connections that were opened so far. As long as the number is unchanged, the same
     /// servers answer.
     pub fn connections_made(&self) -> u64 {
         self.member.endpoints.connections_made()
@@ -602,7 +602,7 @@ mod tests {
     use super::*;
     use crate::ReachabilityState;
 
-    /// Maximal memory of a request before its response, in bytes, without the memory of the HTTP/2 library.
+    /// Maximal memory of a request before its response, in bytes, not counting the memory of the HTTP/2 library.
     const FUTURE_BYTES_MAX: usize = 6 << 10;
 
     #[tokio::test]

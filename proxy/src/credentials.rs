@@ -36,15 +36,15 @@ use crate::credentials::exec_plugin::bearer;
 use crate::credentials::plugins::{Plugin, PluginCredentials, PluginTimes, Plugins, Rejections};
 use crate::error::ConnectError;
 
-/// Time for which the header of a kube auth layer is used before the next call of the layer. The layer itself manages
-/// the token and its expiry, with a margin of 10 s or more.
+/// Time for which the header of a kube auth layer is used before the next call of the layer. The layer itself renews
+/// the token, 10 s or more before the expiry.
 const PROVIDER_INTERVAL: Duration = Duration::from_secs(5);
 
 /// kube's authentication layer, around a service that returns the `Authorization` header.
 type AuthLayer = BoxCloneSyncService<Request<kube::client::Body>, Response<Option<HeaderValue>>, BoxError>;
 
 enum CredentialSource {
-    /// Static credentials: a client certificate, a static token, a user name with password, or no credentials.
+    /// Static credentials: a client certificate, a static token, a user name with password, or none.
     Static,
     TokenFile(PathBuf),
     Exec(Arc<Plugin>),
@@ -88,7 +88,6 @@ impl CurrentCredentials {
     }
 }
 
-/// Reason for a renewal of credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RenewalReason {
     /// The credentials are missing or expire soon.
@@ -123,7 +122,7 @@ pub(crate) struct UserCredentials {
     remedy: &'static str,
     /// The client certificate of the configuration, and its version.
     configured: (Certificate, u64),
-    /// The certificate of connections that were opened for the replaced user.
+    /// The client certificate of connections that were opened for the replaced user and remain in use.
     previous_connection_certificate: Option<(Certificate, u64)>,
     counters: Arc<Counters>,
     current: ArcSwapOption<CurrentCredentials>,
@@ -320,7 +319,7 @@ impl UserCredentials {
             return Ok(current.clone());
         }
         let recent = last.at.is_some_and(|at| at.elapsed() < self.retry_interval);
-        // A plugin has its own schedule, which decides when the plugin may run again.
+        // A plugin has its own schedule (`plugins.rs`), so this pause between renewals does not apply to plugins.
         if recent
             && !matches!(self.source, CredentialSource::Exec(_))
             && (why == RenewalReason::Rejected || last.error.is_some())
@@ -362,12 +361,14 @@ impl UserCredentials {
         };
         let before = || old.and_then(|old| old.authorization.clone());
         match &self.source {
-            // Static credentials change only through certificate files. The next connection reads the files again.
+            // Static credentials can only change through files with a certificate, which the next connection reads
+            // again.
             CredentialSource::Static => Ok(own(before(), self.counters.next_version(), None)),
             CredentialSource::TokenFile(path) => {
                 let header = match (read_token(path).await, before()) {
                     (Ok(header), _) => header,
-                    // Some operators remove token files after the start, to limit exposure (kubernetes#68164).
+                    // If the token file is gone, its last token stays in use: some operators remove token files after
+                    // the start, to limit exposure (kubernetes#68164).
                     (Err(_), Some(header)) => header,
                     (Err(error), None) => return Err(error),
                 };
@@ -419,7 +420,7 @@ async fn source(
             (CredentialSource::Static, Some(header))
         }
         CredentialMethod::Token(token) => {
-            // kube's layer panics if the token is not a valid header value.
+            // Checked here, because kube's layer panics if the token is not a valid header value.
             let header =
                 bearer(token.expose_secret()).ok_or("the token has characters that cannot be sent in a header")?;
             (CredentialSource::Static, Some(Some(header)))

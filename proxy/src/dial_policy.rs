@@ -101,7 +101,8 @@ fn embedded_ipv4(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     let pair = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     let last = pair(g, h);
     let is_local_nat64 = (a, b, c) == (0x64, 0xff9b, 1);
-    // The local-use prefix has networks of different lengths, and no address begins with 0 in the layout in use.
+    // The local-use prefix allows several layouts. No host has an IPv4 address that begins with 0. So if a layout
+    // yields such an inner address, the network does not use this layout.
     let is_local = |inner: &Ipv4Addr| is_local_nat64 && inner.octets()[0] != 0;
     let forms = [
         // Compatible and mapped addresses (RFC 4291), translated addresses (RFC 2765), NAT64 (RFC 6052).

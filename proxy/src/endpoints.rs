@@ -1,7 +1,7 @@
 //! Endpoints (addresses) of one cluster, and the choice of an endpoint for a request.
 //!
 //! Each endpoint has a state (`health/state.rs`). Requests go to ready endpoints; an endpoint on probation gets a
-//! growing part. Endpoints that are not ready, or that fail Tributary's own requests, get requests only if no better
+//! growing part. An endpoint that is not ready, or that fails Tributary's own requests, gets requests only if no better
 //! endpoint is left. If all endpoints are unreachable, a request tries all endpoints at once, except endpoints with an
 //! open circuit breaker. Of two endpoints of the same rank, the endpoint with less load gets the request (`load.rs`).
 //! Watches and short requests are compared separately. A drained endpoint gets only probes.
@@ -47,12 +47,12 @@ use crate::permit_pool::RequestOrigin;
 use crate::pool::{PoolKey, StreamClass};
 
 /// Time for which a request waits for a connection to one endpoint if another endpoint may have a connection. 1 s:
-/// longer than a handshake with a server on another continent. Only one request waits that long, because the endpoint
-/// counts as unreachable after the wait.
+/// longer than a handshake with a server on another continent. After the first such wait, the endpoint counts as
+/// unreachable, so later requests do not wait.
 const DIAL_WAIT_MIN: Duration = Duration::from_secs(1);
 
-/// Factor on the duration of the last dial: a request waits that long if that is longer than [`DIAL_WAIT_MIN`]. Slow
-/// handshakes are no fault, and their duration varies by less than a factor of 2.
+/// A request waits for a connection as long as the last connection attempt (dial) took, times this factor, and at least
+/// [`DIAL_WAIT_MIN`]. 2: slow handshakes are no fault, and their duration varies by less than a factor of 2.
 const DIAL_WAIT_FACTOR: u32 = 2;
 
 /// Time limit of requests in flight at a drained endpoint. 1 h: the longest duration of a watch at a kube-apiserver,
@@ -186,7 +186,7 @@ impl Endpoints {
                     tokio::select! {
                         () = close_when_drained(cluster, endpoint) => {}
                         () = given_up.is_drained_no_longer() => {}
-                        // A removed endpoint has a separate task that waits for its requests in flight.
+                        // For a removed endpoint, a separate task waits for the requests in flight.
                         () = given_up.removed.cancelled() => {}
                     }
                 });
@@ -275,7 +275,7 @@ impl Endpoints {
             (Destination::At(place), all) => {
                 let endpoint = &all[(*place).min(all.len() - 1)];
                 return begin(endpoint).await.map_err(|error| {
-                    // A fault of one of several endpoints is not a fault of the cluster.
+                    // One endpoint's fault is no fault of the cluster, so the error names the endpoint.
                     let mut failures = Failures::new(&self.cluster);
                     failures.add_failure(endpoint, error);
                     failures.into_error(&self.all.load(), &self.member, false)
@@ -293,7 +293,7 @@ impl Endpoints {
                 None => candidates.postpone(endpoint),
             }
         }
-        // After a change of the list, the new endpoints are better than the remaining old endpoints.
+        // If the list was replaced meanwhile, its new endpoints are better than the remaining old endpoints.
         let rest = if Arc::ptr_eq(all, &self.all.load()) { candidates.remaining() } else { Vec::new() };
         let mut tries: FuturesUnordered<_> =
             rest.into_iter().map(|endpoint| begin(endpoint).map(move |opened| (endpoint, opened))).collect();
@@ -344,7 +344,7 @@ impl Endpoints {
     ) {
         debug_assert!(self.measures_load(pool_key.origin), "nobody compares them by what {pool_key:?} is answered");
         let is_error = status.is_none_or(|status| status.is_client_error() || status.is_server_error());
-        // Every other error status concerns the watch itself, so each endpoint would refuse the watch.
+        // Any other error status concerns the watch itself: each endpoint would refuse the watch.
         let is_of_server =
             status.is_none_or(|status| status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS);
         let (answers, now) = (&endpoint.traffic(pool_key.stream_class).answers, Instant::now());
@@ -357,7 +357,8 @@ impl Endpoints {
             }
             StreamClass::Short => answers.lock().record_success(took, now),
             StreamClass::Watch if is_of_server => answers.lock().record_refused_watch(now),
-            // Such errors do not count for the endpoint's load, because a workload may have caused them.
+            // No other result counts: an error of a watch concerns its resource, and a workload may cause an error of a
+            // stream.
             StreamClass::Watch | StreamClass::Streamed => {}
         }
     }
@@ -429,7 +430,7 @@ impl Endpoints {
     pub(crate) fn record_readiness(&self, member: &Observer) {
         if self.has_endpoint_list {
             let all = self.all.load();
-            // Drained endpoints do not make the cluster unready, because no probe has reported that they are not ready.
+            // If all endpoints are drained, the cluster counts as ready, because no probe has reported the opposite.
             let are_drained = all.iter().all(|endpoint| !endpoint.accepts_requests());
             let is_ready = |endpoint: &Arc<Endpoint>| endpoint.state().is_usable() && endpoint.observer.is_ready();
             member.ready(are_drained || all.iter().any(is_ready));
@@ -452,8 +453,8 @@ async fn opened_in_time<T>(
     if let Ok(opened) = timeout(dial_wait, opening).await {
         return Some(opened);
     }
-    // A new connection may take long although the endpoint is alive. Many connections open one after the other, and
-    // other streams may carry responses during a slow handshake.
+    // A new connection may take long although the endpoint is alive: several connections may open one after the other,
+    // or responses may arrive on other streams during a slow handshake.
     let was_heard = endpoint.observer.heard_at().is_some_and(|heard| heard >= begun);
     if !was_heard && endpoint.pool.dialed() == dialed {
         let (address, dial_wait) = (&endpoint.target.address, dial_wait.as_secs_f32());

@@ -11,7 +11,8 @@ use tributary_apimachinery::ClusterName;
 
 use crate::error::ForwardError;
 
-/// Time limit for the second resolution of a host name. 1 s: the first resolution just succeeded, and a request waits.
+/// Time limit for the second resolution of a host name, while a request waits. 1 s: the first resolution has just
+/// succeeded.
 const RESOLVED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Port of the destination when a source address is searched: the discard port. No packet is sent.
@@ -48,8 +49,8 @@ impl Exhaustion {
     /// Returns the exhausted resource that an error or one of its causes reports. The caller must
     /// [confirm](Self::confirmed) a lack of local ports.
     ///
-    /// For an error without an OS error number, the function opens a test socket. The reason: the resolver needs file
-    /// descriptors and drops the system's error, and SOCKS connectors do not report the system's error.
+    /// For an error without an OS error number, the function opens a test socket: the resolver and SOCKS connectors
+    /// drop the system's error, although a lack of file descriptors may be the cause.
     pub(crate) fn from_error(
         error: &(dyn Error + 'static),
         try_socket: impl FnOnce() -> io::Result<()>,
@@ -74,7 +75,7 @@ impl Exhaustion {
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let (number, _) = text.split_once("(os error ")?.1.split_once(')')?;
         let error = io::Error::from_raw_os_error(number.parse().ok()?);
-        // Plugins and files need no local ports, so an error about ports does not count here.
+        // Plugins and files need no local ports, so an error about ports has another cause.
         Self::from_io_error(&error).filter(|short| *short != PORTS)
     }
 
@@ -88,16 +89,16 @@ impl Exhaustion {
     }
 
     fn from_trial(tried: io::Result<()>) -> Option<Self> {
-        // UDP ports are separate from TCP ports, so a lack of UDP ports does not count.
+        // The trial uses UDP, whose ports are separate from the TCP ports of connections. So a lack of UDP ports is
+        // ignored.
         tried.err().and_then(|error| Self::from_io_error(&error)).filter(|short| *short != PORTS)
     }
 
     /// Confirms that local ports for an address or host name are exhausted.
     ///
-    /// EADDRNOTAVAIL means that no local port is free, or that this machine has no source address, for example because
-    /// IPv6 is off. The latter is permanent. For a host name with IPv4 and IPv6 addresses, the error may concern one of
-    /// the two address families. So ports count as exhausted only if this machine has a source address for each server
-    /// address.
+    /// EADDRNOTAVAIL has two causes: no local port is free, or this machine has no source address, for example because
+    /// IPv6 is off. The second cause is permanent, and may concern only one of a host name's address families. So ports
+    /// count as exhausted only if this machine has a source address for each server address.
     ///
     /// Resolves a host name again, within a second and before the deadline, and opens a UDP socket for each address.
     /// Cancel-safe.
@@ -108,7 +109,8 @@ impl Exhaustion {
         let until = deadline.min(Instant::now() + RESOLVED_WITHIN);
         match timeout_at(until, lookup_host((host, ANY_PORT))).await {
             Ok(Ok(addresses)) => Self::from_source_addresses(addresses.map(find_source)),
-            // The host name was resolved a moment ago, so the resolver may lack a resource now.
+            // The host name was resolved a moment ago. If the second resolution fails, the cause may be a lack of
+            // resources.
             Ok(Err(_)) => Self::from_trial(try_socket()),
             Err(_) => None,
         }
@@ -121,7 +123,7 @@ impl Exhaustion {
         for source in found {
             confirmed = match source {
                 Ok(()) => confirmed.or(Some(PORTS)),
-                // If no socket can be opened, another resource than ports is exhausted.
+                // A failure to open any socket shows that a resource other than ports is exhausted.
                 Err(error) => Some(Self::from_io_error(&error).filter(|short| *short != PORTS)?),
             };
         }
@@ -134,7 +136,7 @@ impl Exhaustion {
         match error.kind() {
             ErrorKind::AddrNotAvailable => Some(PORTS),
             ErrorKind::OutOfMemory => Some(MEMORY),
-            // The other error numbers have no `ErrorKind`.
+            // These error numbers have no `ErrorKind`.
             _ => match error.raw_os_error()? {
                 libc::EMFILE => Some(FILES_OF_PROCESS),
                 libc::ENFILE => Some(FILES_OF_MACHINE),

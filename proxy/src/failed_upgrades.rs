@@ -4,8 +4,9 @@
 //! wasted. A client can cause such a request at any path with two additional headers. So each user has a token bucket
 //! for upgrade requests. The token is returned when the cluster switches protocols.
 //!
-//! Upgrades that a [kube-apiserver switches itself](is_switched_by_kube_apiserver) need no token. kubectl retries such
-//! an upgrade after a 403, and if the server does not support WebSockets.
+//! Upgrades that a [kube-apiserver switches itself](is_switched_by_kube_apiserver) need no token. Such upgrades may
+//! fail for good reasons: kubectl retries such an upgrade after a 403, and after an attempt with WebSockets that the
+//! server does not support.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -20,7 +21,7 @@ use tributary_limiters::{SpentTokens, TokenRate};
 use crate::credentials::identity::RequestIdentity;
 
 /// Size of a user's token bucket. 64: a user may open the consoles of 64 virtual machines at once. If all 64 fail, the
-/// user still gets the cluster's error for each.
+/// user still gets the cluster's error for each of them.
 const BURST: NonZeroU32 = NonZeroU32::new(64).unwrap();
 
 /// Interval between two new tokens: 250 ms, four per second. A handshake takes about 1 ms of a kube-apiserver's core,
@@ -205,7 +206,7 @@ mod tests {
         }
         let others: usize = (users..100 * users).map(|user| spend_all(&limiter, user, false)).sum();
         assert_eq!((others, limiter.buckets.lock().len()), (BURST, USERS_MAX + 1));
-        // After this time all buckets are full. A full bucket is removed when a new bucket needs the space.
+        // After this time all buckets are full. The limiter removes a full bucket when it needs space for a new bucket.
         tokio::time::advance(REFILL_INTERVAL * super::BURST.get()).await;
         assert_eq!(spend_all(&limiter, users, false), BURST);
         assert_eq!(limiter.buckets.lock().len(), 1);

@@ -58,7 +58,7 @@ pub(crate) fn prepare(
     Ok(upgrade)
 }
 
-/// Returns the kind of connections for a class of requests. The limits of clients' requests distinguish the same
+/// Returns the pool's kind of connections for a request class. The limits of clients' requests distinguish the same
 /// classes.
 fn stream_class(class: RequestClass) -> StreamClass {
     match class {
@@ -131,8 +131,8 @@ pub(crate) async fn forward(
     }
 }
 
-/// Returns whether the cluster may accept the request if it is retried. Rejected credentials are renewed in any case.
-/// `is_worth_it` is true if the caller would retry after a 401 of a server that did not know valid credentials yet.
+/// Returns whether the cluster may accept the request if it is retried. Renews rejected credentials in any case.
+/// `is_worth_it` says whether the caller would retry after a 401 of a server that did not know valid credentials yet.
 async fn may_be_known(
     member: &ClientInner,
     unauthorized_cause: UnauthorizedCause,
@@ -143,7 +143,7 @@ async fn may_be_known(
     match unauthorized_cause {
         UnauthorizedCause::CredentialsRejected => user.credentials.renew_after_unauthorized(used).await,
         UnauthorizedCause::CredentialsReplaced => true,
-        // A second server behind the same address may reject the credentials.
+        // The 401 may come from a second server behind the same address, which does not know the credentials yet.
         UnauthorizedCause::OtherServer => is_worth_it && member.retries.withdraw(Cause::Busy),
     }
 }

@@ -443,7 +443,7 @@ mod tests {
         }
     }
 
-    /// Returns the names of headers with sensitive values, which HPACK must not store in its table.
+    /// Returns the names of headers with sensitive values, which HPACK does not store in its table.
     fn not_kept(headers: &HeaderMap) -> Vec<&str> {
         let mut names: Vec<_> =
             headers.iter().filter(|(_, value)| value.is_sensitive()).map(|(name, _)| name.as_str()).collect();

@@ -79,8 +79,8 @@ impl ClientInner {
         self.known.as_ref().map_or(0, |known| known.generation())
     }
 
-    /// Refuses a request that was meant for a previous cluster of the same name. The sender may have rights in the
-    /// previous cluster only.
+    /// Refuses a request that was meant for a previous cluster of the same name, because the sender may have rights in
+    /// the previous cluster only. `meant` is the generation of the name when the request arrived.
     ///
     /// # Errors
     /// [`ForwardError::AnotherCluster`].
@@ -141,8 +141,8 @@ impl ClientInner {
     /// [`ForwardError::Credentials`] or [`ForwardError::CredentialsExhausted`].
     pub(crate) async fn credentials(&self, user: &MemberUser) -> Result<Arc<CurrentCredentials>, ForwardError> {
         user.credentials.get().await.map_err(|message| {
-            // The stored text is the only trace of the plugin's failure until the plugin's next run, so the resource is
-            // recognized in the text.
+            // The stored text is all that remains of the plugin's failure until the plugin's next run. So the missing
+            // resource is recognized by the text.
             Exhaustion::without_credentials(Exhaustion::from_text(&message), &self.name, message)
         })
     }

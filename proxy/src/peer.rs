@@ -11,8 +11,8 @@ const ADDRESS_BYTES_MAX: usize = 39;
 /// Remote address of the client's connection.
 ///
 /// Tributary sends the address as `X-Forwarded-For`, which kube-apiserver writes into `sourceIPs` of its audit events.
-/// The client's own `X-Forwarded-For` is removed. Connections share limits fairly, by this address; requests without an
-/// address count as one connection.
+/// The client's own `X-Forwarded-For` is removed. Fair shares of limits are also divided by this address. All requests
+/// without an address count as one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer(pub SocketAddr);
 

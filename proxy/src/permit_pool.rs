@@ -29,7 +29,7 @@ impl PermitPool {
         self.all.saturating_sub(self.free.available_permits())
     }
 
-    /// Takes a permit; `None` if all permits are in use. There is no wait, because a permit may be in use for hours.
+    /// Takes a permit; `None` if all permits are in use. Does not wait, because a permit may be in use for hours.
     pub(crate) fn acquire(&self) -> Option<Permit> {
         self.free.clone().try_acquire_owned().ok().map(Permit::from_guard)
     }
@@ -48,8 +48,8 @@ pub(crate) enum RequestOrigin {
 }
 
 /// Fraction of the permits that is reserved for each of the three origins: one quarter. Without a reserve, clients
-/// could take all permits, and a cacher could not reopen its watch. Cachers of single namespaces could do the same to
-/// clients. The last quarter has no reserve, so one origin may have half of the permits.
+/// could take all permits, and a cacher could not reopen its watch. Cachers of single namespaces could also take all
+/// permits away from clients. The last quarter is not reserved, so one origin may have half of the permits.
 const RESERVED_PART: usize = 4;
 
 /// Returns the maximal number of permits of an origin. The items of `others` are the permits that each other origin has
@@ -76,7 +76,7 @@ impl OriginPermits {
         self.max_permits_beside(origin, &self.taken.lock())
     }
 
-    /// Takes a permit; `None` if the origin has no free permit. There is no wait.
+    /// Takes a permit; `None` if the origin has no free permit. Does not wait.
     pub(crate) fn acquire(&self, origin: RequestOrigin) -> Option<Permit> {
         let own = origin as usize;
         let mut taken = self.taken.lock();

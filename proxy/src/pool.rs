@@ -75,8 +75,8 @@ const USUAL_STREAMS: usize = 100;
 /// reports an error soon.
 const UNREACHABLE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Time for which an upgrade waits for a connection to an unreachable cluster. 100 ms: an upgrade's connection attempt
-/// is not shared, and kubectl tries two protocols in sequence. Probes detect a recovered cluster within a second.
+/// Time for which an upgrade waits for a connection to an unreachable cluster. 100 ms: each upgrade starts its own
+/// connection attempt, and kubectl tries two protocols in sequence. Probes detect a recovered cluster within a second.
 const UNREACHABLE_UPGRADE_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Number of consecutive connection attempts if the cluster closes each new connection after its first response. 3: a
@@ -140,7 +140,8 @@ pub(crate) struct PoolKey {
 }
 
 impl PoolKey {
-    /// Returns the reader of the response if no other reader may share the connection. Otherwise `None`.
+    /// Returns the reader of the response, if the request needs a connection that no other reader shares. Otherwise
+    /// `None`.
     fn reader(self) -> Option<Reader> {
         (self.stream_class == StreamClass::Streamed && self.origin == RequestOrigin::Client).then_some(self.peer)
     }
@@ -216,7 +217,7 @@ impl Pool {
         observer: Arc<Observer>,
         tuning: ClientTuning,
     ) -> Arc<Self> {
-        // tokio panics for an interval of zero.
+        // tokio panics for an interval of zero, so an idle timeout of zero becomes 1 ms.
         let idle_timeout = tuning.idle_timeout.max(Duration::from_millis(1));
         let pool = Arc::new(Self {
             cluster,
@@ -267,8 +268,8 @@ impl Pool {
     ) -> Result<Connection, ForwardError> {
         let PoolKey { stream_class: kind, origin, .. } = pool_key;
         let here = Handle::current().id();
-        // In each round, other requests may take all streams of a new connection. After this many rounds, as many
-        // connections as allowed were opened, and all are full.
+        // Other requests may take all streams of a new connection, so several rounds may be needed. After the last
+        // round, as many connections as allowed were opened, and all are full.
         for _ in 0..=self.connections_for(pool_key) {
             match self.pick(pool_key, credentials.version, here) {
                 Pick::Free(permit) => return Ok(Connection::Http2(permit)),
@@ -335,8 +336,8 @@ impl Pool {
         if !self.readers.has_just_failed() && make_room() {
             return self.join_dial(pool_key, credentials).map_or(FullPoolAction::Again, FullPoolAction::Wait);
         }
-        // After a recent failure, a free stream on another reader's connection is better than a new connection attempt,
-        // which may fail again.
+        // After a recent failure, a new connection attempt may fail again, so a free stream on another reader's
+        // connection is used instead.
         if let Some(permit) = self.readers.borrow(version) {
             return FullPoolAction::Borrow(permit);
         }
@@ -410,7 +411,7 @@ impl Pool {
             let is_http1 = matches!(dialed, Dialed::Http1(..));
             match uid_request.read_uid(&mut dialed, credentials).await? {
                 ConnectionState::Open => return Ok(dialed),
-                // An HTTP/1.1 server that closes connections after each response needs a new connection for each
+                // An HTTP/1.1 server that closes connections after each response needs a new connection for the next
                 // request.
                 ConnectionState::Closed if is_http1 => return self.dial_counted(protocols, http2, credentials).await,
                 ConnectionState::Closed => {}
@@ -596,7 +597,7 @@ impl Pool {
         usable < self.connections_for(pool_key)
     }
 
-    /// Returns whether another connection attempt would probably fail or bring no stream.
+    /// Returns whether another connection attempt would probably fail, or would bring no free stream.
     fn is_growth_futile(&self, pool_key: PoolKey) -> bool {
         let has_just_failed = match pool_key.reader() {
             Some(_) => self.readers.has_just_failed(),
@@ -643,7 +644,7 @@ impl Pool {
     fn begin_dial(self: &Arc<Self>, pool_key: PoolKey, credentials: &Arc<CurrentCredentials>) -> SharedDial {
         let (pool, credentials) = (self.clone(), credentials.clone());
         let task = tokio::spawn(async move {
-            // An HTTP/1.1 connection becomes an idle connection, which a waiting request takes.
+            // `open` adds an HTTP/1.1 connection to the idle connections, from which a waiting request takes it.
             pool.open(pool_key, &credentials).await.map(drop)
         });
         let interrupted = self.full(pool_key);

@@ -2,17 +2,19 @@
 //! client's request does. Path, times and thresholds are settings of the cluster (`health/settings.rs`); this text
 //! describes the defaults.
 //!
-//! A probe without a response means silence only if no other bytes came from the endpoint during the probe: another
-//! response, or data of a stream. So a slow network or a busy server does not count as dead. An endpoint that answers
-//! and is not ready gets requests only if no better endpoint is left. Its collections count as fresh only after events.
-//! `/readyz` waits for etcd, if necessary for seconds. So after some time the probe also requests `/livez/ping`, a
-//! check without dependencies. HTTP/2 pings and new connections do not count, because a load balancer answers both even
-//! if its backend is dead. Responses that a load balancer may have sent do not count either ([`Responder`]).
+//! An endpoint counts as silent only if a probe gets no response, and no other bytes (a different response, or data of
+//! a stream) came from the endpoint during the probe. So an endpoint behind a slow network, or a busy server, does not
+//! count as silent. An endpoint that answers that it is not ready gets requests only if no better endpoint is left. If
+//! no endpoint is ready, cached objects count as fresh only while events arrive. `/readyz` waits for etcd, if necessary
+//! for seconds. So after some time the probe also requests `/livez/ping`, a check without dependencies. HTTP/2 pings
+//! and new connections do not count, because a load balancer answers both even if its backend is dead. Responses that a
+//! load balancer may have sent do not count either ([`Responder`]).
 //!
 //! A client's error need not be the endpoint's fault. One webhook or one aggregated server makes a healthy
-//! kube-apiserver answer 500. So after errors, or broken or missing responses, Tributary requests an object that every
-//! cluster has, if the cluster has several endpoints. The request passes authentication, authorization and storage. An
-//! error or a broken response ejects the endpoint. A 403 counts as success. Without a response, the probes decide.
+//! kube-apiserver answer 500. So if the cluster has several endpoints, and one of them causes errors, or broken or
+//! missing responses, Tributary requests an object that every cluster has from this endpoint. The request passes
+//! authentication, authorization and storage. If this request gets an error or a broken response, the endpoint is
+//! ejected. A 403 counts as success. If it gets no response, the probes decide.
 //!
 //! Endpoints for users' own tokens are probed without credentials, and a 401 or 403 counts as success.
 //!
@@ -146,7 +148,8 @@ async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
             }
             None => streak.end(),
         }
-        // A client's request may detect that the endpoint is unreachable before the next probe does.
+        // A client's request may detect that the endpoint is unreachable before the next probe does, and the next probe
+        // then follows sooner.
         let lost = reachability.wait_for(|known| matches!(known.state, ReachabilityState::Unreachable { .. }));
         let is_not_ready = !endpoint.observer.is_ready();
         if is_not_ready || timeout_at(nearest_tick(asked + probe.interval), lost).await.is_ok() {
@@ -241,7 +244,8 @@ fn slow_if_heard(asked: Instant, heard: Option<Instant>, verdict: ProbeVerdict) 
 /// Records the result of a probe. Closes the connections of an endpoint that has just become silent.
 fn record_verdict(member: &ClientInner, endpoint: &Endpoint, verdict: ProbeVerdict, last: Option<ProbeVerdict>) {
     match verdict {
-        // The probe was sent without authentication. So its response does not prove that the credentials are accepted.
+        // The probe was sent without credentials, so its response does not prove that the endpoint accepts Tributary's
+        // credentials.
         ProbeVerdict::Answered { .. } if member.observer.is_rejecting() && last != Some(ProbeVerdict::Rejects) => {
             endpoint.heard();
         }
@@ -304,7 +308,7 @@ async fn request_both_paths(
         match answered.map(|answered| classify_status(answered.status, member.passes_tokens, probe)) {
             Ok(ProbeVerdict::Answered { .. }) => ProbeVerdict::Answered { ready: false },
             Ok(verdict) => verdict,
-            // The readiness request will report the same failure.
+            // The readiness request will fail for the same reason, and reports the failure.
             Err(_) => std::future::pending().await,
         }
     };

@@ -31,7 +31,6 @@ pub enum RequestLoop {
     TooLong,
 }
 
-/// Appends the id of this process to the header.
 pub(crate) fn append_own_id(headers: &mut HeaderMap) {
     headers.append(TRIBUTARY_VIA, OWN_ID.clone());
 }

@@ -33,8 +33,7 @@ mod tests {
         for (moment, tick) in [(0, 0), (124, 0), (125, 250), (249, 250), (250, 250), (5_010, 5_000), (5_249, 5_250)] {
             assert_eq!(nearest_tick(at(moment)), at(tick), "{moment}");
         }
-        // A periodic request that starts on a tick also starts on a tick later, if its interval is a multiple of the
-        // tick.
+        // If the interval is a multiple of a tick, each request of a periodic task starts on a tick.
         let asked = nearest_tick(at(1_000)) + Duration::from_millis(3);
         assert_eq!(nearest_tick(asked + Duration::from_secs(5)), at(6_000));
     }

@@ -67,7 +67,7 @@ pub(crate) async fn forward(
     let response = member.head(sender.try_send_request(request), None).await.map_err(|failed| failed.error)?;
     held.endpoint.record_response_head(Responder::from_status(response.status()));
     held.endpoint.record_status(response.status());
-    // The request occupies its connection until the end of the response, with or without a 101.
+    // The request counts as in flight until the response ends, with or without a 101.
     let endpoint = held.endpoint.clone();
     let permit = Permit::from_guard((held, tunnel_permit, permits));
     let unauthorized_cause = match response.status() {
@@ -87,7 +87,7 @@ pub(crate) async fn forward(
             Err(ForwardError::BadUpgrade { cluster: member.name.clone(), problem })
         }
         StatusCode::UNAUTHORIZED if unauthorized_cause == UnauthorizedCause::CredentialsRejected => {
-            // The renewed credentials, if available, serve the client's next attempt.
+            // The renewed credentials serve the next attempt of the client, because an upgrade is not repeated here.
             user.credentials.renew_after_unauthorized(&credentials).await;
             Err(ForwardError::Unauthorized { cluster: member.name.clone(), remedy: user.credentials.remedy() })
         }
@@ -110,7 +110,7 @@ fn not_switched(
 ) -> Result<Response<Body>, ForwardError> {
     let (responder, shutdown) = (Responder::from_status(response.status()), Some(member.tuning.shutdown.clone()));
     let response = response.map(|incoming| {
-        // Over HTTP/1.1, no mark is needed: hyper itself reports a response that ends too early.
+        // Over HTTP/1.1 hyper itself reports a response that ends too early, so the end of the body needs no check.
         let source = BodySource { endpoint, responder, reader: BodyReader::Any, has_marked_end: false };
         let answer = MemberAnswer::Usual(incoming);
         MemberBody::boxed(answer, Some(permit), None, member.name.clone(), source, shutdown)
@@ -170,7 +170,7 @@ fn join(
     headers::prepare_response(&mut head.headers, Some(protocol));
     let (shutdown, cluster) = (member.tuning.shutdown.clone(), member.name.clone());
     member.tuning.tunnels.spawn(async move {
-        // The permit is kept until the end of the task.
+        // Moves the permit into the task, so that the permit is kept until the task ends.
         let _permit = permit;
         tokio::select! {
             () = shutdown.cancelled() => {}

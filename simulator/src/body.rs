@@ -150,7 +150,7 @@ impl hyper::body::Body for Streamed {
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if self.cut.as_mut().poll(context).is_ready() {
-            // The cut has completed, and a completed future must not be polled again.
+            // A completed future must not be polled again, so a pending future replaces the cut.
             self.cut = Box::pin(std::future::pending());
             return Poll::Ready(Some(Err(Cut.into())));
         }

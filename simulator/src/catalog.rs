@@ -190,7 +190,6 @@ pub(crate) const CUSTOM_GROUP_VERSION: (&str, &str) = ("projectcalico.org", "v3"
 /// The only custom resource of the simulator. The member does not serve the resource until a test enables it.
 pub(crate) const CUSTOM_RESOURCE: &str = "networksets.projectcalico.org";
 
-/// Returns the resource with this group, version and plural name.
 pub(crate) fn find(group: &str, version: &str, name: &str) -> Option<ResourceIndex> {
     CATALOG.iter().position(|r| r.group == group && r.version == version && r.name == name)
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-/// The number of seconds in a day.
 const DAY: i64 = 24 * 60 * 60;
 
 /// The configuration of a simulated member. Equal configurations generate equal objects, byte for byte.

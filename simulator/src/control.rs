@@ -291,8 +291,7 @@ impl Faults {
         self.authorizer.lock().clone()
     }
 
-    /// Returns whether a token is accepted. Also returns the configured rejection of a request with this token, of this
-    /// kind, for this resource.
+    /// Returns whether a token is accepted, and the rejection that is configured for such requests with this token.
     pub(crate) fn token(
         &self,
         token: &str,

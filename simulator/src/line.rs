@@ -30,7 +30,7 @@ impl MemberLink {
             return false;
         }
         self.waiting.lock().push(context.waker().clone());
-        // The silence may have ended between the previous check and the registration of the task.
+        // Checked again, because the silence may have ended before the task was registered.
         self.silent.load(Ordering::SeqCst)
     }
 }

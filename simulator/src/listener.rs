@@ -113,7 +113,7 @@ pub(crate) async fn run_in_process(
             _ = listening.changed() => {}
             stream = dialed.recv() => {
                 let Some(stream) = stream else { return };
-                // The connection is dropped if the port was closed after the dial.
+                // While the port is closed, the stream is dropped, which refuses the connection.
                 if listens {
                     let plain = |line| std::future::ready(Ok(LinkStream::new(stream, line)));
                     tasks.spawn(connection(plain, false, api.clone(), faults.disconnect.subscribe(), stop.clone()));

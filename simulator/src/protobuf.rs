@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(decode(&body("v1", "ConfigMap", &[1 << 3, 0])), Err(ProtobufError::WireType(1)));
         assert_eq!(decode(&body("v1", "ConfigMap", &field(1, &field(1, b"\xff")))), Err(ProtobufError::Text));
         let whole = body("v1", "ConfigMap", &field(1, &field(1, b"name")));
-        // A body that ends before the field `raw` is valid, and is an empty object.
+        // A body that ends before the field `raw` is still valid, and stands for an empty object.
         let before_raw = body("v1", "ConfigMap", &[]).len() - 2;
         for end in (MAGIC.len() + 1..whole.len()).filter(|end| *end != before_raw) {
             assert!(decode(&whole[..end]).is_err(), "{end}");

@@ -24,7 +24,6 @@ pub(crate) fn unauthorized_kubelet(key: &str) -> Status {
     Status::new(401, StatusReason::Unauthorized, message).with_details(details)
 }
 
-/// Returns the Status of a configured rejection.
 pub(crate) fn rejected(rejection: &Rejection) -> Status {
     let seconds = rejection.retry_after.map_or(0, |after| u32::try_from(after.as_secs()).unwrap_or(u32::MAX));
     let status = match rejection.code {

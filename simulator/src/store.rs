@@ -37,7 +37,6 @@ pub(crate) enum Content {
 pub enum HistoryEvent {
     /// An object was written or deleted.
     Changed {
-        /// The revision of the change.
         revision: u64,
         /// The object's key (`namespace/name`, or `name` for cluster-scoped resources).
         key: String,
@@ -350,7 +349,6 @@ impl MemberStore {
         }
     }
 
-    /// Returns the history of a resource, beginning with index `from`.
     pub(crate) fn history(&self, resource: ResourceIndex, from: usize) -> Vec<HistoryEvent> {
         let inner = self.inner.lock();
         let own = inner.history.iter().filter(|(of, _)| of.is_none_or(|of| of == resource));

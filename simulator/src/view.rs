@@ -89,9 +89,9 @@ impl ResourceAtRevision {
 /// Returns the start and the end of the range of keys.
 fn bounds(namespace: Option<&str>, after: Option<&str>) -> (String, Option<String>) {
     let first = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
-    // The character `0` follows `/` in byte order.
+    // In byte order, the character `0` follows `/`, so this key is the end of the namespace's keys.
     let end = namespace.map(|namespace| format!("{namespace}0"));
-    // No key is between a key and the same key with a zero byte.
+    // In byte order, a key with an appended zero byte directly follows the key.
     let start = after.map(|after| format!("{after}\0")).filter(|start| *start > first).unwrap_or(first);
     (start, end)
 }

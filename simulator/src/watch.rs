@@ -69,7 +69,7 @@ pub(crate) fn watch(
     expire.mark_unchanged();
     api.spawn(async move {
         let _open = open;
-        // After any end of the watch, the stream is closed with EOF.
+        // The stream is closed with EOF, whatever the reason for the end of the watch.
         let _ = watcher.run(options, expire).await;
     });
     let mut response = json(200, body);
@@ -181,7 +181,7 @@ impl SimulatedWatch {
     /// Sends the initial events, or starts at the version of the request.
     async fn begin(&mut self, options: &WatchParameters, end: Instant) -> Result<(), WatchEnded> {
         if options.initial_events {
-            // The watch's time limit may pass before all initial events are sent.
+            // The time limit of the watch may pass before all initial events are sent, and then ends the watch.
             return tokio::time::timeout_at(end, self.initial_events(options)).await.unwrap_or(Err(WatchEnded));
         }
         self.cursor = if options.version == 0 { self.api.store().revision() } else { options.version };

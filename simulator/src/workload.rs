@@ -9,7 +9,6 @@ use crate::body::Body;
 use crate::catalog::SERVICES;
 use crate::path::ResourcePath;
 
-/// Returns whether a request is for the workload.
 pub(crate) fn is_workload(target: &ResourcePath) -> bool {
     target.resource == SERVICES && target.subresource.split('/').next() == Some("proxy")
 }

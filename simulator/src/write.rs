@@ -289,7 +289,6 @@ fn delete_options(request: &Request<'_>) -> Result<Value, Status> {
     }
 }
 
-/// Handles a DELETE of a collection.
 pub(crate) fn delete_collection(
     store: &MemberStore,
     target: &ResourcePath,
@@ -368,7 +367,6 @@ fn same_content(object: &Value, existing: &Object) -> bool {
     old == *object
 }
 
-/// Returns the object as a [`Value`].
 pub(crate) fn to_value(object: &Object) -> Value {
     serde_json::from_slice(object.json()).unwrap_or_default()
 }

@@ -99,7 +99,8 @@ impl ObjectDecoder {
         let omitted = if json[1..].starts_with(type_meta) { 1..1 + type_meta.len() } else { 0..0 };
         let (annotation_at, annotation_position) = spans.annotation(&json, &metadata);
         Ok(Indexed::Object(Object {
-            // RBAC permits names that JSON escapes, and kube-apiserver also escapes `&`, `<` and `>`.
+            // RBAC objects may have names with characters that JSON escapes, and kube-apiserver also escapes `&`, `<`
+            // and `>`. So the names are decoded.
             key: ObjectKey::new(&json::unescaped(text(&spans.namespace)), &json::unescaped(text(&spans.name))),
             resource_version: match ResourceVersion::parse(text(&spans.resource_version)) {
                 Ok(version) => version,

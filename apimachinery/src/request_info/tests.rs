@@ -35,7 +35,7 @@ fn read(method: &str, target: &str) -> Result<String, Status> {
 #[test]
 fn resource_paths_parse_like_kube_apiserver() {
     for (method, target, expected) in [
-        // The forms of requestinfo_test.go.
+        // The paths of `requestinfo_test.go`.
         ("GET", "/api/v1/namespaces", "|list|/v1/namespaces"),
         ("GET", "/api/v1/namespaces/other", "|get|/v1/namespaces||other"),
         ("GET", "/api/v1/namespaces/other/pods", "|list|/v1/pods|other"),
@@ -147,8 +147,8 @@ fn watch_requests_parse_like_kube_apiserver() {
 fn resource_request_with_an_ambiguous_query_is_refused() {
     let many = format!("watch=1{}", "&".repeat(10_000));
     let queries = [
-        // kube-apiserver uses the first field selector. This selector excludes only a name that no object has, so it
-        // selects nearly all objects.
+        // kube-apiserver uses the first of two field selectors. The first one here excludes only a name that no object
+        // has, so it selects nearly all objects.
         "fieldSelector=metadata.name!=%ff&fieldSelector=metadata.name=pub",
         "watch=%ff",
         // Go ignores a query with more than 10,000 parameters.

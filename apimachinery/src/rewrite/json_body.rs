@@ -140,7 +140,7 @@ pub(super) fn read(shape: BodyKind, text: &[u8]) -> Result<Facts, Status> {
 pub(super) fn read_value(shape: BodyKind, text: &[u8], start: usize, prefix: &[String]) -> Facts {
     let value_at = |path: &[&str]| below(prefix, path).and_then(|rest| values_at(text, start, rest).pop());
     let string_of = |path: &[&str]| Some(string_at(text, &value_at(path)?)?.into_owned()).filter(|it| !it.is_empty());
-    // The metadata of a large object is searched only once.
+    // The metadata is searched once for all fields, because the text of the object may be large.
     let metadata = below(prefix, &["metadata"]).map(|rest| values_at(text, start, rest));
     let string = |path: &[&str]| match &metadata {
         Some(places) => {

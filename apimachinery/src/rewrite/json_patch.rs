@@ -103,7 +103,7 @@ pub(super) fn rewrite(
     let operations = parse(text)?;
     let mut edits = Edits::default();
     let mut parts = Vec::with_capacity(operations.len());
-    // Whether the member's object has an annotations map after each operation.
+    // The state of the patched object: whether the member's object has an annotations map after each operation.
     let mut has_map = has_annotations;
     for operation in &operations {
         if operation.from.as_deref().is_some_and(is_annotation)
@@ -156,9 +156,9 @@ fn owned_annotations() -> [String; 2] {
     ANNOTATIONS.map(str::to_owned)
 }
 
-/// Returns whether the operation concerns an annotations map that the member's object lacks, and has no effect without
-/// the cluster annotation: a removal of the map, a test for a map with only the cluster annotation, or a test for an
-/// empty map.
+/// Returns whether the operation has no effect without the cluster annotation, because the member's object has no
+/// annotations map. Such operations remove the map, or test for an empty map or for a map with only the cluster
+/// annotation.
 fn has_no_effect_without_map(text: &[u8], operation: &Operation, has_map: bool) -> bool {
     if has_map || !operation.is_at(&ANNOTATIONS) {
         return false;
@@ -222,7 +222,8 @@ fn edit_operation(
         }
         return Ok(());
     }
-    // A `test` operation compares its value with the member's object after all previous operations of the patch.
+    // A `test` operation compares its value with the member's object as all previous operations of the patch have
+    // changed it.
     let empty_map = match (operation.op.as_str(), has_map) {
         ("test", true) => EmptyMap::Keep,
         ("test", false) => EmptyMap::AlwaysRemove,

@@ -129,7 +129,7 @@ pub(super) fn read(shape: BodyKind, body: &[u8]) -> Result<Facts, Status> {
         facts.api_version = last_string(type_meta, number::API_VERSION)?.or(facts.api_version);
         facts.kind = last_string(type_meta, number::KIND)?.or(facts.kind);
     }
-    // Fields of the type `bytes` do not merge: the last occurrence is the object.
+    // The field has the type `bytes`, whose occurrences are not merged: the last occurrence is the object.
     let Some(object) = last(unknown, number::RAW)? else {
         return Ok(facts);
     };

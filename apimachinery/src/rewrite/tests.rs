@@ -241,7 +241,7 @@ fn json_patch_is_rewritten_for_the_members_object() {
         unchanged(r#"[{"op":"remove","path":"/metadata/resourceVersion"}]"#),
         unchanged(r#"[]"#),
         unchanged(r#"[{"op":"add","path":"/spec/template/metadata/resourceVersion","value":"x"}]"#),
-        // An operation on the cluster annotation is removed, because the member's object lacks the annotation.
+        // Operations on the cluster annotation are removed, because the member's object lacks the annotation.
         (
             r#"[{"op":"add","path":"/metadata/annotations/tributary.dev~1cluster","value":"c1"},{"op":"add","path":"/a","value":1}]"#,
             true,
@@ -253,7 +253,7 @@ fn json_patch_is_rewritten_for_the_members_object() {
             r#"[{"op":"add","path":"/a","value":1}]"#,
         ),
         (r#"[{"op":"remove","path":"/metadata/annotations/tributary.dev~1cluster"}]"#, true, "[]"),
-        // The map exists only in the merged view, because of the cluster annotation.
+        // The annotations map of these patches exists only in the merged view, because of the cluster annotation.
         (
             r#"[{"op":"test","path":"/a","value":1},{"op":"add","path":"/metadata/annotations/x","value":"y"},{"op":"add","path":"/metadata/annotations/z","value":"y"}]"#,
             false,
@@ -624,7 +624,7 @@ mod protobuf_bodies {
 
     #[test]
     fn unchanged_protobuf_body_keeps_its_bytes() {
-        // Length prefixes with more bytes than necessary stay unchanged.
+        // Length prefixes with more bytes than necessary stay unchanged in the rewritten body.
         let odd = b"k8s\0\x12\x86\x00\x0a\x04\x0a\x02ab";
         let given = Bytes::from_static(odd);
         let same = rewrite(Format::Protobuf, BodyKind::Object, &given, true, &mut native).unwrap();

@@ -69,11 +69,11 @@ fn options(added: usize, bytes: usize) -> Options {
             max_nodes: VALUES_MAX,
             max_depth: DEPTH_MAX,
             max_total_scalar_bytes: bytes,
-            // serde_saphyr copies each anchored value. A nested anchored value is also copied with each enclosing
-            // value.
+            // serde_saphyr copies each anchored value, and a nested anchored value once more for each enclosing
+            // anchored value. These limits bound the memory for the copies.
             max_recorded_anchor_events: added.clamp(ADDED_VALUES_MIN, VALUES_MAX),
             max_recorded_anchor_bytes: bytes,
-            // The limit of expanded values also limits the aliases of one anchor.
+            // The limit of values, which includes expanded values, already limits the aliases of one anchor.
             enforce_alias_anchor_ratio: false,
         },
         alias_limits: serde_saphyr::alias_limits! {

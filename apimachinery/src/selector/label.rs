@@ -185,7 +185,7 @@ impl LabelSelector {
             return self.matches_labels(|key| object.label(key));
         }
         let mut labels: SmallVec<[(&str, &str); 16]> = object.labels().collect();
-        // If several labels have equal keys, the first label counts, as in a walk. The sort is therefore stable.
+        // If several labels have equal keys, the first label counts. A stable sort keeps the first label first.
         labels.sort_by_key(|(key, _)| *key);
         self.matches_labels(|key| {
             let at = labels.partition_point(|(own, _)| *own < key);
@@ -433,7 +433,7 @@ impl LabelSelectorParser {
         match self.peek() {
             (SelectorToken::Identifier | SelectorToken::Comma, _) => {
                 let values = self.identifiers()?;
-                // The parenthesis is still unread, because `identifiers` stops before it.
+                // `identifiers` stops before the closing parenthesis, which is skipped here.
                 self.at += 1;
                 Ok(values)
             }

@@ -132,7 +132,7 @@ fn snapshot_walk_for_one_object_name_skips_other_objects() {
 const NAMESPACES: [&str; 6] = ["a", "a-b", "a0", "ab", "b", "z"];
 const NODES: [&str; 4] = ["", "n1", "n2", "n\\u0031"];
 
-/// Generates an insertion with a node, or a removal.
+/// Generates the insertion of a pod on a node, or the removal of a pod (`None`).
 fn change() -> impl Strategy<Value = (String, Option<&'static str>)> {
     let key = (prop::sample::select(&NAMESPACES[..]), 0..40_u8)
         .prop_map(|(namespace, name)| format!("{namespace}/{name:02}"));

@@ -3,7 +3,7 @@
 //! crates.
 //!
 //! The test reads `use` lines and paths that begin with `crate`, `super` or `self`, outside of tests. Between files, a
-//! re-export counts as a dependency on the file that defines the name, and a parent that declares or re-exports its
+//! re-export counts as a dependency on the file that defines the name. A parent that only declares or re-exports its
 //! children does not depend on them. Between modules, a re-export counts as a dependency on the module that re-exports.
 //! The test ignores method calls.
 //!

@@ -301,7 +301,7 @@ async fn unresponsive_cluster_does_not_block_users_of_other_clusters() {
         guesses.iter().filter(|outcome| outcome.as_ref().unwrap_err().to_string().contains(words)).count()
     };
     assert_eq!((told("no answer within 10 s"), told("the limit of token reviews in flight")), (32, 168));
-    // Invalid tokens from many addresses do not block users of other clusters.
+    // The clusters answer again. Invalid tokens from many addresses do not block users of other clusters.
     world.hung.lock().clear();
     advance(Duration::from_secs(60)).await;
     let other = signer.signed(&claims("https://b", "x", 601));

@@ -1,5 +1,5 @@
-//! Generators for roles, bindings, users and requests. They use few different strings, so that requests often match
-//! rules.
+//! Generators for roles, bindings, users and requests. The generators use few different strings, so that requests often
+//! match rules.
 
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};

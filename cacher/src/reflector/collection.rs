@@ -13,9 +13,9 @@ use crate::update::Update;
 impl Reflector {
     /// Replaces the served collection by a complete list.
     ///
-    /// The list has the member's most recent version, so its version also answers the pending request for the latest
-    /// version. The waiters must receive the list's version first: the member's next changes may reach a version that
-    /// the member does not have yet.
+    /// The list has the member's most recent version, so this version also answers the pending request for the latest
+    /// version. The waiters receive the version first. Otherwise a later change could end a wait for a version that the
+    /// member did not have at the time of the list.
     pub(super) fn replace_collection(&mut self, version: ResourceVersion) {
         self.list_permit = None;
         let was_planned = self.progress.listed(Instant::now());
@@ -25,7 +25,7 @@ impl Reflector {
         let before = self.store.replace(store);
         let went_back =
             before.as_ref().is_some_and(|before| self.machine.are_versions_invalid() || before.is_undone_by(&after));
-        // A list that replaces a missing bookmark loses no events.
+        // A list that only replaces a missing bookmark loses no events, and does not count as a relist.
         let has_lost_changes = went_back || (before.is_some() && !was_planned);
         let counts = &self.shared.counts;
         counts.relists.add(usize::from(has_lost_changes));
@@ -41,8 +41,8 @@ impl Reflector {
             Some(before) => Update::Relisted { before: before.snapshot(), after },
         };
         self.publish(update);
-        // The predecessor's snapshot is dropped after the update is published. So a successor of this cacher always
-        // finds one of the two snapshots.
+        // The predecessor's snapshot is dropped only now, so that a successor of this cacher always finds one of the
+        // two snapshots.
         self.shared.drop_predecessor_snapshot();
         self.shrink_reservation();
         self.publish_state();
@@ -68,8 +68,8 @@ impl Reflector {
         self.shared.room.lock().shrink_to(self.store.as_ref().map_or(0, Store::bytes));
     }
 
-    /// Reduces the memory reservation of a watched collection to its size plus an eighth. The additional bytes are for
-    /// objects that replace deleted objects, even if other collections wait for memory.
+    /// Reduces the memory reservation of a watched collection to its size plus an eighth. The additional bytes let new
+    /// objects replace deleted objects, even if other collections wait for memory.
     pub(super) fn shrink_watched_reservation(&mut self) {
         let bytes = self.store.as_ref().map_or(0, Store::bytes);
         self.shared.room.lock().shrink_to(bytes.saturating_add(bytes / 8));

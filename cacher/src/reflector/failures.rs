@@ -13,7 +13,7 @@ use crate::state::StaleReason;
 use crate::store::Staging;
 use crate::stream::MemberWatch;
 
-/// The shortest time between two log lines about malformed data. One minute: otherwise a member that sends only
+/// The shortest time between two log lines about malformed data. One minute. Without a limit, a member that sends only
 /// malformed data would fill the log.
 const DECODE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -63,8 +63,8 @@ impl Reflector {
         if stream.initial {
             return Input::Silent;
         }
-        // The watches of the preceding RBAC collections may have been silent as well, so the time is recorded as a
-        // failure.
+        // The watches of the preceding RBAC collections may have been silent as well. The recorded time makes the next
+        // request wait until these collections are current.
         self.failed_at = Some(Instant::now());
         let text = format!("the watch was silent for {} s", silence.as_secs());
         self.health.silent(Instant::now(), stream.heard_at(), StaleReason::Unreachable(text));
@@ -94,8 +94,8 @@ impl Reflector {
         Input::Failed { retry_after: None }
     }
 
-    /// Records that the collection's versions are not numbers. That rarely changes, so the next attempt waits for the
-    /// longest permitted Retry-After.
+    /// Records that the collection's versions are not numbers. Such versions rarely become numbers, so the next attempt
+    /// waits for the longest permitted Retry-After.
     pub(super) fn fail_opaque(&mut self, version: &str) -> Input {
         self.staging = Staging::default();
         self.shrink_reservation();

@@ -16,8 +16,8 @@ use crate::store::{Staging, Store};
 use crate::stream::{MemberWatch, WatchKind};
 
 /// The maximum number of requests of a reflector within [`PACE_INTERVAL`]. The second and later pages of a list do not
-/// count. A watch that ends is resumed at once, and an event counts as success. Without the maximum, a member or proxy
-/// that ends each watch after its first event would receive requests as fast as it answers.
+/// count. A watch that ends is resumed at once, and an event counts as success. Without this maximum, the reflector
+/// would send requests in a busy loop to a member or proxy that ends each watch after its first event.
 const REQUESTS_PER_INTERVAL: u32 = 10;
 const PACE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -26,8 +26,8 @@ impl Reflector {
     pub(super) async fn open(&mut self, target: ReflectorRequest) -> Result<Input, ResetRequested> {
         self.reading = ReflectorStream::Nothing;
         if target.begins_list() {
-            // The objects of an interrupted list are useless for the new list. They are dropped now, because the new
-            // list may wait as long as the member is unreachable.
+            // An interrupted list's objects are useless for the new list. The objects are dropped now, because the
+            // request for the new list may wait for as long as the member is unreachable.
             self.staging = Staging::default();
             self.shrink_reservation();
         }
@@ -53,7 +53,7 @@ impl Reflector {
             _ => {}
         }
         if matches!(target, ReflectorRequest::WatchList | ReflectorRequest::Watch { .. }) {
-            // The new watch carries the current credentials.
+            // The new watch carries the current credentials, so a requested reopening is no longer necessary.
             self.shared.reopen_at.send_replace(None);
         }
         let request = match request::build(&self.shared.config, &target, self.version().resume_after()) {
@@ -82,8 +82,7 @@ impl Reflector {
         }
     }
 
-    /// Waits, after a failure or a silent watch, until the preceding RBAC collections are current as of a time after
-    /// the failure.
+    /// After a failure or a silent watch, waits until the preceding RBAC collections are newer than the failure.
     async fn await_precedence(&mut self) -> Result<(), ResetRequested> {
         if let Some(failed_at) = self.failed_at {
             let precedence = self.shared.config.precedence.clone();
@@ -185,7 +184,6 @@ impl Reflector {
                 }));
                 return;
             }
-            // `request_latest` handles requests for the latest version.
             ReflectorRequest::Latest | ReflectorRequest::LatestThenPage { .. } => return,
             ReflectorRequest::WatchList => WatchKind::Initial,
             ReflectorRequest::Watch { short } => {
@@ -195,7 +193,7 @@ impl Reflector {
         };
         self.shared.counts.watches.add(1);
         let mut stream = MemberWatch::new(body, kind, Instant::now(), &self.shared.config.tuning);
-        // A bookmark is due only if the member's version has advanced beyond the collection's version.
+        // The member owes a bookmark only if its version is above the collection's version.
         stream.bookmark_due &= self.version() < self.latest;
         self.reading = ReflectorStream::Watch(Box::new(stream));
     }

@@ -162,7 +162,8 @@ impl Reflector {
     }
 
     /// Publishes the continuity, then the state if it changed, then the time of the last failure. A reader that reads
-    /// these values in the opposite order finds earlier values at least as recent.
+    /// the three values in the opposite order never combines the time of a failure with an older state, or a state with
+    /// an older continuity.
     pub(super) fn publish_state(&mut self) {
         let continuity = self.health.continuity();
         self.shared.continuity.send_if_modified(|shown| std::mem::replace(shown, continuity) != continuity);

@@ -68,7 +68,8 @@ impl Reflector {
                 break Some(input);
             }
         };
-        // The loop ends with the initial events. So all frames of one call are initial events, or none is.
+        // The loop ends at the end of the initial events. So either all frames of one call are initial events, or none
+        // is.
         if initial || (changes.is_empty() && self.version() == before) {
             return input;
         }
@@ -102,15 +103,15 @@ impl Reflector {
                     stream.has_event = true;
                     changes.extend(self.store.as_mut().and_then(|store| store.apply(change_type, object)));
                     self.shrink_watched_reservation();
-                    // The collection is too large to be watched. It is listed again and again until its size is within
-                    // the limits.
+                    // A collection above its size limit is not watched. The reflector repeats the list until the size
+                    // is within the limit.
                     if self.check_size(self.store.as_ref().map_or(0, Store::bytes)).is_some() {
                         return Err(Input::Expired);
                     }
                 }
                 Err(error) => {
-                    // After the initial events, an event whose resourceVersion is not a number is only skipped. The
-                    // next list reports such versions.
+                    // After the initial events, an event whose resourceVersion is not a number is skipped, and the next
+                    // list reports the problem.
                     if let Some(version) = opaque_version(&error).filter(|_| stream.initial) {
                         return Err(self.fail_opaque(version));
                     }

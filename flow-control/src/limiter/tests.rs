@@ -132,7 +132,7 @@ proptest! {
             }
             clients.check();
         }
-        // Each waiting request is admitted after all earlier requests have ended.
+        // Each request that still waits must be admitted after all earlier requests have ended.
         clients.act(Step::Change { limit: 3 }, limit);
         loop {
             let turns = std::mem::take(&mut clients.turns);

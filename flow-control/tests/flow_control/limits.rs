@@ -49,8 +49,7 @@ async fn each_user_has_a_separate_limit() {
     assert_eq!(schema.usage(), SchemaUsage { in_flight: 3, keys: 3, admitted: 3, refused, ..SchemaUsage::default() });
 }
 
-/// KubeGateway can count long-running requests (case 19 of its contract: `countLongRunning`). kube-apiserver's limits
-/// never count them.
+/// KubeGateway can count long-running requests (`countLongRunning`). kube-apiserver's limits never count them.
 #[tokio::test(start_paused = true)]
 async fn long_running_request_takes_a_slot_only_if_configured() {
     let counting = |max, count_long_running| {

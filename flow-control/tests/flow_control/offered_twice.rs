@@ -85,8 +85,8 @@ async fn users_of_one_token_bucket_get_equal_shares_within_10_percent() {
 
 #[tokio::test(start_paused = true)]
 async fn users_occupy_slots_for_equal_times_within_10_percent() {
-    // Ten slots are 10 s of slot time per second. Half of this time suffices for 25 requests of 200 ms, or for 500
-    // requests of 10 ms.
+    // Ten slots can be occupied for 10 s in each second. Half of this time suffices for 25 requests of 200 ms, or for
+    // 500 requests of 10 ms.
     let ten = slots(10, &[], Some(waiting(Duration::from_millis(400))));
     let offered = [("lists", 1, 200 * MILLISECOND), ("gets", 1, 10 * MILLISECOND)];
     let counts = let_in(ten, &offered, 20).await;

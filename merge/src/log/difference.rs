@@ -42,13 +42,12 @@ impl Differences {
 /// watch sends one of the two ([`LogEntry::emits`](super::LogEntry::emits)):
 ///
 /// * If the object leaves the selection of a watch, the watch sends the early change as DELETED. The object may have
-///   left
-///   the selection at an earlier version, and may have changed again since. The list contains only its last version. At
-///   the versions between, other replicas send no event for the object. So a client must not receive such a version
-///   before the DELETED.
-/// * If the object enters the selection of a watch, or stays in it, the watch sends the later change. An event with the
-///   earlier version would claim too much. At a replica that did not see this state of the object, no event would ever
-///   remove the object.
+///   left the selection at an earlier version than the one in the list. A client that resumes between these versions at
+///   a different replica would receive no event for the object, and would keep it forever. So the client must receive
+///   the DELETED before any later version.
+/// * If the object enters the selection of a watch, or stays in it, the watch sends the later change. The event must
+///   not carry the earlier version. Otherwise the client could resume at a different replica that never saw this state
+///   of the object. This replica would never delete the object at the client.
 ///
 /// An object with the same key and a different uid is a different object: the first is deleted and the second is added.
 ///
@@ -56,7 +55,7 @@ impl Differences {
 pub(crate) fn differences(before: &Snapshot, after: &Snapshot, same: fn(&Object, &Object) -> bool) -> Differences {
     let (mut changes, mut replaced_bytes) = (Vec::new(), 0);
     for (old, new) in pairs(before, after) {
-        // An unchanged object may exist as two allocations. Only a shared allocation needs no additional memory.
+        // An unchanged object may exist as two allocations. Only a shared allocation costs no additional memory.
         if let Some(old) = old.filter(|old| new.is_none_or(|new| !Arc::ptr_eq(old, new))) {
             replaced_bytes += old.size();
         }
@@ -137,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// The test uses more selectable fields than any kind has today, because later kinds may have more.
+    /// Later kinds may have more selectable fields than the kinds of today, so the test uses more.
     #[test]
     fn change_of_a_selectable_field_may_remove_an_object_from_a_selection() {
         const FIELDS: usize = 100;

@@ -61,9 +61,9 @@ pub(crate) enum Departure {
 
 /// The component of a leaving cluster in the versions of its DELETED events, except the last one.
 ///
-/// The cluster's own version would claim that the client still has all objects, although some objects are already
-/// deleted. If the connection broke then and the cluster returned, no replica would send the deleted objects again.
-/// Version 0 claims no state and is too old for each log.
+/// The cluster's own version would claim that the client still has all objects. If the connection broke between two
+/// DELETED events and the cluster returned, no replica would send the deleted objects again. Version 0 claims no state
+/// and is older than each log's history.
 pub(crate) const LEAVING: CollectionVersion = CollectionVersion::whole(ResourceVersion(0));
 
 /// The position of a version relative to a boundary (a join, leave, relist or reset) of the version's cluster.
@@ -84,9 +84,10 @@ const TREE_BYTES_PER_OBJECT: usize = 64;
 impl LogEntry {
     /// Returns the size of the entry, in bytes, including objects that may exist only in this entry.
     ///
-    /// The object after a change is in the cluster's snapshot until the object's next change. The entry of that next
-    /// change then keeps it as the object before. Therefore only the larger of the two objects is counted: after a
-    /// large object has shrunk or was deleted, only the history keeps the large object.
+    /// The object after a change is in the cluster's snapshot until the object's next change. Later, the entry of that
+    /// next change stores the object as its previous object. So one object of each change has a second owner, and only
+    /// the larger of the two objects is counted. After a large object has shrunk or was deleted, only the history keeps
+    /// the large object.
     pub(crate) fn bytes(&self) -> usize {
         let kept = match &self.kind {
             EntryKind::Change(change) => {
@@ -150,8 +151,8 @@ impl LogEntry {
 }
 
 impl Boundary {
-    /// Returns the newest version that a reset made invalid, if `version` now has two states: the state before the
-    /// reset and a later state.
+    /// If `version` belongs to two states, one before this reset and one after, returns the newest version that the
+    /// reset made invalid.
     pub(crate) fn undone(&self, version: CollectionVersion) -> Option<CollectionVersion> {
         let newest = match self.kind {
             BoundaryKind::Reset => self.component_before,
@@ -163,11 +164,11 @@ impl Boundary {
 
     /// Returns the position of a version of this cluster relative to the boundary (a join, leave, relist or reset).
     ///
-    /// A version inside the gap of a relist comes from a replica that received more events than this process, perhaps
-    /// of an object that was created and deleted. The differences of the relist would never delete that object, so the
-    /// version is too old. A client at the version before a relist has exactly the state before the differences, and
-    /// receives them. The version before a relist may include only some deletions of its revision. A client with the
-    /// whole revision then lacks only some of the remaining deletions, and receives all of them.
+    /// A version inside the gap of a relist comes from a replica that received more events than this process. The
+    /// replica may have sent an object that was deleted before this process listed. The differences of the relist would
+    /// never delete that object, so the version is too old. A client at the version before a relist has exactly the
+    /// state before the differences, and receives them. If the version before a relist includes only some deletions of
+    /// its revision, a client with the whole revision receives the remaining deletions again.
     pub(crate) fn side_of(&self, version: CollectionVersion) -> BoundarySide {
         let before = self.component_before.map(CollectionVersion::completed);
         let is_behind = self.component.is_some_and(|after| version >= after);
@@ -191,7 +192,7 @@ impl Boundary {
 #[derive(Debug, Default)]
 pub(crate) struct OtherObjects(Box<[OtherObject]>);
 
-/// An object of a different cluster that has the same name as an object that may leave a selection.
+/// An object that has the same name as an object of a different cluster that may leave a selection.
 #[derive(Debug)]
 pub(crate) struct OtherObject {
     /// The object with this name in the cluster of the entry.
@@ -199,10 +200,11 @@ pub(crate) struct OtherObject {
     pub(crate) cluster: ClusterName,
     /// The other cluster's object, in its state at this position of the log.
     ///
-    /// The other cluster's part of the log owns the object. First the cluster's snapshot contains it, until the
-    /// object's next change or boundary. Then the entry of that change contains it, as the state before. After that
-    /// entry has been evicted, no watch at this position needs the object: the watch lags, or its client has received
-    /// later events of that cluster. A strong reference would keep a large object in memory and count it twice.
+    /// The other cluster's part of the log owns the object. Until the object's next change or boundary, the owner is
+    /// the cluster's snapshot. Later, the owner is the entry of that change, which stores the previous object. After
+    /// that entry has been evicted, no watch at this position needs the object: the watch lags, or its client has
+    /// received later events of that cluster. A strong reference would keep a large object in memory and count it
+    /// twice.
     pub(crate) object: Weak<Object>,
 }
 

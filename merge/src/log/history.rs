@@ -16,7 +16,7 @@ pub(crate) struct Mark {
     pub(crate) is_boundary: bool,
 }
 
-/// The namespaces in which versions count the deletions of a revision.
+/// The namespaces whose deletions the count in a version includes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DeletionCountScope {
     /// The namespaces of the log. A version with a count of n includes at least the first n deletions of the revision
@@ -39,8 +39,8 @@ pub(crate) struct Marks {
 pub(crate) struct History {
     /// The positions of the cluster's entries: changes, joins, leaves, relists and resets.
     pub(crate) events: Marks,
-    /// The versions that the cluster reached without a change. Such versions have no entry, and are in a separate
-    /// queue. So they never evict a change, and an old change does not keep old versions.
+    /// The versions that the cluster reached without a change. Such versions have no entry. Because they have a queue
+    /// of their own, they never evict a change, and an old change does not keep old versions in memory.
     pub(crate) progress: Marks,
     /// The joins, leaves, relists and resets among the cluster's events.
     pub(crate) boundaries: VecDeque<Mark>,
@@ -146,11 +146,11 @@ impl History {
     /// them in the same order. A deletion that is alone in its revision is skipped, unless the count includes other
     /// namespaces.
     ///
-    /// If some of the deletions have been evicted, a client with at least their number resumes at the first remaining
-    /// deletion. A cluster sends the deletions of a transaction to all watches in the same order, so the first
-    /// deletions are the same at all replicas. Without this rule, the version of a list could not be watched until a
-    /// later change. Returns `None` if the client may lack an evicted deletion: if its count is lower, or includes
-    /// other namespaces.
+    /// There is one exception: if some of the deletions have been evicted, and the client's count includes at least
+    /// that many, the client resumes at the first remaining deletion. Without this exception, no watch could start from
+    /// the version of a list until a later change. The exception is safe, because a cluster sends the deletions of a
+    /// transaction to all watches in the same order. So the first deletions are the same at all replicas. Returns
+    /// `None` if the client may lack an evicted deletion, because its count is lower or includes other namespaces.
     ///
     /// A snapshot in the middle of a revision counts as no deletion: a client with the snapshot's version has all
     /// deletions that are not sent after it.

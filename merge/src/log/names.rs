@@ -19,8 +19,8 @@ pub(crate) struct Names {
     free: Vec<u32>,
 }
 
-/// An object's slot in the index. If two keys of a cluster have the same 32-bit hash, the cluster has two equal slots,
-/// so that each key can be removed.
+/// An object's slot in the index. If two keys of a cluster have the same 32-bit hash, the index contains two equal
+/// slots. So the removal of one key does not remove the slot of the other key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct NameSlot {
     hash: u32,
@@ -100,8 +100,8 @@ impl Names {
     }
 }
 
-/// Spreads the 32 bits of a hash over 64 bits, because the hash table derives its groups and tags from all 64 bits
-/// (Fibonacci hashing).
+/// Spreads the 32 bits of a hash over 64 bits (Fibonacci hashing), because the hash table uses the high and the low
+/// bits of a 64-bit hash.
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

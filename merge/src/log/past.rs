@@ -10,7 +10,6 @@ use tributary_apimachinery::{Change, ChangeType, CollectionVersion, Object, Snap
 #[derive(Clone, Debug)]
 pub struct PastState {
     pub(super) version: CollectionVersion,
-    /// A later snapshot.
     pub(super) later: Snapshot,
     /// The changes from the past state to `later`, oldest first.
     pub(super) since: Vec<Change>,

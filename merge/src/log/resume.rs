@@ -37,9 +37,10 @@ impl Log {
     }
 
     /// Returns the position from which a client resumes. `place` is the version's [first uncovered
-    /// position](Self::first_uncovered). The result is `place`, except for a version that includes only some deletions
-    /// of its revision. If several deletions share, or may share, that revision, the result is the position of the
-    /// revision's first deletion.
+    /// position](Self::first_uncovered).
+    ///
+    /// The result is `place`, except for a version that includes only some deletions of its revision. If several
+    /// deletions share, or may share, that revision, the result is the position of the first of them.
     pub(crate) fn resume_position(
         &self,
         cluster: &ClusterName,
@@ -97,9 +98,8 @@ impl Log {
     /// * The cluster joined, left or went back later: its objects were sent again under their old versions.
     /// * The cluster was relisted directly after the change, and the deletions that the list revealed carry the
     ///   version.
-    /// * The change is before `private_before`. A watch whose client had more events than the log may then have sent
-    ///   the
-    ///   change, or a later event, with a version for its client alone.
+    /// * The change is before `private_before`. Some client had received more events than the log contains. Its watch
+    ///   may have sent the change, or a later event, with a version that no other client received.
     pub(crate) fn position_of_change(
         &self,
         private_before: u64,
@@ -126,8 +126,8 @@ impl Log {
     }
 
     /// Returns the collection version that corresponds to the version of a single event. The result is the whole
-    /// revision if a change in this log gave an object its state at that revision. Otherwise the event may be one of
-    /// several deletions that share the revision. Then the result is a part of the revision.
+    /// revision if, in this log, the revision added or modified an object. Otherwise the event may be one of several
+    /// deletions that share the revision, and the result is a part of the revision.
     ///
     /// Cost: O(later entries).
     pub fn version_of_item(&self, cluster: &ClusterName, version: ResourceVersion) -> CollectionVersion {
@@ -184,17 +184,17 @@ impl Log {
         Ok(self.since(cluster, place, version))
     }
 
-    /// Returns whether a version includes events that are not in the log before the version's first uncovered position.
-    /// This occurs if the cluster was relisted, or left, while the log had only some deletions of the version's
-    /// revision.
+    /// Returns whether a version includes events that this log never received. `place` is the version's first uncovered
+    /// position. The log lacks such events if the cluster was relisted, or left, while the log had only some deletions
+    /// of the version's revision.
     fn exceeds_log(&self, place: u64, version: CollectionVersion) -> bool {
         let component_before = self.boundary(place).and_then(|boundary| boundary.component_before);
         component_before.is_some_and(|before| before < version)
     }
 
-    /// Returns whether a client at this version certainly has an object. `place` is the version's first uncovered
-    /// position, and the object is in the log before `place`. If the version [exceeds the log](Self::exceeds_log), the
-    /// client may already lack the object, unless the object still exists after `place`.
+    /// Returns whether a client at this version certainly has `object`, which the log has before `place`, the version's
+    /// first uncovered position. If the version [exceeds the log](Self::exceeds_log), the client may have received the
+    /// object's deletion. In this case the result is true only if the object still exists after `place`.
     pub(crate) fn certainly_has(
         &self,
         cluster: &ClusterName,
@@ -207,10 +207,10 @@ impl Log {
             || self.object_before(cluster, object.key().as_str(), place + 1).is_some_and(is_same)
     }
 
-    /// Returns the newest version that a reset made invalid, if `version` has two states: one before the reset and one
-    /// after. A list at such a version may be refused at once, because its client lists again without a version. A
-    /// watch is refused only after the cluster has passed the invalid version. Otherwise the version of the client's
-    /// next list would be refused again.
+    /// If `version` belongs to two states, one before a reset and one after, returns the newest version that the reset
+    /// made invalid. A list at such a version may be refused at once, because its client then lists without a version.
+    /// A watch is refused only after the cluster has passed the invalid version. If the watch were refused earlier, a
+    /// new list would return a version in the same invalid range, and the client would be refused again.
     pub(crate) fn undone(&self, cluster: &ClusterName, version: CollectionVersion) -> Option<CollectionVersion> {
         let boundaries = self.histories.get(cluster).into_iter().flat_map(|history| &history.boundaries);
         boundaries.filter_map(|mark| self.boundary(mark.seq)?.undone(version)).max()

@@ -44,8 +44,7 @@ pub struct ObjectEvent {
 /// The resourceVersion that an event carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventVersion {
-    /// The item form (a single component: the object's cluster), for an initial event. A watch cannot resume from this
-    /// version.
+    /// The version of a single object, in the item form, for an initial event. A watch cannot resume from this version.
     Item(ResourceVersion),
     /// A point in the log; [`Log::vector`](crate::Log::vector) returns its composite version. Equal values have the
     /// same text.
@@ -59,7 +58,7 @@ pub enum EventVersion {
 pub struct SharedKey {
     pub(crate) position: u64,
     pub(crate) part: usize,
-    /// The index of the different cluster's object that is sent again, if the event is such a repetition.
+    /// If the event sends an unchanged object of a different cluster again: the index of this object.
     pub(crate) other: Option<usize>,
     pub(crate) change_type: ChangeType,
     pub(crate) version: LogVersion,
@@ -71,12 +70,13 @@ pub struct BatchOutcome {
     /// The state of the watch after the call.
     pub progress: Progress,
     /// The position before which the watch sent an event with a private version; 0 if there was no such event. The
-    /// version of an event is private if the client had, or may have had, more events than the log contains before the
+    /// version of an event is private if the client may already have more events than the log contains before the
     /// event.
     ///
     /// A caller may let clients resume behind single events ([`Watcher::after_event`](super::Watcher::after_event)).
-    /// Such a caller stores the maximum over all watches of the log, before a client receives the events. The native
-    /// version of an event with a private version does not describe all events that the client has.
+    /// Such a caller stores the maximum over all watches of the log, before a client receives the events. A client may
+    /// not resume behind such an event, because the event's native version does not describe all events that the client
+    /// has.
     pub private_before: u64,
 }
 
@@ -125,8 +125,7 @@ impl<'a> WatchBatch<'a> {
         self.events_left = self.events_left.saturating_sub(1);
     }
 
-    /// Records that an event before this position carries a private version, because its client has, or may have, other
-    /// events than the log.
+    /// Records that an event before this position carries a private version.
     pub(crate) fn record_private(&mut self, before: u64) {
         self.private_before = self.private_before.max(before);
     }

@@ -12,8 +12,9 @@ use crate::log::Log;
 use crate::{CompositeResourceVersion, ObjectFilter};
 
 /// The remaining ADDED events, cluster by cluster, each in ascending native version. Each event sets its cluster's
-/// component to the event's own version. The last event of a cluster sets the component to the snapshot's version. So a
-/// client whose connection breaks receives the newer objects after it resumes.
+/// component to the event's own version. If the connection then breaks, the client resumes from this version and
+/// receives the remaining objects, which are newer. The last event of a cluster sets the component to the snapshot's
+/// version.
 pub(crate) struct MissingClusters {
     /// The composite version of the events that have been sent.
     vector: CompositeResourceVersion,

@@ -13,16 +13,16 @@ pub(crate) struct UnpassedClusters {
     clusters: BTreeMap<ClusterName, ClientProgress>,
     /// The log's position when this state was last compared with the log.
     head: u64,
-    /// The position behind the events of dropped clusters. Before it, other clients received events whose versions have
-    /// components of those clusters; this client has no objects of those clusters. 0 once the watch has passed the
-    /// position.
+    /// The position behind the events of dropped clusters. Other clients may have received events before this position
+    /// whose versions have components of the dropped clusters. This client has no objects of those clusters. 0 once the
+    /// watch has passed the position.
     dropped_before: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct ClientProgress {
-    /// The position of the cluster's first event that the client lacks. `None` while the client is ahead of the log,
-    /// because a different replica has sent it more events than this log has.
+    /// The position of the cluster's first event that the client lacks. `None` while the client is ahead of the log: a
+    /// different replica has sent the client more events than this log has.
     start: Option<u64>,
     /// The position up to which the client has the cluster's events. The position is above `start` if events are sent
     /// again.
@@ -30,7 +30,7 @@ struct ClientProgress {
     /// The client's component; `None` for a cluster that left before the client connected.
     component: Option<CollectionVersion>,
     /// Whether the client has all deletions of a revision of which the log has only some. No event of the cluster is
-    /// sent until the log has the whole revision. The log's state of an object may be outdated.
+    /// sent until the log has the whole revision. Until then, an object in the log may be deleted at the client.
     has_more_of_revision: bool,
 }
 
@@ -51,8 +51,8 @@ impl ClientProgress {
     /// log has a part is not ahead: only some deletions are missing in the log. A client with a different part of that
     /// revision is not ahead either, and receives all deletions of the revision again.
     ///
-    /// After a reset, a component may have two states, one from before the reset and one from after it. The client may
-    /// have the state from before the reset. Such a component is refused once a list would return a different version.
+    /// After a reset, a component may belong to two states, one before the reset and one after. The client may have the
+    /// older state. Such a component is refused as soon as a list returns a different version.
     fn at(log: &Log, cluster: &ClusterName, component: CollectionVersion) -> Result<Self, TooOld> {
         let head = log.snapshot(cluster).map(Snapshot::resource_version);
         let seen = |start, received_until, has_more_of_revision| Self {
@@ -83,8 +83,8 @@ impl ClientProgress {
 impl UnpassedClusters {
     /// Returns the client's state at the version `from`, and the position of the first entry that the client lacks.
     ///
-    /// If the client's filter excludes a cluster, all its events in the log count as sent, even events that the log
-    /// lacks. The cluster's component does not go back.
+    /// If the client's filter excludes a cluster, the client counts as having all events of that cluster, even events
+    /// that the log lacks. The cluster's component does not go back.
     pub(crate) fn new(
         log: &Log,
         from: &CompositeResourceVersion,
@@ -147,9 +147,9 @@ impl UnpassedClusters {
     /// clusters whose events up to the client's version end before `position`.
     ///
     /// The client's version becomes unusable if the cluster is reset, or leaves and returns, while the client is ahead.
-    /// An earlier reset may also have made the version invalid: perhaps no replica requested the cluster's latest
-    /// version while it was below the client's version. If a cluster leaves while the client has more of a revision,
-    /// the client receives all deletions again.
+    /// An earlier reset may also have made the version invalid, if no replica noticed that the cluster's latest version
+    /// was below the client's version. If a cluster leaves while the client has more of a revision, the client receives
+    /// all deletions again.
     ///
     /// # Errors
     /// [`TooOld`] for a version that has become unusable.
@@ -184,11 +184,11 @@ impl UnpassedClusters {
     }
 
     /// Handles an entry that is about to be sent. At a join, leave or reset, the log's version of the cluster replaces
-    /// the client's version. The version that a leave ends, or a reset lowers, must not be used again.
+    /// the client's version. After a leave or a reset, the client's old version must not be used again.
     ///
     /// A relist does not replace the client's version: versions only increase, and the deletions of the relist carry
-    /// the version before it. That version may include only some deletions of a revision that the client has
-    /// completely.
+    /// the version before it. The version before the relist may include only some deletions of a revision, while the
+    /// client has all of them.
     pub(crate) fn apply_boundary(&mut self, entry: &LogEntry) {
         if entry.boundary().is_some_and(|boundary| boundary.kind != BoundaryKind::Relist) {
             self.clusters.remove(&entry.cluster);

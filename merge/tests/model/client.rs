@@ -30,9 +30,9 @@ pub(crate) struct Client {
     version: Option<CompositeResourceVersion>,
     /// Whether the version may belong to a state of a cluster that a restore has undone.
     pub(crate) ambiguous: bool,
-    /// The clusters' versions in the logs that sent the client's events. If the connection breaks inside the
-    /// differences of a boundary (for example a relist), the client has the exact state only after each cluster has
-    /// reached its version in this map.
+    /// The clusters' versions in the logs that sent the client's events. Matters if the connection breaks inside the
+    /// differences of a boundary (for example a relist). The client then has the exact state only after each cluster
+    /// has reached its version in this map.
     owed: BTreeMap<ClusterName, CollectionVersion>,
     /// Whether no event may repeat after a reconnect. True if no cluster joins, leaves or is relisted in the run.
     pub(crate) exactly_once: bool,
@@ -113,8 +113,8 @@ impl Client {
         }
     }
 
-    /// Reads up to `max` events of the watch. Applies only the first `keep` events to the client's state. Returns
-    /// whether the client has all events.
+    /// Reads up to `max` events of the watch, and applies only the first `keep` of them, as a client whose connection
+    /// breaks. Returns whether the client has all events.
     pub(crate) fn pump(&mut self, log: &Log, max: usize, keep: usize, shared: &mut Shared) -> bool {
         let mut events = Vec::new();
         let progress = self.watcher.next(log, max, &mut events).progress;

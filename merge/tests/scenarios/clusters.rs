@@ -27,8 +27,8 @@ fn watch_does_not_resume_from_a_deleted_object_of_a_leaving_cluster() {
         let WatchEvent::Object(event) = event else { panic!("{event:?}") };
         assert_eq!((event.change_type, event.native_version), (ChangeType::Deleted, ResourceVersion(1)));
     }
-    // The cluster returns unchanged. The cluster's own version in a DELETED event would claim that the client has all
-    // its objects.
+    // The cluster returns unchanged. A watch must not resume from the cluster's own version in a DELETED event, because
+    // this version would mean that the client still has all objects of the cluster.
     log.join(&name("a"), snapshot(10, &["x 9", "y 10"]), NOW);
     assert!(resume(&log, "a:1").is_err() && !resumes_after(&log, "a", 1));
 }
@@ -72,7 +72,8 @@ fn dropped_cluster_does_not_prevent_watches_from_resuming() {
     log.leave(&name("b"), NOW);
     assert_eq!(read(&log, &mut head), ["DELETED b/x@29 a:11"]);
     log.trim(Duration::from_secs(600));
-    // A watch that has not read the leave lags. A version with a component of the dropped cluster is too old.
+    // A watch that has not read the departure of the cluster has lost events. A version with a component of the dropped
+    // cluster is too old.
     assert_eq!(read(&log, &mut slow), ["Lagged"]);
     assert!(too_old(&log, "a:10 b:30").contains("cluster b: 30"));
     assert!(!resumes_after(&log, "a", 11), "the client may have received the other cluster's events");
@@ -98,7 +99,8 @@ fn dropped_clusters_object_does_not_follow_a_same_named_deletion() {
     log.trim(Duration::from_secs(600));
     let told = ["DELETED* a/x@11 a:11-1", "DELETED* a/y@12 a:12-1"];
     assert_eq!(read(&log, &mut resume(&log, "a:10").unwrap()), told);
-    // The object is not sent after the deletion either if the cluster returns before the watch reads the deletions.
+    // Even if the cluster returns before the watch reads the deletions, the watch does not send the object after the
+    // deletion.
     let mut late = resume(&log, "a:10").unwrap();
     log.join(&name("b"), snapshot(40, &["x 29"]), Duration::from_secs(600));
     assert_eq!(read(&log, &mut late), [told[0], told[1], "ADDED b/x@29 a:12 b:40"]);

@@ -50,8 +50,8 @@ fn watch_does_not_resume_from_a_version_that_two_events_carry() {
     // DELETED events of objects that the list no longer contains carry the version from before the list.
     log.relist(&name("a"), snapshot(15, &["x 9", "z 11", "v 12"]), NOW);
     assert!(resumes_after(&log, "a", 11) && resumes_after(&log, "b", 21) && !resumes_after(&log, "a", 12));
-    // After the deletion of x in cluster a, watches send x of cluster b again. So two events carry the version of b's
-    // x.
+    // After the deletion of x in cluster a, watches send x of cluster b again, with its old version. So two events
+    // carry this version.
     change(&mut log, "a", "-x 16");
     assert!(resumes_after(&log, "a", 16) && resumes_after(&log, "a", 11) && !resumes_after(&log, "b", 21));
 }
@@ -79,8 +79,8 @@ fn watch_does_not_resume_from_an_event_with_a_version_for_one_client() {
         (vec!["MODIFIED b/y@22 a:12 b:22".to_owned()], 0),
         "events are shared by now"
     );
-    // The log appends the change of b's x after the deletion of a's x. The client's b component already includes that
-    // change. The watch sends b's x after the deletion.
+    // The log appends the change of b's x after the deletion of a's x. The client's version already includes that
+    // change. So after the deletion, the watch sends b's x with a version for this client alone.
     let mut log = crate::log(&[("a", 10, &["x 9"]), ("b", 20, &[])]);
     for (cluster, text) in [("a", "v 11"), ("a", "-x 12"), ("a", "w 13"), ("b", "x 21")] {
         change(&mut log, cluster, text);

@@ -25,7 +25,6 @@ fn many_changes_in_one_cluster_keep_other_clusters_history() {
     assert!(resume(&log, &format!("a:11 b:{oldest}")).is_ok());
 }
 
-/// Creates an object with a text of `bytes` bytes.
 fn object_with_bytes(key: &str, version: u64, bytes: usize) -> Arc<Object> {
     let metadata = format!(r#"{{"namespace":"n","name":"{key}","uid":"u","resourceVersion":"{version}"}}"#);
     let json = format!(r#"{{"metadata":{metadata},"data":"{}"}}"#, "x".repeat(bytes));
@@ -60,8 +59,8 @@ fn history_size_counts_the_larger_object_of_each_change() {
 }
 
 /// A client could make an object large in one cluster, and often change the object of the same name in another cluster.
-/// The entries of the other cluster refer to the large object. They must not keep it in memory after the log has
-/// evicted it for its own cluster.
+/// The entries of the other cluster refer to the large object. The references must not keep the object in memory after
+/// the object's own cluster has no entry for it.
 #[test]
 fn log_entry_does_not_keep_an_evicted_object_of_another_cluster() {
     const LARGE: usize = 100 << 10;
@@ -139,7 +138,6 @@ fn history_keeps_the_newest_relist_and_others_within_its_limit() {
     }
 }
 
-/// Creates a snapshot of ten objects of 10 KiB.
 fn ten_large_objects(version: u64) -> Snapshot {
     let objects: Vec<_> = (0..10).map(|number| object_with_bytes(&format!("m{number}"), version, 10 << 10)).collect();
     snapshot_of(version, &objects)

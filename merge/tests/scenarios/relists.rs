@@ -34,8 +34,8 @@ fn deletion_found_by_a_relist_carries_the_version_before_it() {
     let mut resumed = Watcher::resume(&log, &vector("a:12"), everything as Matches).unwrap();
     assert_eq!(read(&log, &mut resumed).len(), 3);
     assert!(!resumes_after(&log, "a", 12), "y and the deletion of x both carry version 12");
-    // The DELETED event of an object that leaves a selection does not carry the object's own version. That version may
-    // be above the versions of later events.
+    // The DELETED event of an object that leaves a selection does not carry the object's own version, which may be
+    // above the versions of later events.
     let mut reds = Watcher::now(&log, red as Matches);
     log.relist(&name("a"), snapshot(30, &["w 25", "y 27 red", "z 30 red"]), NOW);
     log.relist(&name("a"), snapshot(40, &["w 32 red", "y 38", "z 30 red"]), NOW);

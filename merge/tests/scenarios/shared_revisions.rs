@@ -27,8 +27,8 @@ fn client_disconnected_between_deletions_of_one_revision_receives_all_again() {
     assert_eq!(read(&log, &mut early), [""; 0]);
     delete(&mut log, "a", &["y 11"]);
     assert_eq!(read(&log, &mut early), ["DELETED a/y@11 a:11-2"]);
-    // Each version counts a number of received deletions, but the watch resumes at the first deletion. A different
-    // replica may have counted the deletions in a different order.
+    // Each version counts a number of received deletions, but the watch resumes at the first deletion, because a
+    // different replica may have counted the deletions in a different order.
     for from in ["a:11-0", "a:11-1", "a:11-2", "a:11-3"] {
         let told = read(&log, &mut resume(&log, from).unwrap());
         assert_eq!(told.len(), 2, "{told:?}");
@@ -82,8 +82,9 @@ fn watch_waits_if_a_missing_deletion_may_affect_a_same_named_object() {
         (|log| log.relist(&name("b"), snapshot(11, &["x 8"]), NOW), &BOTH),
         (|log| change(log, "b", "w 12"), &[BOTH[0], BOTH[1], "ADDED* b/w@12 a:11-1 b:12"]),
         (|log| change(log, "b", "x 12"), &[BOTH[0], BOTH[1], "MODIFIED* b/x@12 a:11-1 b:12"]),
-        // The log never receives the remaining deletions of the revision. An unchanged object was not deleted, and the
-        // client receives all other objects at their own positions.
+        // After these changes, the log never receives the remaining deletions of the revision. An unchanged object was
+        // not deleted, so it follows the DELETED. The client receives all changed objects later, at their own
+        // positions.
         (|log| log.relist(&name("b"), snapshot(20, &["x 8"]), NOW), &BOTH),
         (
             |log| log.relist(&name("b"), snapshot(20, &["x 15"]), NOW),
@@ -263,8 +264,8 @@ fn version_with_fewer_deletions_than_the_log_evicted_is_too_old() {
         for fewer in ["a:11-0", "a:11-1"] {
             assert!(too_old(&log, fewer).contains("too old"), "{fewer}");
         }
-        // If a client has received at least as many deletions as were evicted, it has received the evicted deletions.
-        // This does not hold if the count may include other namespaces.
+        // A client that counts at least as many deletions as were evicted has received the evicted deletions, unless
+        // the count may include other namespaces.
         for many in ["a:11-2", "a:11-3", "a:11-4"] {
             match resume(&log, many) {
                 Ok(mut watcher) => {

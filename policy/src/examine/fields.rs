@@ -34,7 +34,8 @@ pub(super) fn examine(rule: &Rule, (place, scope): (RulePosition, PolicyScope), 
                     (UnmatchedRequests::Part(why), None) => {
                         findings.warning(path, format!("{entry:?} does not match {why}"))
                     }
-                    // The inverted entry still has an effect: it excludes paths to which policies apply.
+                    // An inverted entry excludes the remaining paths, to which policies do apply, so the entry has an
+                    // effect.
                     (UnmatchedRequests::Part(_), Some(_)) => {}
                 }
             }

@@ -178,7 +178,7 @@ fn paths_that_never_reach_policies_are_reported() {
             assert_eq!(found(&[policy(vec![rule])]), Vec::<String>::new());
         }
     }
-    // An inverted entry without an effect does no harm.
+    // An inverted entry without an effect does no harm, so it is only a warning.
     let rule = Rule { verbs: entries("get"), non_resource_urls: entries("-/metrics"), ..Rule::default() };
     let lines = found_of(&[policy(vec![rule.clone()])], PolicyScope::MergedView);
     let path = "spec.dispatchPolicies[0].rules[0].nonResourceURLs[0]";
@@ -397,7 +397,8 @@ fn denial_as_the_last_policy_causes_a_warning() {
         (vec![policy(vec![pods().rules[0].clone()]), pods()], Some(1)),
         (vec![pods(), audited(policy(vec![everything()]))], Some(0)),
         (vec![denying("no", vec![resources.clone()])], Some(0)),
-        // If policies deny every request that is left, by one rule or by several, no request gets a 500.
+        // No request gets a 500 if policies deny every request that no earlier policy matches, by one rule or by
+        // several.
         (vec![denying("no", vec![everything()])], None),
         (vec![denying("no", vec![resources, paths])], None),
         (vec![pods(), policy(vec![everything()])], None),

@@ -1,4 +1,4 @@
-//! Proptest strategies for policies and requests. They use only a few words, so that rules often match.
+//! Proptest strategies for policies and requests. The strategies use only a few words, so that rules often match.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

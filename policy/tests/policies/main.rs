@@ -1,4 +1,5 @@
-//! Tests that the decisions of policies follow the contract and equal the decisions of the reference implementation.
+//! Tests that the decisions of policies follow the documented rules, and equal the decisions of the reference
+//! implementation.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

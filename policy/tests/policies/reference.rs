@@ -1,4 +1,4 @@
-//! Reference implementation: a direct transcription of the contract, which compares texts rule by rule.
+//! Reference implementation of dispatch policies: compares texts rule by rule, without an index.
 
 use tributary_apimachinery::RequestedResource;
 use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Mode, Policy, PolicyList, Rule, RulePosition};

@@ -1,5 +1,4 @@
-//! The sixteen rows of the contract's truth table for rules, with their numbers, and cases that the table does not
-//! contain.
+//! Each case of a rule that matches or rejects a request: KubeGateway's sixteen numbered cases, and further cases.
 
 use tributary_policy::{DispatchAttributes, DispatchPolicies, Mode, Policy, PolicyList, Rule, RulePosition, Verdict};
 
@@ -201,7 +200,6 @@ fn row_16_first_matching_policy_decides() {
     assert_eq!(message(&reversed, resource("get secrets")), all.outcome.action);
 }
 
-/// Case 17 of the gateways' contract, for policies alone.
 #[test]
 fn case_17_unmatched_request_is_refused_if_there_are_policies() {
     let asked = resource("get pods");

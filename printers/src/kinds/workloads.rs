@@ -140,8 +140,8 @@ pub(super) fn deployment(object: &[u8], now: Timestamp, row: &mut Row) -> Printe
     row.format(format_args!("{}", deployment.metadata.creation_timestamp.since(now)));
     row.text(&deployment.spec.template.names());
     row.text(&deployment.spec.template.images());
-    // A Deployment with an empty selector shows an empty text, and a Deployment with an invalid selector shows
-    // `<invalid>`. The selectors of other kinds have different texts.
+    // For a Deployment, an empty selector gives an empty text, and an invalid selector `<invalid>`. Other kinds show
+    // `<none>` and `<error>`.
     row.text(selector_text(deployment.spec.selector.as_ref()).as_deref().unwrap_or("<invalid>"));
     Ok(())
 }

@@ -3,7 +3,7 @@
 use kube::config::{AuthInfo, ExecConfig};
 use secrecy::SecretString;
 
-/// The one kind of credentials that is used if a user has several. The order of precedence is kube's.
+/// The one kind of credentials that is used if a user has several, in kube's order of precedence.
 pub(super) enum CredentialMethod<'a> {
     Provider,
     /// User name and password. A user name without a password is ignored.

@@ -20,7 +20,7 @@ use crate::credentials::certificate::PluginCertificate;
 
 /// Maximal length of a plugin's output, in bytes. Credentials have a few kilobytes.
 const MAX_OUTPUT: u64 = 1 << 20;
-/// Minimal length of a word on standard error that counts as a secret. Addresses do not count.
+/// Minimal length of a word that counts as a secret on a plugin's standard error. Addresses do not count.
 const SECRET_LENGTH: usize = 32;
 
 /// Version of the plugin protocol that is used if the configuration names no version.

@@ -10,7 +10,7 @@ use tributary_apimachinery::{AUTHENTICATED_GROUP, NOBODY, ServiceAccount, UNAUTH
 use crate::credentials::exec_plugin::bearer;
 use crate::headers::is_impersonation;
 
-/// uid in a request without a user name ([`RequestIdentity::UidOnly`]). No user has this uid.
+/// uid of requests without a user name ([`RequestIdentity::UidOnly`]). No user has this uid.
 pub(crate) const NOBODY_UID: &str = NOBODY;
 
 /// Prefix of impersonation headers for extra fields of a user. The field's key follows the prefix.
@@ -212,7 +212,7 @@ impl Impersonation {
     }
 }
 
-/// Converts a text to a header value. Returns an error for text that a header would change.
+/// Converts a text to a header value. Refuses a text that would arrive changed, for example with trimmed spaces.
 fn value(field: &'static str, text: &str) -> Result<HeaderValue, InvalidImpersonation> {
     let invalid = |problem| InvalidImpersonation { field, value: text.to_owned(), problem };
     if text.is_empty() && field != "extra" {
@@ -307,7 +307,7 @@ mod tests {
             (&[("impersonate-user", "a"), ("impersonate_group", "b")], unknown("impersonate_group")),
             (&[("impersonate-user", "a"), ("impersonate-extra-", "b")], unknown("impersonate-extra-")),
             (&[("impersonate-", "a")], unknown("impersonate-")),
-            // kube-apiserver uses the first value, but some servers use the last value.
+            // kube-apiserver uses the first value, but other servers use the last value.
             (&[("impersonate-user", "a"), ("impersonate-user", "b")], Err(InvalidClientImpersonation::User)),
             (&[("impersonate-user", "a"), ("impersonate-user", "")], Err(InvalidClientImpersonation::User)),
             (

@@ -5,9 +5,11 @@ use kube::config::AuthInfo;
 
 use crate::target::ServerUrl;
 
-/// Returns a configuration without Tributary's credentials, for requests with users' own tokens. kube-apiserver trusts
-/// a connection's client certificate before any token (`pkg/kubeapiserver/authenticator`). With a client certificate,
-/// each user would get Tributary's rights. `further` are the addresses apart from the configuration's.
+/// Returns a configuration without Tributary's credentials, for requests with users' own tokens. `further` are the
+/// addresses in addition to the configuration's.
+///
+/// kube-apiserver trusts a connection's client certificate before any token (`pkg/kubeapiserver/authenticator`). On a
+/// connection with Tributary's certificate, each user would therefore get Tributary's rights.
 ///
 /// # Errors
 /// The address at which a third party could read a token, and the reason.
@@ -15,7 +17,7 @@ pub(crate) fn without_credentials<'a>(
     config: &'a kube::Config,
     further: impl IntoIterator<Item = &'a Uri>,
 ) -> Result<kube::Config, (&'a Uri, &'static str)> {
-    // Invalid URLs are not reported here. The check of the member's configuration reports them.
+    // Invalid URLs are left to the check of the member's configuration, which reports them.
     let is_open = |url: &&Uri| ServerUrl::parse(url).is_ok_and(|target| !target.is_https());
     if let Some(open) = std::iter::once(&config.cluster_url).chain(further).find(is_open) {
         return Err((open, "users' tokens are forwarded only over https"));

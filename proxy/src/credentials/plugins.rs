@@ -2,9 +2,9 @@
 //! configurations share one run. The pause between runs grows with each failure, unless the cause is a lack of
 //! resources on this machine.
 //!
-//! A plugin is an external program. `aws` takes 100 MB for a second; other plugins open a browser or count wrong
-//! passwords. Without a schedule, the plugins of two hundred contexts would start at once, and again when their tokens
-//! expire together.
+//! A plugin is an external program. `aws` takes 100 MB of memory for a second. Other plugins open a browser, or lock an
+//! account after several wrong passwords. Without a schedule, the plugins of two hundred contexts would start at once,
+//! and again when their tokens expire together.
 //!
 //! Source: client-go `plugin/pkg/client/auth/exec` also has one authenticator for equal configurations.
 
@@ -120,7 +120,7 @@ pub(crate) struct Plugin {
     timeout: Duration,
     retry_interval: Duration,
     running: Arc<Semaphore>,
-    /// Locked during a run. Concurrent callers share the result.
+    /// Locked during a run, so that concurrent callers wait and share the result.
     state: tokio::sync::Mutex<PluginState>,
     /// A copy of the last failure, for readers that do not wait for a run.
     trouble: Mutex<Option<PluginTrouble>>,
@@ -161,7 +161,7 @@ pub(crate) struct PluginCredentials {
     pub(crate) certificate: Option<Arc<PluginCertificate>>,
     pub(crate) expires: Option<SystemTime>,
     pub(crate) renew_at: Option<Instant>,
-    /// Number of the run. A caller with rejected credentials passes their run number, and so gets credentials of a
+    /// Number of the run. A caller whose credentials were rejected passes their run number, and gets credentials of a
     /// different run.
     pub(crate) run: u64,
 }
@@ -270,8 +270,8 @@ impl Plugin {
     }
 }
 
-/// One cluster's rejections of a user's credentials from a plugin. The counter belongs to one cluster, because another
-/// cluster may accept the credentials of the same plugin.
+/// One cluster's rejections of credentials from a plugin. Each cluster has a separate counter, because another cluster
+/// may accept the credentials of the same plugin.
 #[derive(Default)]
 pub(crate) struct Rejections {
     count: u32,
@@ -284,8 +284,8 @@ impl Rejections {
         self.not_before.is_some_and(|at| Instant::now() < at)
     }
 
-    /// Records new credentials after a rejection. If the cluster had accepted the credentials for the longest pause,
-    /// the pauses start again with `first_pause`.
+    /// Records that the cluster rejected new credentials. If the cluster had accepted credentials for longer than the
+    /// longest pause, the pauses start again with `first_pause`.
     pub(crate) fn add_rejection(&mut self, first_pause: Duration) {
         let is_old = self.not_before.is_none_or(|at| at.elapsed() > PAUSE_MAX);
         self.count = if is_old { 1 } else { self.count.saturating_add(1) };
@@ -330,7 +330,7 @@ mod tests {
     async fn resource_shortage_of_this_machine_does_not_lengthen_plugin_pauses() {
         const RUNS: u32 = 4;
         let plugins = Plugins::default();
-        // A pause of zero allows the next run at once.
+        // A pause of zero lets the plugin run again at once.
         let times = PluginTimes { run: Duration::from_secs(60), pause: Duration::ZERO };
         let short = std::io::Error::from_raw_os_error(libc::EMFILE).to_string();
         for (said, failures) in [(&*short, 0), ("sign in", RUNS)] {

@@ -44,7 +44,7 @@ mod tests {
         for (user, in_kubeconfig, in_upstream_cluster) in [
             (json!({"auth-provider": {"name": "oidc"}}), "user.auth-provider of", None),
             (json!({"username": "x", "password": "x"}), "user.password of", None),
-            // A user name without a password does not count.
+            // A user name without a password is ignored, so the token is the credential.
             (json!({"username": "x", "token": "x"}), "user.token of", Some("credentials.token of")),
             (json!({"tokenFile": "x"}), "user.tokenFile of", Some("credentials.tokenFile of")),
             (json!({"exec": {"command": "x"}}), "user.exec of", None),

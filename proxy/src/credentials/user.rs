@@ -9,13 +9,13 @@ use crate::credentials::identity::{Impersonation, UserToken};
 use crate::credentials::{CredentialTuning, UserCredentials};
 use crate::error::ConnectError;
 
-/// User of a member's configuration: credentials and `as` fields. Each request uses one value to its end. So a new
-/// user's token is never sent without the `as` fields that limit the token's rights.
+/// User of a member's configuration: credentials and `as` fields. Each request uses one value from its start to its
+/// end. Otherwise a request could carry a new user's token without the `as` fields that limit the token's rights.
 pub(crate) struct MemberUser {
     pub(crate) credentials: Arc<UserCredentials>,
     /// The user of the kubeconfig's `as` fields.
     pub(crate) impersonation: Option<Impersonation>,
-    /// Whether the credentials are a client's own token. If so, the client gets the cluster's 401 unchanged.
+    /// Whether the credentials are a client's own token. The client then gets the cluster's 401 unchanged.
     pub(crate) is_user_token: bool,
 }
 

@@ -52,10 +52,10 @@ impl<'a> Candidates<'a> {
         Some((endpoint, others.any(|other| self.criteria.may_be_tried(other))))
     }
 
-    /// Returns the index of the best endpoint. Compares the loads of two endpoints with the best rank. Each value of
-    /// `rotation` selects another pair.
+    /// Returns the index of the best endpoint. Among the endpoints of the best rank, `rotation` selects a pair, and the
+    /// endpoint with less load wins.
     fn best(&self, rotation: usize) -> Option<usize> {
-        // Most clusters have a single endpoint. It is chosen even on probation.
+        // Most clusters have a single endpoint, which is chosen even on probation.
         if let [only] = self.left[..] {
             return self.criteria.may_be_tried(only).then_some(0);
         }

@@ -37,7 +37,7 @@ pub(crate) struct EndpointCriteria<'a> {
 }
 
 impl EndpointCriteria<'_> {
-    /// Returns whether limits and circuit breakers apply to the request. They do not apply to Tributary's own requests.
+    /// Returns whether limits and circuit breakers apply to the request. Tributary's own requests are exempt.
     pub(crate) fn has_limits(self) -> bool {
         self.origin != RequestOrigin::Ourselves
     }

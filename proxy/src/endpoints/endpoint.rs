@@ -159,9 +159,9 @@ impl Endpoint {
         let _ended = drain.wait_for(|is_drained| !is_drained).await;
     }
 
-    /// Checks whether the endpoint may get a new request. A request for this endpoint alone (`is_to_it`) may go to a
-    /// drained endpoint. The caller has already counted the request as in flight, so a drain that starts now waits for
-    /// the request.
+    /// Checks whether the endpoint may get a new request. A request that names this endpoint (`is_to_it`) may go to it
+    /// even while it is drained. The caller has already counted the request as in flight, so a drain that starts now
+    /// waits for the request.
     ///
     /// # Errors
     /// The endpoint takes no new requests.
@@ -315,8 +315,9 @@ impl Endpoint {
         }
     }
 
-    /// Returns the observers of the endpoint and of the cluster. Omits the cluster's observer for a drained endpoint,
-    /// which does not make the cluster count as lost.
+    /// Returns the observers that record a response: those of the endpoint and of the cluster. If the cluster is
+    /// unreachable and this endpoint takes no requests, the cluster's observer is omitted. Otherwise a response of this
+    /// endpoint would make the cluster count as reachable, although no endpoint takes requests.
     fn observers(&self) -> impl Iterator<Item = &Observer> {
         let member = self.member.as_deref();
         let member = member.filter(|member| !member.is_unreachable() || self.accepts_requests());

@@ -37,16 +37,16 @@ impl Failures {
             return error;
         }
         match endpoint_failures.last() {
-            // Every endpoint is at its limit, or this machine lacks a resource for a connection. Waiting helps in both
-            // cases.
+            // Every endpoint is at its limit, or this machine lacks a resource for a connection. A later retry may
+            // succeed in both cases.
             Some((_, error))
                 if endpoint_failures.iter().all(|(_, error)| matches!(error, ForwardError::Full { .. }))
                     || endpoint_failures.iter().all(|(_, error)| matches!(error, ForwardError::Exhausted { .. })) =>
             {
                 return error.clone();
             }
-            // The tasks that observe the endpoints notice the loss a moment later. The cluster is marked as lost
-            // already now, so that no client sees a healthy cluster meanwhile.
+            // The tasks that observe the endpoints notice the loss only a moment later. The cluster is marked as lost
+            // now, so that no client sees a healthy cluster meanwhile.
             Some((_, error)) if !is_chosen && !member.is_unreachable() && are_lost(all) => {
                 member.record_loss(none_can_be_reached(&cluster, all.len(), &error.to_string()), error.failure_class());
             }
@@ -64,7 +64,7 @@ fn left_out_by((address, error): (Arc<str>, ForwardError)) -> (Arc<str>, LeftOut
     let reason = match &error {
         ForwardError::Full { .. } => LeftOutReason::Full,
         ForwardError::NoEndpoint { left_out, .. } => {
-            // The error lists this endpoint, with the reason why it is left out.
+            // The first entry of the error is this endpoint, with the reason why it gets no requests.
             if let Some(own) = left_out.first() {
                 return own.clone();
             }
@@ -80,7 +80,7 @@ pub(crate) fn open_breaker(cluster: &ClusterName, endpoint: &Endpoint, count: us
     let cluster = cluster.clone();
     let retry_after = endpoint.observer.retry_after().unwrap_or_default();
     match endpoint.observer.unreachable_for() {
-        // A single endpoint gets the error of its last connection attempt.
+        // For a single endpoint, the error of its last connection attempt says more than its open circuit breaker.
         Some((age, reason)) if count == 1 => ForwardError::Unreachable { cluster, reason, age },
         unreachable => {
             let why = endpoint.left_out_by_breaker(unreachable.map(|(_, reason)| reason));

@@ -2,8 +2,8 @@
 //!
 //! An endpoint that fails fast has few requests in flight, and would attract nearly all requests. So an error that
 //! comes sooner than a usual response counts as a request in flight for a while. Errors can make the loads of two
-//! endpoints equal, but not reverse their order. So a client that causes errors on purpose cannot take an endpoint's
-//! share away, or move other clients to a slow endpoint (decision 71).
+//! endpoints equal, but cannot reverse their order. If they could, a client that causes errors on purpose could keep
+//! requests away from an endpoint, or move other clients to a slow endpoint (decision 71).
 
 use std::cmp::Ordering;
 use std::sync::atomic::{self, AtomicUsize};
@@ -23,22 +23,22 @@ const ANSWERS_MIN: u32 = 4;
 /// Time for which the latency of the last response counts. 10 s: a slow endpoint is tried again afterwards.
 const LATENCY_KNOWN_FOR: Duration = Duration::from_secs(10);
 
-/// Minimal ratio of two latencies for which latency weights the load. 4: the means of two equally fast endpoints differ
-/// by less.
+/// Minimal ratio of two latencies for which latency weights the load. 4: the mean latencies of two equally fast
+/// endpoints differ by a smaller factor.
 const TIMES_AS_SLOW: f64 = 4.0;
 
-/// Minimal difference of two latencies, in seconds, for which latency weights the load. 20 ms: people do not notice
-/// less. An endpoint in another zone is some milliseconds slower.
+/// Minimal difference of two latencies, in seconds, for which latency weights the load. 20 ms: people do not notice a
+/// smaller difference. An endpoint in another zone is only some milliseconds slower.
 const SLOWER_BY: f64 = 0.02;
 
 /// Time for which an error counts as in flight, as a multiple of the time by which the error came too soon. 2: with a
-/// factor of 1, an endpoint with only errors would have the same load as the other endpoints on average. Half of the
-/// time its load would be lower.
+/// factor of 1, an endpoint with only errors would on average have the same load as the other endpoints. Half of the
+/// time its load would be lower, and it would attract requests.
 const ERROR_LOAD_FACTOR: f64 = 2.0;
 
-/// Time after a refused watch in which both endpoints count as equally loaded by watches. 10 s: watches live for
-/// minutes. Without this time, the endpoint with fewer watches would get, and refuse, each watch that ends at the other
-/// endpoint.
+/// Time after a refused watch in which both endpoints count as equally loaded by watches. Without this time, each new
+/// watch would go to the endpoint that refuses watches, because that endpoint has fewer watches. 10 s: watches live for
+/// minutes.
 const WATCH_REFUSED_FOR: Duration = Duration::from_secs(10);
 
 /// Returns whether an error status concerns the requested object. Any endpoint would answer with such an error equally

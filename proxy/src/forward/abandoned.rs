@@ -42,7 +42,7 @@ impl StreamResources {
     /// Reads an abandoned response in a separate task. Frees the stream after the response has ended, or after a reset.
     pub(crate) fn read_abandoned(self, answer: impl Future<Output = Option<Incoming>> + Send + 'static) {
         let (Some(abandoned_read_time), Ok(runtime)) = (self.abandoned_read_time, Handle::try_current()) else {
-            // hyper must reset the stream before the stream counts as free.
+            // The stream counts as free only after hyper has reset it.
             drop(answer);
             return drop(self);
         };

@@ -131,7 +131,7 @@ impl ClientInner {
             };
             self.check_generation(replay.generation)?;
             let endpoint = held.endpoint.clone();
-            // The duration of the request is measured only if endpoints are compared by latency.
+            // The duration of the request is measured only if the cluster's endpoints are compared by latency.
             let asked = self.endpoints.measures_load(pool_key.origin).then(Instant::now);
             let sent = self.send(held, connection, request, &replay.uri, terms).await;
             self.record_outcome(&endpoint, pool_key, &sent, asked);
@@ -146,7 +146,7 @@ impl ClientInner {
                     tried = PreviousAttempt::Answered(endpoint);
                     again
                 }
-                // A retry of an unsent request costs the cluster nothing.
+                // An unsent request has cost the cluster nothing, so its retry needs no token of the budget.
                 Err(Failed { error, request: unsent }) if may_retry => {
                     let Some(again) = unsent.or_else(|| self.replay_after(&error, replay)) else { return Err(error) };
                     tracing::debug!(cluster = %self.name, %error, "sending the request again");
@@ -195,7 +195,7 @@ impl ClientInner {
                 note(Some(response.status()));
             }
             Err(failed) if failed.error.sent() == Sent::Maybe => {
-                // Tributary's own request to the endpoint will show whether the endpoint is at fault.
+                // Tributary's own request to the endpoint will show whether the endpoint or a workload is at fault.
                 endpoint.suspect();
                 note(None);
             }
@@ -241,7 +241,7 @@ impl ClientInner {
         let request_permit = terms.permit.cloned();
         let endpoint = held.endpoint.clone();
         endpoint.count();
-        // Over HTTP/1.1, no mark is needed: hyper itself reports a response that ends too early.
+        // Over HTTP/1.1 hyper itself reports a response that ends too early, so the end of the body needs no check.
         let has_marked_end = matches!(connection, Connection::Http2(_));
         let (response, permit, shared) = match connection {
             Connection::Http2(permit) => {

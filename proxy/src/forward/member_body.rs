@@ -65,9 +65,9 @@ pub(crate) struct BodySource {
     /// Server that sent the response, by its status code.
     pub(crate) responder: Responder,
     pub(crate) reader: BodyReader,
-    /// Whether the HTTP version marks the end of a body, as HTTP/2 does. hyper treats a stream that is reset without an
-    /// error as the end of a body. A server may reset a stream after the complete response if the server needs no more
-    /// of the request (RFC 9113 §8.1).
+    /// Whether the HTTP version marks the end of a body, as HTTP/2 does. hyper reports a stream that is reset without
+    /// an error as the end of a body. RFC 9113 §8.1 allows such a reset after the complete response, if the server
+    /// needs no more of the request.
     pub(crate) has_marked_end: bool,
 }
 
@@ -115,12 +115,12 @@ pub(crate) struct MemberBody {
     cluster: ClusterName,
     /// Endpoint that sends the body. Each new frame shows that the endpoint is alive.
     source: BodySource,
-    /// Whether the last poll was pending. Only after a pending poll is the next frame new. A slow client may receive
-    /// frames that arrived long ago.
+    /// Whether the last poll was pending. A frame counts as newly arrived only after a pending poll, because a slow
+    /// client may be reading frames that arrived long ago.
     is_waiting: bool,
     /// An end, trailers or an error that arrived behind joined frames. The next poll returns this value.
     pending_frame: Option<Next>,
-    /// Signal to abort the body, for long-running responses only.
+    /// Signal to abort the body. Only long-running responses have one.
     cut: Option<WhenWoken<Pin<Box<WaitForCancellationFutureOwned>>>>,
 }
 
@@ -236,7 +236,8 @@ impl HttpBody for MemberBody {
                 if comes_now && self.source.responder != Responder::Intermediary {
                     self.source.endpoint.heard();
                 }
-                // hyper's server does not poll a body again after `is_end_stream`.
+                // The resources are freed here, because hyper's server does not poll a body again after
+                // `is_end_stream`.
                 if self.is_end_stream() {
                     self.ended();
                 }

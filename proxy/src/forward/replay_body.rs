@@ -95,7 +95,7 @@ impl HttpBody for SentBody {
         match &polled {
             Poll::Ready(Some(Ok(frame))) => kept.add_frame(frame),
             Poll::Ready(Some(Err(_))) => kept.sent = None,
-            // A body must not be polled after its end, so an empty body replaces the ended body.
+            // A body must not be polled after its end, so an empty body takes its place.
             Poll::Ready(None) => *rest = body::empty(),
             Poll::Pending => {}
         }

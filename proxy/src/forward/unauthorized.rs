@@ -65,9 +65,9 @@ pub(crate) enum UnauthorizedCause {
 /// Returns whether a 401 means that an API server did not accept Tributary's account, before any action. If so, the 401
 /// is not meant for the client.
 ///
-/// Two conditions must hold: an API server answers this path itself, and the text is the text of an API server's
-/// authentication filter. Several kube-apiservers learn of a new token at different times. An aggregated API server may
-/// not trust the token at all. The response stays unchanged.
+/// Two conditions must hold: an API server answers this path itself, and the text is that of an API server's
+/// authentication filter. Such a 401 occurs although the credentials are valid: several kube-apiservers learn of a new
+/// token at different times, and an aggregated API server may not trust the token at all. The response stays unchanged.
 ///
 /// Cancellation: the response body is lost.
 pub(crate) async fn is_sent_by_api_server(method: &Method, uri: &Uri, response: &mut Response<Body>) -> bool {
@@ -75,14 +75,15 @@ pub(crate) async fn is_sent_by_api_server(method: &Method, uri: &Uri, response: 
     if length.is_none_or(|length| length > OWN_BYTES_MAX) || !is_answered_by_api_servers(method, uri) {
         return false;
     }
-    // A response to HEAD has no body, and a HEAD request changes nothing.
+    // A response to HEAD has no body to compare. It counts as an API server's own 401, because a repeated HEAD changes
+    // nothing.
     if *method == Method::HEAD {
         return true;
     }
     let body = std::mem::replace(response.body_mut(), body::empty());
     let read = match timeout(OWN_WITHIN, body.collect()).await {
         Ok(Ok(read)) => read.to_bytes(),
-        // The text of a broken body is unknown.
+        // A body that breaks has no known text, so the client gets the broken response.
         Ok(Err(error)) => {
             *response.body_mut() = broken_off(error);
             return false;
@@ -99,8 +100,8 @@ pub(crate) async fn is_sent_by_api_server(method: &Method, uri: &Uri, response: 
 
 /// Returns whether kube-apiserver or an aggregated API server answers this path.
 ///
-/// A path of a node or a workload counts only if a 401 of the server behind it has another text than kube-apiserver's.
-/// kube-apiserver adds details to a kubelet's 401 for a log. A kubelet's 401 to an upgrade is not a Status
+/// A path of a node or a workload counts only if a 401 of the server behind the path differs from kube-apiserver's
+/// text. kube-apiserver adds details to a kubelet's 401 for a log. A kubelet's 401 to an upgrade is not a Status
 /// (`InstallAuthFilter` in its `server.go`). A server behind `proxy` may send any text after any action, so `proxy`
 /// does not count. An aggregated server may do the same, but an administrator trusts it (`APIService`).
 fn is_answered_by_api_servers(method: &Method, uri: &Uri) -> bool {

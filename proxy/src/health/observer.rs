@@ -24,8 +24,8 @@ pub(crate) struct Observer {
     cluster: ClusterName,
     pub(crate) tuning: BreakerTuning,
     known: Mutex<Known>,
-    /// Whether a successful response would leave the state unchanged. Most requests read only this flag, without the
-    /// lock.
+    /// Whether a successful response would leave the state unchanged. A cache of the state machine's answer: most
+    /// requests read only this flag, without the lock.
     is_settled: AtomicBool,
     started: Instant,
     /// Time of the last received bytes: milliseconds since `started`, plus one; 0 for never.
@@ -137,8 +137,8 @@ impl Observer {
         self.is_rejecting.store(false, Ordering::Relaxed);
         if !self.is_settled.load(Ordering::Relaxed) {
             let mut known = self.known.lock();
-            // The event is applied before the state is published. So the circuit breaker admits the requests that the
-            // publication wakes.
+            // The event is applied before the state is published. The publication wakes waiting requests, and the
+            // circuit breaker must already admit them.
             self.apply_to(&mut known.machine, Input::Answer);
             self.publish(ReachabilityState::Reachable);
         }

@@ -6,7 +6,7 @@ use http::StatusCode;
 pub(crate) enum Responder {
     /// The member, which accepts Tributary's requests.
     Member,
-    /// The member, or a server behind the member, which rejects the credentials.
+    /// The member, or a server behind the member, which rejects Tributary's credentials (401).
     Rejecting,
     /// Perhaps a load balancer without a backend (RFC 9110 §15.6.3 to §15.6.5), so the response does not prove that the
     /// cluster is alive. A kube-apiserver also sends such a status if an aggregated server or etcd fails. Its other

@@ -62,9 +62,9 @@ impl State {
     /// Returns the endpoint's rank for the request with the number `rotation`. 0 is the best rank, and `None` excludes
     /// the endpoint.
     ///
-    /// An endpoint on probation has no requests in flight, so a choice by load would send every new watch to it.
-    /// Therefore the endpoint skips most requests at first. It skips several consecutive numbers, because the choice
-    /// between equal endpoints also depends on `rotation`.
+    /// An endpoint on probation has few requests in flight, so a choice by load would send every new watch to it.
+    /// Therefore the endpoint is excluded from most requests at first. It is excluded for several consecutive numbers,
+    /// because the choice between equal endpoints also depends on `rotation`.
     pub(crate) fn rank(self, rotation: usize, now: Instant) -> Option<u8> {
         match self {
             Self::Ready => Some(0),
@@ -91,7 +91,7 @@ impl State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     Answer,
-    /// Bytes arrived that are not a response of the member itself: a part of a body, or a 401.
+    /// Bytes arrived that do not prove that the member accepts requests: a part of a body, or a 401.
     Sign,
     /// The endpoint has reported whether it is ready.
     Ready(bool),
@@ -122,7 +122,7 @@ pub(crate) struct Machine {
 }
 
 impl Default for Machine {
-    /// An endpoint is ready before its first event. So the start of the process restricts no endpoint.
+    /// A new endpoint is ready before its first event, so that the start of the process excludes no endpoint.
     fn default() -> Self {
         Self { state: State::Ready, is_ready: true, failures: 0, retry_at: None, ejections: 0, openings: 0 }
     }

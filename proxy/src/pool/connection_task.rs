@@ -101,7 +101,7 @@ impl<C: Future + Unpin> ConnectionTask<C> {
                 return Poll::Pending;
             }
         }
-        // After this line, woken futures wait for the next poll of the task.
+        // Futures that are woken from here on wait for the next poll of the task.
         self.round.leave();
         cx.waker().wake_by_ref();
         Poll::Pending
@@ -122,7 +122,7 @@ impl<C: Future + Unpin> ConnectionTask<C> {
     /// Polls the remaining futures. Called after the connection has stopped accepting requests.
     pub(crate) async fn finish(mut self) {
         std::future::poll_fn(|cx| {
-            // The connection was dropped, so only the spawned futures are polled.
+            // The connection was dropped before, so `poll_connection` polls only the spawned futures.
             let _pending = self.poll_connection(cx);
             if self.parts.is_empty() { Poll::Ready(()) } else { Poll::Pending }
         })
@@ -176,7 +176,7 @@ mod tests {
         let ((ask, asked), (answer, answered)) = (oneshot::channel(), oneshot::channel());
         let done = Arc::new(AtomicUsize::new(0));
         let told = Arc::clone(&done);
-        // The first future waits for the second future, and the second future for an event from outside.
+        // The first future waits for the second, and the second waits for an event from outside of the connection.
         starter.execute(async move {
             let _ = answered.await;
             told.fetch_add(1, Ordering::SeqCst);

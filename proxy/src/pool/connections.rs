@@ -17,8 +17,8 @@ use crate::error::ForwardError;
 use crate::pool::stream_counts::StreamCounts;
 use crate::pool::watch_connection::WatchSender;
 
-/// Time after the start of a failed connection attempt. During this time, a request that can use an existing connection
-/// starts no new attempt. Otherwise every request would start an attempt, and each failure would make the cluster
+/// Time after the start of a connection attempt that failed, during which requests use existing connections and start
+/// no new attempt. Without this pause, every request would start an attempt, and each failure would make the cluster
 /// unreachable although existing connections work. 30 s: the longest pause between two attempts for an unreachable
 /// endpoint.
 pub(crate) const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(30);
@@ -108,7 +108,7 @@ impl Slot {
         self.counts.have_many_resets()
     }
 
-    /// Returns whether too many streams of this connection were reset and none is open.
+    /// Returns whether too many streams of this connection were reset, and no stream is open.
     fn is_exhausted(&self) -> bool {
         self.has_many_resets() && self.streams() == 0
     }
@@ -213,7 +213,6 @@ impl Connections {
         usable.filter(|slot| slot.counts.is_left_clean()).find_map(|slot| slot.reserve_below(slot.allowed().min(1)))
     }
 
-    /// Returns the connection with the most free streams, and the number of free streams.
     pub(crate) fn most_free_streams(&self, version: u64) -> Option<(usize, Arc<Slot>)> {
         let slots = self.slots.load();
         let usable = slots.iter().filter(|slot| slot.is_usable(version));
@@ -287,8 +286,8 @@ impl Connections {
         self.slots.rcu(|slots| slots.iter().filter(|slot| slot.id != id).cloned().collect::<Vec<_>>());
     }
 
-    /// Removes connections that had no request since the last call. If a request is just starting on such a connection,
-    /// the connection stays open for that request.
+    /// Removes connections that had no request since the last call. A request that is just starting on such a
+    /// connection keeps the connection open until the request ends.
     pub(crate) fn reap(&self) {
         let is_unused = |slot: &Arc<Slot>| !slot.counts.used.swap(false, Ordering::Relaxed) || slot.has_many_resets();
         let idle = |slot: &Arc<Slot>| slot.streams() == 0 && is_unused(slot);

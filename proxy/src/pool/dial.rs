@@ -48,7 +48,8 @@ const MAX_HTTP1_HEADERS: usize = 512;
 /// long response would have four times as many frames.
 const MAX_FRAME_BYTES: u32 = 64 << 10;
 
-/// Interval of checks whether the cluster's SETTINGS frame has arrived, because hyper does not report the frame.
+/// Interval at which the dialer checks whether the cluster's SETTINGS frame has arrived, because hyper does not report
+/// the frame.
 const SETTINGS_TICK: Duration = Duration::from_millis(1);
 
 /// Default port of a SOCKS proxy (RFC 1928).
@@ -315,7 +316,7 @@ impl Dialer {
             .timer(TokioTimer::new())
             .max_frame_size(MAX_FRAME_BYTES)
             .max_header_list_size(self.max_header_list_size)
-            // Zero marks the limit of streams as unknown; see `settings`.
+            // Zero means that the limit of streams is unknown; see `settings`.
             .initial_max_send_streams(0)
             .keep_alive_interval(self.keep_alive_interval)
             .keep_alive_timeout(self.keep_alive_timeout)
@@ -405,8 +406,8 @@ impl std::fmt::Display for OneLine {
 
 impl std::error::Error for OneLine {}
 
-/// Error for a host name without addresses. The type hides the system's error number from the search in the causes: if
-/// file descriptors are exhausted, glibc reports EAI_SYSTEM, and `errno` has changed by then.
+/// Error for a host name without addresses. The type hides the system's error number from [`Exhaustion::from_error`]:
+/// if file descriptors are exhausted, glibc reports EAI_SYSTEM, and `errno` has changed by then.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 struct NotResolved(io::Error);

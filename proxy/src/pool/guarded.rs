@@ -87,9 +87,10 @@ fn literal_address(uri: &Uri) -> Option<IpAddr> {
     without_brackets(uri.host()?).parse().ok()
 }
 
-/// Checks the target behind a proxy as far as this machine can. The proxy resolves the target's name by itself. A name
-/// that this machine cannot resolve is allowed, because a proxy often leads to a network with names of its own. Such a
-/// name cannot lead to this machine: only the proxy resolves it, and the policy has judged the proxy's address.
+/// Checks the target behind a proxy as far as this machine can, although the proxy itself resolves the target's name. A
+/// name that this machine cannot resolve is allowed, because a proxy often leads to a network with names of its own.
+/// Such a name cannot lead to this machine: only the proxy resolves the name, and the policy has checked the proxy's
+/// address.
 #[derive(Clone)]
 pub(crate) struct CheckedTarget<C, R> {
     pub(crate) inner: C,

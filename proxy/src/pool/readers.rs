@@ -21,9 +21,10 @@ use crate::pool::connections::{Connections, Dial, PAUSE_AFTER_FAILURE, Pick, Sha
 /// connection may break. 16: a dashboard follows about as many logs at once.
 pub(crate) const STREAMS: usize = 16;
 
-/// Ratio of these connections to the connections for Tributary's own requests. 3: 96 instead of 32 connections. With 16
-/// requests each, they carry as many requests as 24 connections with 64 requests each. Below the maximum, no two
-/// clients share a connection. A client with more than a dozen streams has several connections.
+/// Maximal number of readers' connections, as a multiple of the connections for Tributary's own requests. 3: 96 instead
+/// of 32 connections. With 16 requests each, 96 connections carry as many requests as 24 connections with 64 requests
+/// each. Until the maximum is reached, no two clients share a connection. A client with more than a dozen streams has
+/// several connections.
 pub(crate) const CONNECTIONS_FOR_EACH: usize = 3;
 
 /// Reader of a response, identified by the client's connection. `None` stands for all clients without a known
@@ -33,7 +34,7 @@ pub(crate) type Reader = Option<Peer>;
 #[derive(Default)]
 pub(crate) struct Readers {
     by_reader: Mutex<HashMap<Reader, Arc<Connections>>>,
-    /// Result of a connection attempt. Of all ended attempts, the attempt with the latest start counts.
+    /// Result of the ended connection attempt with the latest start.
     last_dial: Mutex<Option<LastDial>>,
 }
 

@@ -12,9 +12,9 @@ use tributary_apimachinery::body::{Body, BoxError};
 
 /// Converts a request of hyper's server. The converted body reports an error if the client aborted it.
 ///
-/// hyper treats an HTTP/2 stream that is reset without an error (`NO_ERROR`) as the end of the body. This is correct
-/// after an early response (RFC 9113 §8.1). But Envoy sends such a reset when its own client aborts, and a cluster
-/// would process the incomplete body as complete. Cost: none beyond the `Box` of every body.
+/// hyper treats an HTTP/2 stream that is reset without an error (`NO_ERROR`) as the end of the body. hyper's behavior
+/// is correct after an early response (RFC 9113 §8.1). But Envoy sends such a reset when its own client aborts, and a
+/// cluster would process the incomplete body as complete. Cost: none beyond the `Box` of every body.
 pub fn received(request: Request<Incoming>) -> Request<Body> {
     let is_http2 = request.version() == Version::HTTP_2;
     request.map(|incoming| AnswerState { incoming, is_http2 }.boxed_unsync())
@@ -22,7 +22,7 @@ pub fn received(request: Request<Incoming>) -> Request<Body> {
 
 struct AnswerState {
     incoming: Incoming,
-    /// Whether the body must end with the end of the stream.
+    /// Whether the stream must mark the end of the body, as HTTP/2 does.
     is_http2: bool,
 }
 

@@ -108,7 +108,7 @@ mod tests {
             (server_identities(&[a, b], &[]), server_identities(&[b], &[]), true),
             (server_identities(&[a], &[]), server_identities(&[b], &[]), false),
             (server_identities(&[a], &[]), server_identities(&[("http://a:6443", None)], &[]), false),
-            // Behind a proxy, the same address may belong to another network and so to another server.
+            // The same address behind different proxies may belong to different networks, and so to different servers.
             (
                 server_identities(&[a], &[]),
                 server_identities(&[("https://a:6443", Some("http://proxy:1"))], &[]),

@@ -201,7 +201,7 @@ pub(crate) fn handshake_failure_class(error: &std::io::Error) -> FailureClass {
         Some(Error::InvalidCertificate(_)) => FailureClass::Trust,
         Some(Error::InvalidMessage(_)) => FailureClass::Protocol,
         Some(Error::AlertReceived(alert)) => alert_failure_class(&format!("{ALERT}{alert:?}")),
-        // If the connection ends during the handshake, the server may still speak TLS.
+        // A connection that ends during the handshake does not show that the server speaks another protocol.
         _ => FailureClass::Network,
     }
 }

@@ -181,7 +181,7 @@ pub(crate) async fn start(
     let (requests, mut connection) = builder.handshake(YieldingReads::wrap(stream, heard.clone())).await?;
     let keep_alive: KeepAlive = match connection.ping_pong() {
         Some(pings) => Box::pin(silence(pings, heard, setup)),
-        // The ping handle can be taken only once.
+        // Only a second call of `ping_pong` returns `None`.
         None => Box::pin(std::future::pending()),
     };
     let (starter, waker) = (Starter::default(), Arc::new(AtomicWaker::new()));
@@ -202,7 +202,7 @@ async fn silence(mut pings: PingPong, heard: Arc<AtomicBool>, setup: Setup) {
         loop {
             match timeout(setup.keep_alive_timeout, pong.as_mut()).await {
                 Ok(Ok(_)) => break,
-                // The ping failed with the connection. The connection itself reports the cause.
+                // The ping failed together with the connection, which reports the cause itself.
                 Ok(Err(_)) => return std::future::pending().await,
                 // Other bytes arrived before the response to the ping. On a slow network, the response waits behind
                 // other data.

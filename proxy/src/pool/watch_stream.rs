@@ -51,7 +51,7 @@ pub(crate) async fn follow(
             }
         },
     };
-    // The stream must end before it is counted as free.
+    // The stream must have ended before it is counted as free.
     drop(answer);
     sent.complete();
     match answered {

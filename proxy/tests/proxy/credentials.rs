@@ -282,7 +282,7 @@ async fn request_with_a_replaced_token_is_resent_if_that_is_safe() {
     let member = Member::start(Options::default(), move |seen, _| {
         let file = file.clone();
         async move {
-            // Some of Tributary's own requests may arrive before the replacement of the token. The member accepts them.
+            // Some of Tributary's own requests may arrive with the old token. The member accepts them.
             if seen.all("authorization") == ["Bearer new"] || !seen.uri.path().starts_with("/api/v1/") {
                 return text(StatusCode::OK, "welcome".to_owned());
             }
@@ -307,7 +307,7 @@ async fn request_with_a_replaced_token_is_resent_if_that_is_safe() {
     assert!(matches!(error, ForwardError::UnknownSender { .. }), "{error}");
     assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(client.reachability().borrow().is_reachable());
-    // An exec request gets 503 for the same reason: the client's own credentials are valid.
+    // Nor does the proxy retry an exec request. The client gets 503, because the client's own credentials are valid.
     std::fs::write(&path, "old").unwrap();
     let client = member::connect(config, tuning).await;
     assert_eq!(client.send_request(get("/version"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);

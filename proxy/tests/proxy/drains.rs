@@ -76,7 +76,7 @@ async fn removed_endpoint_finishes_its_requests_and_gets_no_new_requests() {
     let new = member.seen().iter().filter(is_at_new).count();
     assert!((1..=60).contains(&new), "{new} of 80");
     assert_eq!(client.leaving_endpoints()[0].requests, sent_before, "nothing new");
-    // Both watches continue. The watch at the endpoint that remains keeps its connection.
+    // Both watches continue. The watch at the remaining endpoint keeps its connection.
     assert!(watches.iter_mut().all(|watch| watch.frame().now_or_never().is_none()));
     assert_eq!(client.renewals(), renewals);
     eventually("it is asked", || client.endpoints().iter().all(|endpoint| endpoint.latency.is_some())).await;
@@ -169,7 +169,8 @@ async fn added_endpoint_has_slow_start_and_a_removed_endpoint_gets_nothing() {
     }
     let requests: Vec<_> = client.endpoints().iter().map(|endpoint| endpoint.requests).collect();
     assert!((1..=40).contains(&requests[0]) && requests[0] + requests[1] == 75, "{requests:?}");
-    // The client refuses addresses without a common endpoint, because such addresses may belong to another cluster.
+    // The client refuses a list of addresses that has no address in common with the old list, because the new addresses
+    // may belong to another cluster.
     let elsewhere = Gate::to(&member).await;
     assert!(!move_to(&client, &member, &[&elsewhere]).await);
     assert_eq!(client.endpoints().len(), 2);

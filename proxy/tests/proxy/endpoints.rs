@@ -134,7 +134,7 @@ async fn requests_are_spread_over_the_endpoints() {
     }
     let outstanding = || client.endpoints().iter().map(|endpoint| endpoint.outstanding).collect::<Vec<_>>();
     assert_eq!(outstanding(), [5, 5]);
-    // All watches of one endpoint end, so that endpoint has no watches. New watches go to this endpoint.
+    // All watches of one endpoint end, so new watches go to this endpoint.
     let mut ended = false;
     watches.retain(|_| {
         ended = !ended;
@@ -241,7 +241,7 @@ async fn lost_endpoint_under_load_breaks_only_writes_and_watches() {
         }
     }
     assert_eq!(broken, 20, "the writes of the endpoint that was cut");
-    // One watch has ended, so one endpoint has no watch. A new watch goes to this endpoint.
+    // One watch has ended, so one endpoint has no watch, and a new watch goes to this endpoint.
     let ended = futures::future::select_all(watches.iter_mut().map(|watch| watch.frame()));
     let (frame, over, _) = tokio::time::timeout(SOON, ended).await.expect("a watch that is over");
     assert!(frame.unwrap().is_err());

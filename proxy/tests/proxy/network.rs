@@ -52,7 +52,7 @@ async fn server_certificate_is_checked_against_the_server_name() {
     let client = member::connect(config.clone(), ClientTuning::default()).await;
     let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(error.to_string().contains("tls-server-name"), "{error}");
-    // In this case the certificate contains the configured TLS server name instead of the URL's host.
+    // Here the certificate contains the configured TLS server name instead of the URL's host.
     config.cluster_url = format!("https://localhost:{}", member.address.port()).parse().unwrap();
     config.tls_server_name = Some("127.0.0.1".to_owned());
     let client = member::connect(config, ClientTuning::default()).await;
@@ -220,7 +220,7 @@ async fn half_open_connection_is_detected_by_pings() {
     config.cluster_url = format!("https://{address}").parse().unwrap();
     let tuning = ClientTuning {
         keep_alive_interval: Duration::from_millis(100),
-        // A peer on a busy machine answers a ping within this time.
+        // The time must suffice for a peer on a busy machine.
         keep_alive_timeout: Duration::from_secs(2),
         ..ClientTuning::default()
     };

@@ -122,8 +122,7 @@ async fn answer(seen: Seen, broken: Broken) -> http::Response<tributary_apimachi
 async fn endpoint_with_fast_500s_is_ejected_and_recovers_slowly() {
     let scene = Scene::new().await;
     scene.close_connections(0, Fault::Errors);
-    // One of these requests gets the first 500. From the end of these 3 s on, the faulty endpoint gets almost no
-    // requests.
+    // One of these requests gets the first 500. After these 3 s, the faulty endpoint gets almost no requests.
     scene.load(Duration::from_secs(3)).await;
     assert_eq!(scene.ejected(), [true, false]);
     let [broken, sound] = scene.load(Duration::from_secs(2)).await;

@@ -238,7 +238,7 @@ async fn client_of_one_that_never_switches(path: &str) -> ClusterClient {
 /// kubectl sends each exec twice if the first attempt gets a 403: with WebSocket and with SPDY.
 #[tokio::test(start_paused = true)]
 async fn denied_exec_and_proxy_upgrades_are_not_limited() {
-    // Rancher's server URL of a cluster has a path, which requests of clients do not contain.
+    // The server URL of a cluster behind Rancher has a path. Paths in clients' requests do not contain it.
     for below in ["", "/k8s/clusters/c-1"] {
         let client = client_of_one_that_never_switches(below).await;
         for path in ["/api/v1/namespaces/n/pods/p/exec", "/api/v1/namespaces/n/services/s/proxy/ws"] {

@@ -146,8 +146,8 @@ async fn member_that_rejects_credentials_does_not_block_shared_plugins() {
     let (hostile, member) = (rejecting().await, Member::echo().await);
     let tuning = ClientTuning { credential_retry_interval: Duration::from_millis(200), ..quick() };
     let (rejected, other) = (client(&hostile, &exec, &tuning).await, client(&member, &exec, &tuning).await);
-    // If both clusters shared the pauses of the plugin, pauses of 0.2 s to 3.2 s would have passed, and a pause of 6.4
-    // s would have begun.
+    // If the clusters shared the pauses of the plugin, a pause of 6.4 s would have begun after pauses of 0.2 s to 3.2
+    // s, and would delay the second cluster.
     let reject_until = async |count: u32| {
         while runs(&exec) < count {
             rejected.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();

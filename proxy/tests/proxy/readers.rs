@@ -62,7 +62,6 @@ fn peer(port: u16) -> Peer {
     Peer(([127, 0, 0, 1], port).into())
 }
 
-/// Returns a request of the client `reader` for the log of a pod.
 fn log(pod: &str, reader: Peer, class: RequestClass) -> Request<tributary_apimachinery::body::Body> {
     let mut request = get(&format!("/api/v1/namespaces/a/pods/{pod}/log?follow=true"));
     request.extensions_mut().insert(class);
@@ -129,7 +128,7 @@ async fn idle_connection_is_reused_for_another_client() {
     let Chatty { member, .. } = Chatty::start().await;
     let client = member.client().await;
     for port in 0..20 {
-        // Reads the body as hyper's server does, which does not poll a body again after `is_end_stream`.
+        // Like hyper's server, the test does not poll a body again after `is_end_stream`.
         let mut body = open(&client, "short", peer(port)).await.into_body();
         let frame = body.frame().await.unwrap().unwrap();
         assert_eq!(frame.into_data().unwrap(), "all");

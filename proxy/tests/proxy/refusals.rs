@@ -26,7 +26,6 @@ const REFUSED: &str = "/api/v1/secrets";
 
 const ANSWERED: &str = "/api/v1/pods";
 
-/// Duration of a refusal.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
 /// Usual duration of the second endpoint's responses.
@@ -150,8 +149,8 @@ async fn endpoint_with_fast_refusals_gets_at_most_half_of_the_requests() {
         let scene = Scene::new(error).await;
         scene.read(16, REFUSED).await;
         let part = scene.part(REFUSED);
-        // If only the number of requests in flight counted, the share would be 90 %. A read that gets 429 is retried at
-        // the second endpoint, and counts for that endpoint, too.
+        // If only the number of requests in flight decided, the share would be 90 %. A read that gets 429 is sent again
+        // to the second endpoint, and also counts for that endpoint.
         assert!((25..=53).contains(&part), "{part} % of what is answered {error}");
     }
 }
@@ -197,8 +196,8 @@ async fn refusals_of_one_client_do_not_move_others_to_another_endpoint() {
     tokio::join!(hostile, scene.read(16, ANSWERED));
     let refused = scene.seen.lock().iter().filter(|(_, path)| path == REFUSED).count();
     assert!(refused > 300, "{refused}");
-    // The hostile client always has one request in flight at the first endpoint. That request counts for the load, and
-    // the refusals before it do not.
+    // The hostile client always has one request in flight at the first endpoint. Only this request counts for the
+    // endpoint's load, and no refused one.
     let part = scene.part(ANSWERED);
     assert!((40..=60).contains(&part), "{part} %");
 }
@@ -233,8 +232,8 @@ async fn slow_endpoint_gets_few_requests() {
     scene.seen.lock().clear();
     scene.read_for(Duration::from_secs(3), 16, ANSWERED).await;
     let (part, all) = (scene.part(ANSWERED), scene.seen.lock().len());
-    // If only requests in flight counted, half of the readers would always wait for the slow endpoint. They would send
-    // 2,400 requests in total.
+    // If only requests in flight decided, half of the readers would always wait for the slow endpoint, and all readers
+    // would send only 2,400 requests.
     assert!(part >= 99 && all > 4_000, "{part} % of {all}");
 }
 

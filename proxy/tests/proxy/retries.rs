@@ -231,8 +231,8 @@ async fn reads_are_asked_of_another(status: StatusCode) {
     }
     let [first, second] = requests(&client);
     assert!(first > 0 && second == 10, "{first} and {second}");
-    // The endpoint may have processed a part of a write. So the proxy does not retry the write, and the client can
-    // retry it.
+    // The endpoint may have processed a part of a write, so the proxy does not retry the write. The client gets the
+    // error and may retry.
     let mut refused = 0;
     for _ in 0..20 {
         let answer = client.send_request(post(), RequestIdentity::Member).await.unwrap();

@@ -71,8 +71,8 @@ fn name_resolution_without_file_descriptors_does_not_blame_the_member() {
         let port = Port::reserve();
         let url = || format!("http://localhost:{}", port.address().port()).parse::<Uri>().unwrap();
         let resolving = member::connect(kube::Config::new(url()), ClientTuning::default()).await;
-        // A connector whose error makes the proxy resolve the host name again, because the proxy checks whether this
-        // machine has a source address.
+        // The connector's error makes the proxy check whether this machine has a source address, and resolve the host
+        // name again for this check.
         let without_source = Connector::new(tower::service_fn(|_: Uri| async {
             Err::<BoxIo, BoxError>(io::Error::from(io::ErrorKind::AddrNotAvailable).into())
         }));
@@ -102,7 +102,7 @@ fn plugin_without_file_descriptors_does_not_blame_the_member() {
         let (folder, port) = (tempfile::tempdir().unwrap(), Port::reserve());
         let mut config = kube::Config::new(format!("http://{}", port.address()).parse().unwrap());
         config.auth_info.exec = Some(plugin(folder.path(), TOKEN));
-        // The plugin does not run again before this interval has passed.
+        // This interval is long, so that the plugin does not run again.
         let tuning = ClientTuning { credential_retry_interval: Duration::from_secs(600), ..ClientTuning::default() };
         let client = member::connect(config, tuning).await;
 

@@ -83,8 +83,8 @@ impl Scene {
         shares.push(self.of_a_round().await);
         sleep(Duration::from_secs(5)).await;
         shares.push(self.of_a_round().await);
-        // Slow start lets the endpoint take part in a tenth, in six tenths, and then in all choices. The endpoint gets
-        // half of these requests.
+        // In its first step, slow start lets the endpoint take part in a tenth of the choices, later in six tenths, and
+        // at the end in all choices. The endpoint wins half of the choices in which it takes part.
         for (share, expected) in shares.iter().zip([2..=6, 19..=23, 34..=36]) {
             assert!(expected.contains(share), "{how}: {shares:?}");
         }

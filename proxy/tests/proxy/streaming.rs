@@ -29,8 +29,8 @@ async fn request_and_response_bodies_are_streamed() {
         .await;
         let client = member.client().await;
         let (sender, body) = channel();
-        // The first frame must be sent before the response arrives, because an HTTP/1.1 member answers right after the
-        // head.
+        // The first frame is sent before the request, because an HTTP/1.1 member answers as soon as the head has
+        // arrived.
         sender.send(Bytes::from_static(b"one")).unwrap();
         let request = Request::post("/api/v1/x").body(body).unwrap();
         let response =

@@ -296,7 +296,8 @@ async fn tunnel_carries_client_bytes_after_the_member_finished() {
     let mut answer = Vec::new();
     tokio::time::timeout(SOON, tcp.read_to_end(&mut answer)).await.unwrap().unwrap();
     assert_eq!(answer, b"that was all");
-    // More bytes than all buffers together can store. So the proxy must forward bytes before it has received all.
+    // The message is longer than all buffers together. So the proxy must forward the beginning before it has received
+    // the end.
     let said = b"and I have this to say. ".repeat(50_000);
     tokio::time::timeout(SOON, tcp.write_all(&said)).await.unwrap().unwrap();
     assert_eq!(tuning.tunnels.len(), 1, "one half is open");
@@ -359,7 +360,7 @@ async fn permits_are_freed_at_the_tunnel_end_or_without_101() {
         let kept = Arc::new(());
         let each = Arc::clone(&kept);
         let address = front_that_keeps(client, move || Arc::clone(&each)).await;
-        // The server has one reference to the value, plus one for each accepted connection.
+        // The server itself has one reference to the value, and each accepted connection has another one.
         let (mut tcp, head) = ask(address, WEBSOCKET).await;
         assert_eq!(head.starts_with("HTTP/1.1 101"), lasts, "{head}");
         if lasts {

@@ -24,7 +24,6 @@ const WINDOW_BYTES: usize = 64 << 10;
 struct Teller {
     member: Member,
     watches: Arc<Mutex<HashMap<String, UnboundedSender<Bytes>>>>,
-    /// Number of requests with a body.
     bodies: Arc<AtomicUsize>,
 }
 
@@ -155,7 +154,7 @@ async fn watches_whose_bodies_do_not_end_take_no_stream_from_logs() {
     let client = member::connect(teller.member.config(), tuning).await;
     let all = u16::try_from(client.long_running_for_clients()).unwrap();
     assert_eq!(all, 96);
-    // Three clients together open as many such watches as logs are permitted.
+    // Three clients together open as many such watches as there are permits for logs.
     let (mut watches, mut bodies) = (Vec::new(), Vec::new());
     for of in 0..all {
         let mut request = asked(&format!("{}?watch=true", path(of)), of % 3);
@@ -192,7 +191,7 @@ async fn unread_watch_does_not_delay_other_watches_of_its_connection() {
         teller.tell(0, vec![b'x'; WINDOW_BYTES]);
         assert_eq!(read(&mut fast, WINDOW_BYTES).await, WINDOW_BYTES);
     }
-    // The watches that nobody has read so far have lost no data and are still open.
+    // The unread watches have lost no data and are still open.
     for slow in &mut slow {
         assert_eq!(read(slow, 16 * WINDOW_BYTES).await, 16 * WINDOW_BYTES);
     }
@@ -206,7 +205,7 @@ async fn unread_watch_buffers_one_window_of_bytes() {
     let client = teller.member.client().await;
     let (mut slow, mut fast) = (watch(&client, 1).await, watch(&client, 2).await);
     teller.tell(1, vec![b'x'; 4 * WINDOW_BYTES]);
-    // Bytes arrive in order. When this event arrives, all bytes that were sent before it have arrived.
+    // Bytes arrive in order. So when this event has arrived, all bytes before it have arrived, too.
     for _ in 0..3 {
         teller.tell(2, vec![b'x'; WINDOW_BYTES]);
         read(&mut fast, WINDOW_BYTES).await;

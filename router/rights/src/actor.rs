@@ -71,7 +71,7 @@ pub enum UserSelector {
 impl Actor {
     /// Creates an actor from the sender and, if given, the user that the sender impersonates.
     pub fn new(user: UserInfo, authority: Authority, given: Option<UserInfo>) -> Self {
-        // The default rules suffice: the impersonation rules of a cluster change neither the name nor the groups.
+        // The default rules suffice, because a cluster's own rules change neither the name nor the groups.
         let rules = MemberRules::default();
         let judged = |told| RbacGroups::from_identity(told, given.as_ref());
         let own = authority.reach.home().map(|home| (home, judged(identity_for(&user, &authority, home, &rules))));
@@ -139,7 +139,6 @@ impl Actor {
         self.by(&self.groups, user_selector)
     }
 
-    /// Returns the user with the groups for this cluster.
     pub(super) fn rbac_user_in(&self, member: &ClusterName, user_selector: UserSelector) -> RbacUser<'_> {
         match &self.at_home {
             Some((home, groups)) if home == member => self.by(groups, user_selector),
@@ -227,8 +226,8 @@ impl Hash for Actor {
     }
 }
 
-/// Name and groups for policies [outside the cluster](names_beyond_member) that alone verified the user. `None` if
-/// these policies may use the full name and all groups.
+/// Returns the user name and groups that the policies of other clusters and of the merged view may use, if one cluster
+/// alone verified the user ([`names_beyond_member`]). `None` if these policies may use the full name and all groups.
 fn counted(name: &str, groups: &[String], authority: &Authority) -> Option<(String, Vec<String>)> {
     let known = UserInfo { username: name.to_owned(), groups: groups.to_vec(), ..UserInfo::default() };
     let (counted, of_groups) = names_beyond_member(&known, authority);
@@ -236,8 +235,8 @@ fn counted(name: &str, groups: &[String], authority: &Authority) -> Option<(Stri
         .then(|| (counted.clone().into_owned(), of_groups.to_vec()))
 }
 
-/// Groups by which a cluster authorizes a user. They include the groups that kube-apiserver's impersonation filter
-/// adds.
+/// Groups by which a cluster authorizes a user. The result includes the groups that kube-apiserver's impersonation
+/// filter adds.
 fn rbac_groups(told: UserInfo) -> Vec<String> {
     told.impersonated().groups
 }

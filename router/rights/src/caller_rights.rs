@@ -24,10 +24,15 @@ use super::remembered_actor::RememberedActor;
 use super::reviews::{AccessReview, PARALLEL_REVIEWS_MAX, REVIEW_TIMEOUT};
 use crate::authenticated::CredentialValidity;
 
-/// Maximum number of rounds of access reviews for one decision. Nine rounds are necessary for: impersonation of the
-/// user and of the groups (2), constrained impersonation (2), rights in the whole cluster, rights in its namespaces,
-/// and repetitions after changed rights. The other rounds are for single groups and extras of constrained
-/// impersonation, of which one round checks [`PARALLEL_REVIEWS_MAX`].
+/// Maximum number of rounds of access reviews for one decision. One round checks up to [`PARALLEL_REVIEWS_MAX`] reviews
+/// in parallel. Nine rounds are for:
+/// - impersonation of the user and of the groups (2),
+/// - constrained impersonation (2),
+/// - rights in the whole cluster,
+/// - rights in its namespaces,
+/// - repetitions after changed rights.
+///
+/// The other rounds are for single groups and extras of constrained impersonation.
 const ROUNDS_MAX: usize = 9 + 2 * IMPERSONATED_VALUES.div_ceil(PARALLEL_REVIEWS_MAX);
 
 /// Rights of the sender of a request. Clones are cheap.
@@ -194,7 +199,7 @@ impl CallerRights {
 
     /// Sends the access reviews of an open stream, ahead of the reviews of requests.
     pub(super) async fn confirm(&self, missing_reviews: HashSet<(AccessReview, u64)>) {
-        // Boxed, because streams call this function rarely and live long.
+        // Boxed, because streams rarely call this function but keep its future for a long time.
         Box::pin(self.mirror.reviews().confirm(self.actor.share_key(), missing_reviews)).await;
     }
 
@@ -210,7 +215,8 @@ impl CallerRights {
         self.mirror.changes()
     }
 
-    /// Whether rights that are unknown in some cluster stay so until somebody removes the cause.
+    /// Returns whether waiting cannot help: the rights are unknown in some clusters, and all these clusters need a
+    /// repair.
     pub fn stay_unknown(&self) -> bool {
         self.mirror.has_lasting_obstacle(&self.actor)
     }
@@ -240,7 +246,7 @@ impl CallerRights {
     /// group.
     pub(super) fn stamp(&self) -> RightsStamp {
         let judged = |user_selector| self.actor.rbac_user_in_any(user_selector);
-        // Nearly all requests come without impersonation and need one lookup.
+        // Nearly all requests come without impersonation, and then one lookup suffices.
         self.mirror
             .stamp(judged(UserSelector::Acting), self.actor.impersonated_user().map(|_| judged(UserSelector::User)))
     }

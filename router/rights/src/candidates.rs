@@ -71,9 +71,9 @@ impl Candidates {
         self.unknown.as_ref().is_some_and(|unknown| unknown.iter().any(is_wanted))
     }
 
-    /// Returns whether the rights are unknown in a possible cluster that the selector `wanted` matches. If the selector
-    /// names a cluster outside the candidates, the selector counts as a selector of all clusters. So a hidden cluster
-    /// and a misspelled cluster name give the same answer.
+    /// Returns whether the rights are unknown in at least one cluster for which `is_possible` is true and that the
+    /// selector `wanted` matches. A selector that names a cluster outside the candidates matches all clusters here. So
+    /// a hidden cluster and a misspelled cluster name give the same answer.
     pub fn is_one_unknown_of(&self, wanted: &ClusterSelector, is_possible: impl Fn(&ClusterName) -> bool) -> bool {
         let wants_all = names_hidden(wanted, |cluster| self.has(cluster));
         self.is_one_unknown_among(|cluster| is_possible(cluster) && (wants_all || wanted.matches(cluster)))
@@ -98,8 +98,8 @@ impl CallerRights {
         self.where_allowed(clusters, requested, None)
     }
 
-    /// Returns the clusters for an access review that a client sends. In each of these clusters the caller may make an
-    /// `requested` request, and the cluster is visible for the `request` that carries the review.
+    /// Returns the clusters for an access review that a client sends as `request`. In each of these clusters, the
+    /// caller may make a `requested` request, and may see the cluster for `request`.
     pub fn candidates_for_review<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -150,8 +150,8 @@ impl CallerRights {
         self.those(&fleet, clusters, |cluster, mode| self.is_visible_in(&fleet, cluster, mode, request))
     }
 
-    /// Returns whether a cluster is visible for the request, if the cluster is visible only in a mode of constrained
-    /// impersonation. `None` if unknown.
+    /// Returns whether a cluster is visible for the request: always without a `mode` of constrained impersonation,
+    /// otherwise if the mode allows the request. `None` if unknown.
     fn is_visible_in(
         &self,
         fleet: &FleetRights,
@@ -179,7 +179,7 @@ impl CallerRights {
             let has_own = rules(cluster, acting) > rules(cluster, anybody);
             let has_own_known = match self.mirror.decision_method(cluster)? {
                 DecisionMethod::Rules => Some(has_own),
-                // A second authorizer of the cluster may grant rights without roles.
+                // Roles can only prove a right here: a second authorizer of the cluster may grant rights without roles.
                 DecisionMethod::Reviews | DecisionMethod::Live => has_own.then_some(true),
             };
             and_known(self.is_visible_in(&fleet, cluster, mode, request), has_own_known)

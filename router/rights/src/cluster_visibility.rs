@@ -39,7 +39,7 @@ impl CallerRights {
             return ClusterVisibility::Hidden;
         }
         let is_undecided = self.allowed_facts.decision_method(&self.mirror, cluster).is_none();
-        // Review results count even if the mirrored bindings exceed a limit.
+        // The limit of bindings does not matter if reviews decide, because their results do not come from bindings.
         let is_by_word = matches!(self.allowed_facts, AllowedFacts::ReviewedSince(_));
         if is_undecided || (!is_by_word && self.is_beyond(fleet, cluster)) {
             return ClusterVisibility::Unknown;

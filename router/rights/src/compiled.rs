@@ -26,8 +26,8 @@ pub(super) struct CompiledRights {
 #[derive(Default)]
 struct Compiler {
     fleet: Fleet,
-    /// The previous rights. The next change drops them, so that no lookup of rights has to: dropping a large value
-    /// takes tens of milliseconds.
+    /// The previous rights, which the next change drops. Without this reference, the last lookup that uses them would
+    /// drop them, which takes tens of milliseconds for a large value.
     _before: Arc<FleetRights>,
 }
 
@@ -100,7 +100,7 @@ impl Excess {
 
     fn log_news(self, before: Self, cluster: &ClusterName) {
         match (before.of_grants, self.of_grants) {
-            // Tributary does not know the rights of a subject above the limit.
+            // The rights of a subject above the limit are unknown to Tributary.
             (false, true) => tracing::warn!(
                 %cluster, words = GRANTED_WORDS_MAX,
                 "the bindings of the cluster give a subject rules with more words (verbs, groups, resources, names) \

@@ -30,7 +30,7 @@ pub(super) struct Confirmation {
     wanted: Notify,
 }
 
-/// Two confirmations are equal only if they are the same value in memory, because each belongs to its own cachers.
+/// Two confirmations are equal only if they are the same allocation, because each belongs to its own cachers.
 impl PartialEq for Confirmation {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
@@ -65,7 +65,7 @@ impl Confirmation {
     async fn until_awaited(&self) {
         loop {
             self.wanted.notified().await;
-            // The attempt that has just ended may also have served a caller that came during the attempt.
+            // The attempt that has just ended may also have confirmed the cachers for this caller.
             if !self.is_confirmed() {
                 return;
             }
@@ -136,7 +136,7 @@ mod tests {
             ([unbroken, unbroken], None, true),
             ([unbroken, broken], None, false),
             ([unbroken, broken], Some(9), false),
-            // The interrupted watch is open again, and missed changes may not have arrived yet.
+            // The interrupted watch is open again, but missed changes may not have arrived yet.
             ([unbroken, resumed(7)], None, false),
             ([unbroken, resumed(7)], Some(6), false),
             ([unbroken, resumed(7)], Some(7), true),

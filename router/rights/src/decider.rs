@@ -158,7 +158,7 @@ mod tests {
         let refuted = "user \"ann\" get deployments.apps/scale in \"shop\"".to_owned();
         let rules = |doubt| Decider::Review(ReviewCause::Rules(doubt));
         let rows: [(&str, &[&str], bool, bool, Decider); 11] = [
-            // RBAC alone, at one endpoint or at two.
+            // Only RBAC. In the second row, a second endpoint lists the verbs in a different order.
             ("get list", &["list get"], true, false, Decider::Rbac),
             ("get list", &["list get", "get list"], true, false, Decider::Rbac),
             // A webhook authorizer at one of two endpoints.

@@ -82,8 +82,8 @@ impl Detector {
                     turn += 1;
                     mirror.set_decider(&self.cluster, decider);
                 }
-                // An unreachable cluster answers no review. Missing answers then change nothing, because the state of
-                // the mirror decides.
+                // An unreachable cluster answers no review. Its method stays, because the age of the mirrored roles
+                // already limits the rights.
                 Err(_) if self.cluster.is_out_of_reach() => answered = Instant::now(),
                 Err(_) if answered.elapsed() >= UNANSWERED_MAX => {
                     mirror.set_decider(&self.cluster, Decider::Review(ReviewCause::Unanswered));
@@ -92,7 +92,7 @@ impl Detector {
             }
             drop(mirror);
             let pause = if found_nothing(answered, asked) { CONNECTIONS_INTERVAL } else { INTERVAL };
-            // Half an interval of tolerance, because a tick of the timer may be early.
+            // The timer may fire early. So the pause already ends if less than half a check interval is left.
             while asked.elapsed() + CONNECTIONS_INTERVAL / 2 < pause && self.client.connections_made() == connections {
                 sleep_until(nearest_tick(Instant::now() + CONNECTIONS_INTERVAL)).await;
             }
@@ -177,7 +177,7 @@ impl Detector {
         let questions =
             samples.into_iter().zip(places).map(|(sample, at)| refuted_by(self.client.transport_to(at), sample));
         let questions: Vec<_> = questions.collect();
-        // The answers are read in order, so the first refuted sample stays the reported reason.
+        // `buffered` keeps the order of the samples, so the first refuted sample is the reported reason.
         let mut answers = stream::iter(questions).buffered(SAMPLES_AT_ONCE);
         let mut not_allowed = Vec::new();
         while let Some(answer) = answers.next().await {

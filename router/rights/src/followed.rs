@@ -96,7 +96,7 @@ impl SubscribedRights {
     /// whether a cluster's policies deny the watch.
     pub fn new(rights: &CallerRights, target: ReadTarget, wanted: ClusterSelector, denied: Option<DeniedAt>) -> Self {
         let mut changes = rights.changes();
-        // Tributary may have denied the user since the start of the request.
+        // Makes the first check run at once: Tributary may have denied the user since the start of the request.
         changes.mark_changed();
         Self { rights: rights.clone(), target, wanted, denied, changes }
     }
@@ -145,7 +145,7 @@ impl FollowedRights {
                 self.due = Some((Instant::now(), ScopeChange::Terminated(why)));
                 return Some(ScopeChange::Terminated(why));
             }
-            // Most changes concern other users, and then the stamp of this user stays equal.
+            // Most changes concern other users. Such changes leave the stamp of this user unchanged.
             let stamp = self.rights.stamp();
             if !self.stamp.as_ref().is_some_and(|own| own.is(&stamp)) {
                 self.stamp = Some(stamp);

@@ -28,8 +28,9 @@ impl CallerRights {
         })
     }
 
-    /// Rights by results of reviews since `begun`, for a caller with more roles or bindings than Tributary reads. The
-    /// caller may have created them, and must not keep a stream open by doing so. `None` if the caller has fewer.
+    /// Rights by the results of reviews since `begun`, for a caller with more roles or bindings than Tributary reads.
+    /// Without these reviews, a caller could keep a stream open by creating many bindings. `None` if the caller has
+    /// fewer.
     fn by_word_in(&self, cluster: &ClusterName, begun: Instant) -> Option<Self> {
         if !self.is_unknown_by_excess(&self.mirror.compiled(), cluster) {
             return None;

@@ -59,7 +59,6 @@ pub(super) struct Impersonated<'a> {
     resource: &'static str,
     /// Key of an extra.
     subresource: &'a str,
-    /// Namespace of a ServiceAccount.
     namespace: &'a str,
     name: &'a str,
 }
@@ -93,8 +92,8 @@ impl ImpersonationMode {
         let is_name_alone = given.uid.is_empty() && given.groups.is_empty() && given.extra.is_empty();
         match ServiceAccount::of_user(&given.username) {
             Some(_) => is_name_alone.then_some(Self::ServiceAccount),
-            // No cluster sees an impersonated node. For an invalid node name, kube-apiserver would use the mode
-            // user-info.
+            // Tributary sends no impersonated node to a cluster. For an invalid node name, kube-apiserver would use the
+            // mode user-info.
             None if given.username.starts_with(NODE_USER_PREFIX) => None,
             None => Some(Self::UserInfo),
         }
@@ -146,7 +145,7 @@ pub(super) fn refused<'a>(
     let Some(mode) = mode_of(given, filter) else { return Some(by_legacy) };
     let to_be = first_refused(constrained(given, mode), &allows);
     match does(mode) {
-        // Counts the check of the request itself as the first step.
+        // The check of the request itself counts as the first step.
         true => to_be.map(|(place, refused)| (place + 1, refused)),
         false => Some((if to_be.is_none() { usize::MAX } else { 0 }, ImpersonationRefused::ToDo(mode))),
     }
@@ -383,7 +382,8 @@ mod tests {
             (Constrained, "bob", "users bob", Anything),
             (Constrained, "bob", "c users bob", user_info),
             (Constrained, "bob", "s users bob", Nothing),
-            // Rights for constrained impersonation cannot be combined with rights of the verb `impersonate`.
+            // Rights for constrained impersonation of one attribute, and the verb `impersonate` for another, do not add
+            // up.
             (Constrained, "bob group=a", "users bob, c groups a", Nothing),
             (Constrained, "bob group=a", "c users bob, groups a", Nothing),
             (Constrained, "bob group=a", "c users bob", Nothing),
@@ -457,7 +457,7 @@ mod tests {
             (Legacy, bob, false, "users bob, groups a, uids u, userextras/x.io/k v", "groups b"),
             (Legacy, bob, false, "users bob, groups a, groups b", "userextras/x.io/k v"),
             (Legacy, bob, false, "users bob, groups a, groups b, userextras/x.io/k v", "uids u"),
-            // In constrained impersonation, the first check is the request itself.
+            // In constrained impersonation, the right to make the request itself is checked first.
             (Constrained, bob, false, "", "UserInfo"),
             (Constrained, bob, false, "users bob, groups a, c users bob", "UserInfo"),
             (Constrained, bob, true, "", "c users bob"),
@@ -504,7 +504,7 @@ mod tests {
         assert_eq!(all_allowed(name().chain(others()), &|_: &Attributes<'_>| None), None);
         let refused = first_refused(name().chain(others()), &|_: &Attributes<'_>| false);
         assert_eq!(refused.map(|(place, _)| place), Some(1));
-        // The iterator has built only the check of the name.
+        // Until the name is decided, the iterator has built only the check of the name.
         assert_eq!(constrained(&given, ImpersonationMode::UserInfo).size_hint().0, 1);
         assert_eq!(constrained(&given, ImpersonationMode::UserInfo).count(), 2);
     }

@@ -59,7 +59,7 @@ async fn run(mirror: Weak<dyn ImpersonationObserver>, cluster: Arc<Cluster>, cli
         let pause = if found.is_some() { INTERVAL } else { CONNECTIONS_INTERVAL };
         loop {
             sleep_until(nearest_tick(Instant::now() + CONNECTIONS_INTERVAL)).await;
-            // Half an interval of tolerance, because a tick of the timer may be early.
+            // The timer may fire early. So the pause already ends if less than half a check interval is left.
             if asked.elapsed() + CONNECTIONS_INTERVAL / 2 >= pause || client.connections_made() != connections {
                 break;
             }

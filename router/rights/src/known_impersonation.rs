@@ -8,12 +8,12 @@ use super::caller_rights::CallerRights;
 
 impl CallerRights {
     /// Returns whether the clusters allow the caller's impersonation for a request. For a path of one cluster, this
-    /// cluster decides. In the merged view, each cluster with known facts has to allow it. `None` if unknown. The
-    /// function sends no review, and expired review results count.
+    /// cluster decides. In the merged view, each cluster with known facts has to allow the impersonation, because the
+    /// limits of the merged view concern all clusters. Clusters without any known fact do not count. Returns `None` if
+    /// the result is unknown. The function sends no review, and expired review results count.
     ///
-    /// In the merged view one cluster's answer is not enough, because the limits of the merged view concern all
-    /// clusters. Clusters without any known fact do not count. Rights that are unknown because of too many bindings
-    /// count as denied, because an administrator of a namespace can create that many.
+    /// Rights that are unknown because of too many bindings count as denied, because an administrator of a namespace
+    /// can create too many bindings.
     pub fn is_impersonation_allowed(&self, info: &RequestInfo) -> Option<bool> {
         if self.actor.impersonated_user().is_none() {
             return Some(true);

@@ -5,9 +5,9 @@
 //! topology ─▶ mirror ─▶ four cachers of a cluster ─┬─ objects ─▶ feed ─▶ compiled ─┐
 //!                                                  └─ states ──▶ mirror_state ─────┴─▶ caller_rights
 //!
-//! caller_rights ─▶ existence ─┬─▶ visible ─▶ readable   objects of a list, watch or get
-//!                             ├─▶ candidates            clusters of a forwarded request
-//!                             └─▶ visit                 paths about all clusters
+//! caller_rights ─▶ cluster_visibility ─┬─▶ visible ─▶ readable   objects of a list, watch or get
+//!                                      ├─▶ candidates            clusters of a forwarded request
+//!                                      └─▶ non_resource_url      paths about all clusters
 //! ```
 //!
 //! A cacher reads each collection of `rbac.authorization.k8s.io/v1` of each cluster, as for every other resource. The

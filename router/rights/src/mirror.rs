@@ -86,7 +86,8 @@ impl MirroredClusters {
             match mirrors.get(name).map(|own| &own.state) {
                 Some(MirrorState::Current) => precedence.begin(),
                 Some(MirrorState::Behind { .. }) if known.contains(name) => precedence.lost(),
-                // A cluster without visible objects needs no order of collections.
+                // Without known rights, no objects of the cluster are shown, so its collections may be read in any
+                // order.
                 _ => precedence.nothing(),
             }
         }
@@ -300,8 +301,9 @@ impl RightsMirror {
         told.map(|(cause, cluster)| ClusterFailure { cluster, cause, age: None }).collect()
     }
 
-    /// Returns whether all clusters in which the rights of an actor are unknown stay so until somebody removes the
-    /// cause. Clusters that the actor cannot reach do not count: their state must not show in answers to the actor.
+    /// Returns whether the actor's rights are unknown in some clusters, and all these clusters need a repair before the
+    /// rights become known. Clusters that the actor cannot reach do not count, because answers to the actor must not
+    /// reveal their state.
     pub(super) fn has_lasting_obstacle(&self, actor: &Actor) -> bool {
         let compiled = self.compiled.now();
         let reasons: BTreeMap<_, _> = {
@@ -502,7 +504,7 @@ impl RightsMirror {
         let (earlier, found) = earlier.unzip();
         let rules: Weak<dyn MirroredRules> = Arc::<Self>::downgrade(self);
         let (decider, _detector) = match cluster.setup.authorization {
-            // The previously detected method counts until the next detection.
+            // The method that was detected before a change of the configuration counts until the next detection.
             ClusterAuthorization::Auto => (found.unwrap_or_default(), detector::start(rules, cluster)),
             ClusterAuthorization::Rbac => (Decider::Rbac, None),
             ClusterAuthorization::Review => (Decider::Review(ReviewCause::Configured), detector::start(rules, cluster)),

@@ -48,7 +48,7 @@ impl NamespaceRights {
         let shown = self.by_key.get(cluster).filter(|_| self.name.is_empty() && !hidden.namespace().is_empty())?;
         let next = shown.partition_point(|namespace| by_key(namespace, hidden.namespace()).is_lt());
         match shown.get(next) {
-            // The object is hidden although its namespace is visible, so the namespace is not the reason.
+            // The namespace is visible, so the object is hidden for another reason, and the next object may be visible.
             Some(namespace) if **namespace == *hidden.namespace() => None,
             Some(namespace) => Some(format!("{namespace}/").into()),
             None => Some(BEHIND_ALL.into()),

@@ -60,9 +60,10 @@ impl CallerRights {
             .map(|user_selector| self.actor.rbac_user_in(cluster, user_selector));
         match self.mirror.decision_method(cluster) {
             None => !self.mirror.is_too_large(cluster),
-            // A `Live` cluster that has not answered has no known rights.
+            // A `Live` cluster that has not answered is skipped, because nothing is known about its rights.
             Some(DecisionMethod::Live) => true,
-            // The roles are known, although the cluster has not answered the review of the impersonation.
+            // The roles are known, so they decide, although the cluster has not answered the review of the
+            // impersonation.
             Some(DecisionMethod::Rules | DecisionMethod::Reviews) => {
                 let is_beyond = [user, acting].into_iter().any(|user| fleet.has_unknown_rights(cluster, user));
                 let cluster_visibility = match self.actor.impersonated_user() {

@@ -104,7 +104,8 @@ impl CallerRights {
             }
         };
         let shown = if verb == "get" { &own } else { &listed };
-        // A list or watch with a name is still a request for a collection: 429 and not 503.
+        // The refusal of a list or watch names no object, even if the request selects a name: it is a 429 and not a
+        // 503.
         let name = if verb == "get" { &*target.name } else { "" };
         let unknown = || ClusterRefusal::rights_unknown(target.resource.clone(), name.to_owned());
         let only: BTreeSet<_> = shown.extents(target).map(|(cluster, ..)| cluster.clone()).collect();

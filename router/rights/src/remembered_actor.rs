@@ -122,7 +122,7 @@ mod tests {
             assert_ne!(headers.headers(), known.headers(), "{other:?}");
         }
         assert_eq!(remembered.headers(ann.clone()).unwrap().headers(), known.headers());
-        // The second call follows a failure, and must not return the headers of an earlier user.
+        // The first call fails. The second call must fail as well, and not return the headers of an earlier user.
         for _ in 0..2 {
             assert!(remembered.headers(with(|identity| identity.username = "a\nb".to_owned())).is_err());
         }

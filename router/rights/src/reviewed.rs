@@ -61,7 +61,8 @@ pub(super) fn visible(
     known.then(|| Visible::Part(Arc::new(part)))
 }
 
-/// Adds the allowed read to `part`. Returns whether all answers are known.
+/// Adds to `part` the objects of `target`, for which a review allowed the read. Returns false if the answer to a
+/// further review is unknown.
 fn allow(
     part: &mut Part,
     target: &ReadTarget,

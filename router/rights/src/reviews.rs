@@ -40,7 +40,7 @@ pub(super) const PARALLEL_REVIEWS_MAX: usize = 32;
 const PARALLEL_STREAM_REVIEWS_MAX: usize = 8;
 
 /// Maximum number of waiting reviews for a cluster, of all users. 8,192 take 12 MiB, and a webhook answers them in
-/// seconds. One user may have 3,072. If other users take the remaining number, a user may still have as many as one
+/// seconds. One user may have 3,072. Even if other users have used up the maximum, a user may have as many as one
 /// request sends.
 const WAITING_MAX: usize = 256 * PARALLEL_REVIEWS_MAX;
 
@@ -50,8 +50,8 @@ const WAITING: &str = "access reviews that wait for one cluster";
 /// Time limit of a decision that needs reviews. A list waits equally long for clusters that do not answer.
 pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A waiting review. The future completes when the answer is stored. If all its receivers are dropped, a review for a
-/// request is not sent; a review for a stream is sent all the same.
+/// A waiting review. The future completes when the answer is stored. If all receivers of the future are dropped, a
+/// review for a request is not sent. A review for a stream is always sent.
 type PendingReview = Shared<BoxFuture<'static, ()>>;
 
 /// Waiting reviews by precedence and content. The number distinguishes a review from a later equal review.
@@ -106,11 +106,11 @@ impl Reviews {
         self.send_reviews_with_priority(Priority::Normal, share_key, missing_reviews, until).await
     }
 
-    /// Sends the reviews of a stream, for half a minute at most. They precede the reviews of requests, of which the
-    /// same user may have thousands. A review whose receiver is dropped stays in the queue for the next check of the
-    /// stream.
+    /// Sends the reviews of a stream, for half a minute at most. Reviews of streams precede reviews of requests.
+    /// Otherwise thousands of requests of the same user could delay them. A review whose receiver is dropped stays in
+    /// the queue for the next check of the stream.
     pub(super) async fn confirm(self: &Arc<Self>, share_key: ShareKey, missing_reviews: HashSet<(AccessReview, u64)>) {
-        // Reviews with the precedence `High` have no limit.
+        // Reviews with [`Priority::High`] have no limit, so the call cannot fail.
         let _never_exceeded = self
             .send_reviews_with_priority(Priority::High, share_key, missing_reviews, Instant::now() + REVIEW_TIMEOUT)
             .await;
@@ -132,7 +132,7 @@ impl Reviews {
             .into_values()
             .map(|missing_reviews| self.send_reviews_to_cluster(priority, share_key, missing_reviews).boxed())
             .collect();
-        // An answer after `until` stays unknown to this decision.
+        // An answer after `until` comes too late for this decision, and stays unknown to it.
         match tokio::time::timeout_at(until, try_join_all(asked)).await {
             Ok(asked) => asked.map(drop),
             Err(_) => Ok(()),
@@ -160,7 +160,8 @@ impl Reviews {
             {
                 match self.pending_review(priority, share_key, review, *generation) {
                     Ok(pending_review) => pending_reviews.push(pending_review),
-                    // Each completed review frees the share for one more review.
+                    // The limit is reached. The loop continues when a review has completed, which makes room for one
+                    // more.
                     Err(_) if !pending_reviews.is_empty() => break,
                     Err(exceeded) => return Err(exceeded),
                 }
@@ -232,7 +233,7 @@ impl QueuedReview {
 impl Drop for QueuedReview {
     fn drop(&mut self) {
         let mut pending_reviews = self.reviews.pending_reviews.lock();
-        // A later review may have replaced the entry of this review.
+        // A later equal review may have replaced the entry, which must then stay.
         if pending_reviews.get(&self.review_key).is_some_and(|(number, _)| *number == self.number) {
             pending_reviews.remove(&self.review_key);
         }
@@ -267,7 +268,8 @@ mod tests {
         let answers: Vec<_> = requests.iter_mut().map(|request| request.as_mut().now_or_never()).collect();
         let refused = answers.iter().filter(|answer| matches!(answer, Some(Err(_)))).count();
         let waiting = answers.iter().filter(|answer| answer.is_none()).count();
-        // The user may have three eighths of the limit, and each waiting request has [`PARALLEL_REVIEWS_MAX`] reviews.
+        // The user may have three eighths of the maximum number of waiting reviews, and each waiting request has
+        // [`PARALLEL_REVIEWS_MAX`] reviews.
         let most = WAITING_MAX * 3 / 8;
         assert_eq!((waiting, refused), (most / PARALLEL_REVIEWS_MAX, 200 - most / PARALLEL_REVIEWS_MAX));
         assert_eq!((reviews.pending_reviews.lock().len(), limits.waiting.used()), (most, most));
@@ -300,7 +302,7 @@ mod tests {
         drop((others, full));
     }
 
-    /// The test checks only the order of permits: the cluster does not exist.
+    /// The test checks only the order of permits. Each review fails, because the cluster does not exist.
     #[tokio::test(start_paused = true)]
     async fn reviews_of_watches_precede_reviews_of_requests() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
@@ -319,7 +321,7 @@ mod tests {
             })
             .collect();
         assert!(requests.iter_mut().all(|request| request.as_mut().now_or_never().is_none()));
-        // A request waits for the same review, and the review of the stream is still sent first.
+        // A request already waits for this review. The review of the stream must still be sent first.
         let lasting = review("a", "1999");
         let confirmed = Box::pin(reviews.confirm(eve, HashSet::from([(lasting.clone(), 0)]))).now_or_never();
         assert!(confirmed.is_none());

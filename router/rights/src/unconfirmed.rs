@@ -10,15 +10,15 @@ use tributary_apimachinery::ClusterName;
 use super::reviews::{APPROVAL_TTL, AccessReview};
 
 /// Time for which a stream continues while the confirmation of its rights is due. 60 s, as long as an approval counts.
-/// Only a review that waits for a permit takes this long, because the last answer of a silent cluster counts for some
-/// time.
+/// A stream needs this time only while its review waits for a permit. If a cluster is silent, its last answer counts
+/// for some time.
 pub(super) const CONFIRMED_WITHIN: Duration = APPROVAL_TTL;
 
 /// Times since which clusters have not confirmed the rights of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Unconfirmed {
-    /// Time since which each review has no answer. The times are separate for each review: with many reviews, some
-    /// review is always missing, but each for a short time only.
+    /// Time since which each review has no answer. Each review has its own time: with many reviews, some review is
+    /// always missing, but each one only for a short time.
     since: HashMap<AccessReview, Instant>,
     /// Time of the longest missing review in each cluster.
     oldest: BTreeMap<ClusterName, Instant>,
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!((unconfirmed.counts(&a, at(59)), unconfirmed.counts(&a, at(60))), (true, false));
         assert_eq!((unconfirmed.counts(&b, at(89)), unconfirmed.counts(&b, at(90))), (true, false));
         assert_eq!([0, 60, 90].map(|now| unconfirmed.ends(at(now))), [Some(at(60)), Some(at(90)), None]);
-        // The cluster has answered the review, and a later review is missing.
+        // The cluster has answered the missing review, and a later review is missing.
         unconfirmed.set_missing_reviews(&open("b/", 2), at(50));
         unconfirmed.set_missing_reviews(&open("a/ b/", 2), at(55));
         assert_eq!((unconfirmed.counts(&a, at(114)), unconfirmed.counts(&a, at(115))), (true, false));

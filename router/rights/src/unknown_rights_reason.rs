@@ -49,7 +49,8 @@ impl UnknownRightsReason {
             CacherState::Syncing { reason, .. } => Some((*resource, reason.clone())),
         });
         match decider {
-            // A collection with a reason is preferred to a collection in its first read.
+            // If several collections are not up to date, the report names one with a reason, rather than one in its
+            // first read.
             _ if !holds => {
                 let (resource, reason) = unread.max_by_key(|(_, reason)| reason.is_some())?;
                 Some(Self::Unread { resource, reason })

@@ -166,7 +166,8 @@ impl CallerRights {
                 }
             },
             DecisionMethod::Live => None,
-            // The hash in resourceVersions depends on the rights to list and watch, and not on the right to get.
+            // The hash in a resourceVersion depends on the rights to list and watch, so a get needs no review for the
+            // hash.
             DecisionMethod::Reviews => reviewed::visible(&by_rules, target, verb != "get", |namespace, name| {
                 let asked = ResourceAttributes { verb, group, version, resource, subresource: "", namespace, name };
                 let asked = Attributes::Resource(asked);

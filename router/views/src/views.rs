@@ -71,8 +71,8 @@ type CachedViews = HashMap<ViewKey, CachedView, RandomState>;
 struct CachedView {
     view: Arc<View>,
     described: DefinitionSourceState,
-    /// For a view of one namespace, the client that was first to use the view after the view was unused. The view
-    /// counts for the fair share of this client until no client uses the view.
+    /// The client whose fair share of views contains this view. For a view of one namespace: the client that began to
+    /// use the view when no other client used it.
     user: ShareKey,
 }
 
@@ -120,7 +120,7 @@ impl Views {
                 views.sweep();
                 views.end_clashing();
                 for view in views.weak_views() {
-                    // One view at a time, because a reference to a view makes the view count as used.
+                    // Holds a reference to only one view at a time, because a referenced view counts as used.
                     if let Some(view) = view.upgrade() {
                         view.follow_fleet();
                         view.trim();
@@ -208,8 +208,9 @@ impl Views {
         }
     }
 
-    /// Returns the running request for a CRD; starts a request if none is running. If Tributary's account may not list
-    /// all namespaces, the request uses `namespace`, or a namespace that has a view.
+    /// Returns the running request for a CRD; starts a request if none is running. If Tributary may not read the CRD,
+    /// the request reads a Table of the resource instead. If Tributary's account may not list all namespaces either,
+    /// the Table is of `namespace`, or else of a namespace that has a view.
     fn look_up_definition(
         self: &Arc<Self>,
         served: &ServedResource,
@@ -407,7 +408,7 @@ impl Views {
         let parts = by_key.iter().filter(|((of, _), held)| of == resource && held.view.is_namespace_view());
         if parts.clone().count() >= self.limits.namespace_views {
             let unused = parts.filter(|(_, held)| is_unused(&held.view)).max_by_key(|(_, held)| held.view.idle());
-            // An unused view exists, because the limit is larger than the number of views in use.
+            // An unused view exists, because fewer views are in use than the limit allows.
             if let Some(least) = unused.map(|(key, _)| key.clone()) {
                 ended = by_key.remove(&least);
             }

@@ -172,19 +172,16 @@ impl Layout {
         low
     }
 
-    /// Returns the index of the object with this key.
     pub(crate) fn find(&self, resource: ResourceIndex, key: &str) -> Option<usize> {
         let index = self.lower_bound(resource, key);
         (index < self.count(resource) && self.key(resource, index) == key).then_some(index)
     }
 
-    /// Returns the name of the namespace with this index.
     pub(crate) fn namespace(&self, index: usize) -> String {
         let team = TEAMS[index * TEAMS.len() / self.namespaces.max(TEAMS.len())];
         format!("{team}-{index:04}")
     }
 
-    /// Returns the name of the namespace of a deployment and its dependents.
     pub(crate) fn deployment_namespace(&self, deployment: usize) -> String {
         self.namespace(deployment * self.namespaces / self.deployments.max(1))
     }
@@ -223,8 +220,8 @@ impl Layout {
 
     pub(crate) fn pod(&self, index: usize) -> String {
         let (deployment, place) = (index / self.replicas, index % self.replicas);
-        // The suffix of a pod's name has two characters that encode the pod's index and three that look random. The
-        // names of pods therefore sort in the order of the indexes.
+        // In the suffix of a pod's name, two characters encode the pod's index, and three look random. So the names of
+        // pods sort in the order of the indexes.
         let (high, low) = (SUFFIX[place / 27] as char, SUFFIX[place % 27] as char);
         format!("{}-{high}{low}{}", self.replicaset(deployment), suffix(self.hash(PODS, index, 1), 3))
     }

@@ -51,7 +51,6 @@ impl Answer {
     }
 }
 
-/// Returns `namespace/name` of each item.
 pub(crate) fn names(items: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let of = |item: &Value| format!("{}/{}", text(&item["metadata"]["namespace"]), text(&item["metadata"]["name"]));

@@ -11,9 +11,8 @@ use super::RightsMirror;
 /// rights takes.
 const FOUND_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Time after its addition to the configuration for which a cluster counts as joining while its rights are unknown.
-/// Requests that need the cluster's rights wait as long. 3 s: without faults, discovery and the read of roles take
-/// less.
+/// After a cluster was added to the configuration, requests that need its rights wait at most this long for them. 3 s:
+/// without faults, discovery and the read of roles take less.
 const JOINS_WITHIN: Duration = Duration::from_secs(3);
 
 impl RightsMirror {

@@ -88,7 +88,7 @@ impl ClusterAnswers {
         let mut answer_cache = self.answer_cache.lock();
         let before = answer_cache.get(review).unwrap_or_default();
         let review_answer = match answer {
-            // A later review of the same content, with the other precedence, already has an answer.
+            // A later review of the same content, sent with the other precedence, was answered before this one.
             Some(_) if before.answer.is_some_and(|(_, own, _)| own > sent_at) => before,
             Some(allowed) => ReviewAnswer { answer: Some((allowed, sent_at, generation)), silent_until: None },
             None => ReviewAnswer { silent_until: Some(next_review_at(sent_at, Instant::now())), ..before },

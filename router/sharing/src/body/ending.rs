@@ -39,8 +39,8 @@ where
 }
 
 struct LateFailingBody<E> {
-    /// The given body. After the first poll, a body [with an early end](end_early) replaces it, unless the given body
-    /// is already complete.
+    /// The given body. The first poll replaces it by a body [with an early end](end_early), unless the given body is
+    /// already complete.
     body: Body,
     /// Time from which the body may fail, and the future of the error. `None` after the first poll.
     late: Option<(Instant, BoxFuture<'static, E>)>,
@@ -63,7 +63,7 @@ impl<E: Into<BoxError> + 'static> http_body::Body for LateFailingBody<E> {
         let body = std::mem::replace(&mut self.body, empty());
         self.body = end_early(body, false, Box::pin(end));
         match polled {
-            // The replacing body is polled at once, so that its end wakes the reader, too.
+            // The new body is polled at once, so that its early end also wakes the reader.
             Poll::Pending => Pin::new(&mut self.body).poll_frame(cx),
             Poll::Ready(_) => polled,
         }

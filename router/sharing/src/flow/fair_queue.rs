@@ -1,10 +1,10 @@
 //! A concurrency limit with a fair queue, for costly work that only few requests may cause at a time.
 //!
 //! Each client has its own queue, so a client with many requests delays no other client. Clients share the slots as a
-//! [`FairShare`] without a reserve. A new client finds a free slot at once, even if other slots are in use for long,
-//! and only a client without a slot may take the last one. Requests of [`Priority::High`] precede all other requests.
-//! While other requests wait, they take at most three quarters of the slots. The slots of a client's two priorities are
-//! counted separately.
+//! [`FairShare`] without a reserve. Only a client without a slot may take the last slot. So a new client usually finds
+//! a free slot at once, even if other clients use their slots for long. Requests of [`Priority::High`] precede all
+//! other requests. While other requests wait, they take at most three quarters of the slots. The slots of a client's
+//! two priorities are counted separately.
 
 use std::sync::Arc;
 
@@ -95,7 +95,7 @@ impl FairQueue {
             }
         }
         self.advance();
-        // The queue drops no sender before its receiver is dropped.
+        // The queue keeps each sender until its receiver is dropped, so the wait ends with a permit.
         place.await.ok()
     }
 
@@ -259,7 +259,7 @@ mod tests {
                 break;
             }
         }
-        // Requests of [`Priority::High`] still have most slots.
+        // Requests of [`Priority::High`] still have most of the slots.
         assert!(line.state.lock().taken_high > 25);
     }
 

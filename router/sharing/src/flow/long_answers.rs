@@ -2,8 +2,8 @@
 //!
 //! A list of 10,000 objects is gathered in milliseconds, but then passes through buffers of HTTP/2 and TLS. A thousand
 //! such lists at once would take the CPU from all other requests. So an answer of more than one frame waits for a write
-//! permit, in code a turn. A waiting request keeps a snapshot (two words per cluster) and no bytes. Clients get write
-//! permits round robin: a client with a thousand lists delays a list of a second client by one list.
+//! permit. A waiting request keeps a snapshot (two words per cluster) and no bytes. Clients get write permits round
+//! robin: a client with a thousand lists delays a list of a second client by one list.
 //!
 //! ```text
 //! acquire ──▶ waiting (in its client's queue) ──▶ active ──▶ done: released on drop

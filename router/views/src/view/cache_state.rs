@@ -269,8 +269,8 @@ impl CacheStates {
         failure.map(|cache_state| (cluster.clone(), cache_state.clone())).into_iter().collect()
     }
 
-    /// Returns the unknown clusters except `cluster`, with their causes. They may also have an object of the name that
-    /// was found in `cluster`.
+    /// Returns the unknown clusters except `cluster`, with their causes. Each of these clusters may also have an object
+    /// with the name that was found in `cluster`.
     pub fn doubts_of(&self, cluster: &ClusterName) -> Vec<ClusterFailure> {
         self.failures().into_iter().filter(|failure| failure.cluster != *cluster).collect()
     }
@@ -315,9 +315,10 @@ impl CacheStates {
         self.by_name.iter().filter(|(_, cache_state)| cache_state.is_forbidden()).map(|(cluster, _)| cluster)
     }
 
-    /// Returns the current states for a request that started with the states `before`. If a cluster was known in
-    /// `before`, it stays known while `held` contains its objects, for example while the cluster is listed again under
-    /// a new configuration. A cluster that had no objects in `before`, or was left out, keeps its state.
+    /// Returns the current states for a request that started with the states `before`. A cluster that was known in
+    /// `before` stays known while `held` contains its objects. For example, a cluster with a new configuration is
+    /// listed again, and its earlier objects remain usable. A cluster that had no objects in `before`, or was left out,
+    /// keeps its state.
     pub fn advance_from(mut self: Arc<Self>, before: &Self, held: &ClusterSnapshots) -> Arc<Self> {
         let is_held = |cluster: &ClusterName| held.binary_search_by(|(name, _)| name.cmp(cluster)).is_ok();
         for (cluster, cache_state) in before.iter() {
@@ -333,8 +334,8 @@ impl CacheStates {
         self
     }
 
-    /// States for a response whose request started with the states `before`. No state is better than in `before`,
-    /// because the request did not wait for the objects of a cluster that became known later.
+    /// States for a response whose request started with the states `before`. A cluster that became known during the
+    /// request keeps its worse state of `before`, because the request did not wait for the cluster's objects.
     pub(crate) fn worst_of(mut self: Arc<Self>, before: &Self) -> Arc<Self> {
         for (cluster, cache_state) in before.iter() {
             if self.cache_state_of(cluster).is_some_and(|now| now.failure() < cache_state.failure()) {
@@ -453,8 +454,8 @@ pub fn warnings(resource: &GroupVersionResource, cache_states: &CacheStates) -> 
     texts
 }
 
-/// The remedy for an obstacle to a collection, where the cause does not name it. Only a server for several clusters has
-/// versions of Kubernetes' own kinds that are not numbers.
+/// Returns the remedy if the reason for an uncached collection does not contain one. Only a server for several clusters
+/// gives built-in kinds resourceVersions that are not numbers.
 fn remedy_for(resource: &GroupVersionResource, uncached_reason: UncachedReason) -> &'static str {
     match uncached_reason {
         UncachedReason::OpaqueVersions if resource.is_built_in() => {
@@ -498,8 +499,7 @@ pub fn warn_left_out(headers: &mut HeaderMap, door: Door, resource: &GroupVersio
     headers.extend(text.and_then(|text| warning_header(&text)).map(|value| (header::WARNING, value)));
 }
 
-/// Adds a `Warning` with the names of clusters that a watch omits, because its user may watch the resource in them but
-/// not list it.
+/// Adds a `Warning` about clusters that a watch omits, because the user may watch but not list the resource in them.
 pub fn warn_only_watched(
     headers: &mut HeaderMap,
     door: Door,
@@ -518,8 +518,8 @@ pub fn warn_only_watched(
     headers.extend(text.and_then(|text| warning_header(&text)).map(|value| (header::WARNING, value)));
 }
 
-/// `Retry-After` in seconds of a response because of unknown clusters. Five, because a list has already waited for 30
-/// s.
+/// The `Retry-After` header, in seconds, of a response that fails because of unknown clusters. Five: the client has
+/// already waited 30 s for the list, and may retry soon.
 const UNREAD_RETRY_AFTER: u32 = 5;
 
 /// Returns the refusal of a request because of unknown clusters. `None` if all clusters are known.

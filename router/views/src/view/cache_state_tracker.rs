@@ -1,7 +1,7 @@
 //! States of all clusters of a view ([`CacheState`]), kept up to date.
 //!
 //! ```text
-//! cacher's state ──▶ Board::set ──▶ counts ──▶ wakes waiting readers when enough clusters are known
+//! cacher's state ──▶ CacheStateTracker::set ──▶ counts ──▶ wakes waiting readers when enough clusters are known
 //!                                └─▶ published: a list made by the next reader and shared until the next change
 //! ```
 //!
@@ -187,7 +187,7 @@ impl CacheStateChanges {
     }
 
     pub(super) async fn changed(&mut self) {
-        // The channel is open, because the board outlives the readers that wait.
+        // The channel is open, because the tracker outlives the readers that wait.
         let _ = match self {
             Self::Enough(changes) => changes.changed().await,
             Self::Each(changes) => changes.changed().await,

@@ -50,8 +50,8 @@ pub struct Contents {
     pub read_your_writes: ReadYourWrites,
     /// Warnings that members add to each of their responses about the resource.
     pub warnings: Warnings,
-    /// Metric counters of this resource. They are stored in the view because a watch uses them for each batch of
-    /// events.
+    /// Metric counters of this resource. The counters are stored in the view because a watch uses them for each batch
+    /// of events.
     pub counters: WatchCounters,
     pub(super) fleet: Arc<Fleet>,
     pub(super) metrics: Arc<Metrics>,

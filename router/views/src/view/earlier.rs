@@ -1,13 +1,13 @@
 //! Cluster states that are consistent with the data of a response.
 //!
 //! ```text
-//! request ─▶ known ─▶ EarlierStandings ─▶ waits, then reads the log ─▶ View::standings_with ─▶ Standings
+//! request ─▶ known ─▶ EarlierCacheStates ─▶ waits, then reads the log ─▶ View::cache_states_with ─▶ CacheStates
 //!                                                                                    ─▶ 429, 404, warnings
 //! ```
 //!
-//! While a request waits, the objects of a cluster that forbids reads may be removed from the log. A request that
-//! remembers the cluster as known would then report the objects as deleted. Therefore a response never uses the states
-//! from before the wait, but states that are consistent with the data that was read.
+//! While a request waits, the objects of a cluster that forbids reads may be removed from the log. If the response used
+//! the cluster's state from before the wait, it would count the cluster as known, and clients would regard the removed
+//! objects as deleted. Therefore a response uses states that are consistent with the data that was read.
 
 use std::sync::Arc;
 
@@ -73,8 +73,8 @@ impl View {
         held: &ClusterSnapshots,
     ) -> Result<Arc<CacheStates>, Refusal> {
         let EarlierCacheStates { wanted, partial, cache_states } = before;
-        // The states are read after the snapshots, because a cluster is marked as unknown before its objects leave the
-        // log.
+        // The states are read after the snapshots. A cluster is marked as unknown before its objects leave the log, so
+        // a cluster that still counts as known had its objects in the log.
         let now = self.cache_states_of(&wanted);
         let cache_states = match Arc::ptr_eq(&now, &cache_states) {
             true => now,

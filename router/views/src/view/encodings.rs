@@ -18,7 +18,7 @@ pub type EncodingKey = (SharedKey, AnswerForm, ItemResourceVersions, Option<RowO
 pub struct RowOptions {
     /// Part of the object that the row contains.
     pub include: IncludeObject,
-    /// Time at which the ages in the row are correct, in seconds since 1970.
+    /// Current time for the ages in the row, in seconds since 1970.
     pub second: i64,
 }
 

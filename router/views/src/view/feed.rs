@@ -161,8 +161,8 @@ impl UpdateObserver for Feed {
     }
 }
 
-/// Converts an update for followers. If an earlier cacher already delivered the cluster's objects, the first state of
-/// the new cacher is a relist for followers.
+/// Converts an update for followers. After a new cacher replaces an earlier one, followers already have the cluster's
+/// objects. They then receive the new cacher's first state as a relist.
 fn as_followed(is_known: bool, step: Update) -> Update {
     match step {
         Update::Synced { snapshot } if is_known => Update::Relisted { before: Snapshot::default(), after: snapshot },
@@ -200,7 +200,8 @@ impl Feed {
         };
         let mut taken = Appended::Step;
         match update {
-            // This cacher is new, and the log already contains its cluster, whose configuration changed.
+            // This cacher replaces the cacher of the same cluster after a change of its configuration. The log already
+            // contains the cluster.
             Update::Synced { snapshot } if self.continues => {
                 match log.snapshot(&self.cluster).is_some_and(|before| snapshot.undoes(before)) {
                     true => {

@@ -16,8 +16,8 @@ use super::member::{CachedMember, Forbidding, InheritedObjects, ViewCluster, Vie
 use super::{CacheState, UncachedReason, View};
 
 /// Period over which watches reopen after Tributary's credentials in a cluster are renewed. Together with up to 10 s
-/// until the renewal is noticed, the reopening takes a minute. This is short enough after rights were revoked, and long
-/// enough to spread the load if the credentials of all clusters are renewed.
+/// until the renewal is noticed, the reopening takes a minute. A minute is short enough after rights were revoked, and
+/// long enough to spread the load if the credentials of all clusters are renewed.
 const REOPENED_WITHIN: Duration = Duration::from_secs(50);
 
 impl View {
@@ -249,18 +249,18 @@ impl Inheritance {
         let is_configured_alike = Arc::ptr_eq(&before.cluster, cluster);
         let why = if is_configured_alike { RelistReason::Forbidden } else { RelistReason::Configuration };
         let inherited = Some(InheritedObjects { since: before.stale_since(), why });
-        // The cacher belongs to the view of all namespaces and continues there.
+        // A cacher of the view of all namespaces is not handed over, because it continues there.
         let cacher = before.leader.is_none().then(|| Arc::clone(&before.cacher));
         Self { continues: true, inherited, cacher }
     }
 
-    /// The objects come from the view of all namespaces, which also supplies this view from now on.
+    /// Inherits the objects of the view of all namespaces, which also supplies this view from now on.
     fn of_leader(leader: &WholeViewFeed) -> Self {
         let inherited = Some(InheritedObjects { since: leader.stale_since, why: RelistReason::Configuration });
         Self { continues: false, inherited, cacher: None }
     }
 
-    /// The objects are those that the view of all namespaces still has. They may be outdated since `since`.
+    /// Inherits the objects that the view of all namespaces still has. The objects may be outdated since `since`.
     fn of_held(since: Instant) -> Self {
         Self {
             continues: true,
@@ -281,7 +281,7 @@ mod tests {
         let view = View::for_tests();
         let name = ClusterName::new("b").unwrap();
         view.join_for_tests(&name, ResourceVersion(7));
-        // The cluster is unreachable, so its state does not show that it forbids reads.
+        // The cluster is unreachable, so its state does not show that it had forbidden reads.
         let reason = "unreachable".into();
         view.cache_state_tracker.set(&name, CacheState::Stale { since: Instant::now(), reason, forbidden: false });
         view.give_up(&mut view.members.lock(), &name);

@@ -124,8 +124,9 @@ impl Handovers {
         state.leave(namespace, |senders| senders.continued -= 1);
     }
 
-    /// Makes a change after which views of single namespaces may continue the watches, and returns whether they do. The
-    /// lock ensures that previously sent versions are recorded before any check.
+    /// Makes `change`, which returns whether views of single namespaces may continue the watches of this view from now
+    /// on. If so, records the versions `sent` that this view has sent to clients. The lock ensures that no check of a
+    /// version happens between the change and the record.
     pub(super) fn during(
         &self,
         change: impl FnOnce() -> bool,
@@ -143,8 +144,8 @@ impl Handovers {
         take_over
     }
 
-    /// Returns whether a namespace may have had a view of its own that was ahead of the view of all namespaces in some
-    /// cluster.
+    /// Returns whether, in some cluster, a separate view of the namespace may have been ahead of the view of all
+    /// namespaces.
     pub(super) fn had_namespace_view(&self, namespace: &str) -> bool {
         let FormerNamespaceViews { names, too_many } = &self.state.lock().former_namespace_views;
         *too_many || names.contains(namespace)

@@ -26,7 +26,7 @@ impl View {
         wanted: &ClusterSelector,
         deadline: Instant,
     ) -> Result<Arc<CacheStates>, Refusal> {
-        // Usually all states are known, and this case does not touch the shared channel.
+        // Usually all states are known already, and no channel is needed.
         if let Some(cache_states) = self.cache_state_tracker.enough(partial, wanted) {
             return self.unless_refused(partial, cache_states);
         }
@@ -53,8 +53,8 @@ impl View {
     /// Returns the states of all clusters.
     pub async fn attempted(&self, clusters: &[ClusterName], deadline: Instant) -> Arc<CacheStates> {
         let mut changes = self.cache_state_tracker.changes();
-        // Each cluster is visited only until its first attempt has ended, because the states of a thousand clusters may
-        // change as many times.
+        // A cluster is not visited again after its first attempt. Otherwise a thousand changes of state would cause a
+        // thousand visits of a thousand clusters.
         let mut waited_for = clusters.iter().peekable();
         loop {
             changes.mark_unchanged();

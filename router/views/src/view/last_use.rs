@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Time of the last use, in milliseconds. Every read updates the time without a lock. The time changes at most once in
-/// a millisecond, so that other cores rarely lose the cache line.
+/// a millisecond, so that other cores rarely have to reload the value from memory.
 pub(super) struct LastUse {
     start: Instant,
     /// Milliseconds since `start`.

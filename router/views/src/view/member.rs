@@ -36,8 +36,8 @@ pub(super) struct CachedMember {
     /// Feed of the view of all namespaces that sends its updates to `feed`, if the view of all namespaces caches the
     /// cluster. In this case `cacher` belongs to the view of all namespaces.
     pub(super) leader: Option<Arc<Feed>>,
-    /// Set if the feed inherited the objects of the previous feed. They are served until the new cacher's first list is
-    /// complete.
+    /// Set if the feed inherited the objects of the previous feed. These objects are served until the new cacher's
+    /// first list is complete.
     pub(super) inherited: Option<InheritedObjects>,
     /// Number of credential renewals that were complete when the cacher last reopened its watch.
     pub(super) renewals: u64,
@@ -100,7 +100,8 @@ impl CachedMember {
     pub(super) fn cache_state(&self) -> CacheState {
         let state = self.cacher.state();
         match (CacheState::from_state(&state), self.inherited) {
-            // If a cluster forbids reads of all namespaces, Tributary reads the cluster namespace by namespace.
+            // Does not serve the previous cacher's objects of a forbidden collection, because Tributary then reads the
+            // cluster namespace by namespace.
             (CacheState::Unknown { reason, uncached_reason, .. }, Some(InheritedObjects { since, why }))
                 if uncached_reason != UncachedReason::Forbidden && self.cacher.snapshot().is_none() =>
             {

@@ -130,7 +130,8 @@ impl View {
         match member {
             ViewCluster::Undiscovered(cluster) => CacheState::of_undiscovered(cluster, &self.kind.resource),
             ViewCluster::Cached(member) => match member.cache_state() {
-                // The objects of the previous cacher stay cached for a while.
+                // If a cluster begins to forbid reads, the objects of the previous cacher stay cached for a while. The
+                // cluster then counts as stale.
                 CacheState::Unknown { since, reason: Some(reason), uncached_reason: UncachedReason::Forbidden }
                     if self.version_of(name).is_some() =>
                 {

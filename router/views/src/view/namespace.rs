@@ -31,13 +31,14 @@ impl View {
     pub(super) fn source(&self, cluster: &ClusterName, has_own: bool) -> ClusterFeed {
         let Some(whole) = &self.whole else { return ClusterFeed::Own };
         let Some(leader) = whole.view.leader(cluster) else { return ClusterFeed::NotYet };
-        // The condition holds in two cases: the cluster has always forbidden reads of all namespaces, or it has begun
-        // to forbid them.
+        // The view of all namespaces cannot supply the namespace's objects while the cluster forbids reads of all
+        // namespaces.
         if leader.cacher.state().reason() == Some(&StaleReason::Forbidden) {
             return ClusterFeed::Own;
         }
         let all = || leader.cacher.snapshot().map(|all| all.resource_version());
-        // This view may have seen one part of a revision's changes, and the view of all namespaces a different part.
+        // Only completed revisions are compared: this view may have seen one part of a revision's changes, and the view
+        // of all namespaces a different part.
         let own = || self.version_of(cluster).map(CollectionVersion::completed);
         if has_own && all() < own() { ClusterFeed::Own } else { ClusterFeed::Leader(leader) }
     }
@@ -91,8 +92,8 @@ impl View {
         }
     }
 
-    /// Returns whether a namespace may have had a view of its own that was ahead of this view of all namespaces in some
-    /// cluster.
+    /// Returns whether, in some cluster, a separate view of the namespace may have been ahead of this view of all
+    /// namespaces.
     pub fn had_namespace_view(&self, namespace: &str) -> bool {
         self.handovers.had_namespace_view(namespace)
     }
@@ -113,8 +114,8 @@ impl View {
     /// Removes the registration of this view, and records the versions that this view may have sent.
     pub(super) fn unregister_namespace_view(&self) {
         if let (Some(whole), Some(namespace)) = (self.whole(), &self.namespace) {
-            // In a cluster for which this view has its own cacher, this view may be ahead of the view of all
-            // namespaces.
+            // The recorded version is the maximum of both views, because this view may be ahead of the view of all
+            // namespaces in clusters for which this view has its own cacher.
             let mut told = self.log().resource_version();
             told.join(&whole.log().resource_version());
             whole.handovers.end(namespace, &told);

@@ -1,4 +1,4 @@
-//! News of a view (changes for its watches), and the filters by which watches select changes.
+//! Notifications of a view (changes for its watches), and the filters by which watches select changes.
 //!
 //! If objects are in a thousand namespaces, a watch of ten namespaces needs few of the changes. Waking a watch without
 //! a matching change costs half as much as sending the change.
@@ -9,8 +9,8 @@ use std::hash::{Hash, Hasher};
 use tributary_apimachinery::{Change, ClusterName};
 use tributary_merge::Log;
 
-/// Maximum number of changes that are compared with filters. A watch processes this number in one batch. A larger
-/// number of changes concerns nearly every watch.
+/// Maximum number of changes of a notification that are compared with filters. A watch processes this number in one
+/// batch. A larger number of changes concerns nearly every watch.
 const CHANGES_MAX: usize = 32;
 
 /// Filter by which a watch is woken.
@@ -43,7 +43,7 @@ impl Hash for dyn WakeFilter {
 #[derive(Debug)]
 pub(super) enum LogNotification {
     Anything,
-    /// A small number of changes, which are compared with filters.
+    /// A small number of changes, which are compared with the watches' filters.
     Changes(NewChanges),
 }
 
@@ -81,12 +81,13 @@ impl NewChanges {
 }
 
 impl LogNotification {
-    /// News about changes of one cluster that are about to be appended to the log.
+    /// Creates the notification of changes of one cluster that are about to be appended to the log.
     pub(super) fn from_changes(cluster: &ClusterName, changes: &[Change], log: &Log) -> Self {
         Self::at(cluster, changes, (log.quiet_since(), log.position()))
     }
 
-    /// News about changes at the log position `from`. The log contains only progress between `quiet_since` and `from`.
+    /// Creates the notification of changes at the log position `from`. The log contains only progress reports of
+    /// members between `quiet_since` and `from`.
     pub(super) fn at(cluster: &ClusterName, changes: &[Change], (quiet_since, from): (u64, u64)) -> Self {
         if changes.len() > CHANGES_MAX {
             return Self::Anything;

@@ -36,8 +36,8 @@ impl OwnWrites {
 }
 
 impl View {
-    /// Waits until the writes in the wanted clusters are visible. If partial answers are allowed and a list has already
-    /// waited for a cluster's fence without success, later reads do not wait for this fence again.
+    /// Waits until the writes in the wanted clusters are visible. If partial answers are allowed, only one list waits
+    /// for the pending writes of a cluster in vain. Later reads do not wait for the same writes again.
     ///
     /// # Errors
     /// 504 after 3 s. Unknown and stale clusters cause no wait, because the warning about them covers missing writes.
@@ -97,7 +97,7 @@ impl View {
                     cluster,
                     LateWrites { pending_writes: pending_writes.clone(), since },
                 );
-                // The member's watch is permanently late, and one error for the client suffices.
+                // The member's watch is late for a long time, and one error for the client suffices.
                 if may_be_late.is_some() { Ok(Some((cluster.clone(), since))) } else { Err(refusal) }
             }
         }
@@ -157,8 +157,9 @@ impl View {
                 self.read_your_writes.remove_reached(cluster, pending_writes);
                 Ok(())
             }
-            // The response contains a warning about a stale cluster, and no object of a cluster that has left. For a
-            // cluster that is just starting, the response would contain neither.
+            // A stale cluster causes no error, because the response has a warning about it. Nor does a cluster that has
+            // left, because the response has none of its objects. A cluster that is just starting would give neither a
+            // warning nor the written object.
             (_, None | Some(CacheState::Stale { .. })) => Ok(()),
             (late, Some(_)) => {
                 Err(not_reached(cluster, pending_writes.version.into(), late.flatten().unwrap_or_default()))

@@ -67,7 +67,8 @@ impl PastStates {
     }
 }
 
-/// Snapshots of the clusters at a composite version, from a state that contains all of them.
+/// Takes the snapshots of a composite version from `state`. Returns `None` if `state` lacks a cluster of the version,
+/// or has it at another version.
 fn part(state: &ClusterSnapshots, vector: &CompositeResourceVersion) -> Option<ClusterSnapshots> {
     let mut held = state.iter();
     let mut part = Vec::with_capacity(vector.len());

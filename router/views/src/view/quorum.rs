@@ -2,13 +2,13 @@
 //!
 //! Tributary requests the current version of each member's collection: a list with an unset resourceVersion and a limit
 //! of one object. A kube-apiserver answers this list as of "most recent", by a quorum of its etcd. Tributary answers
-//! from the cache when the cacher has reached this version. So the read is linearizable for each member, also after
-//! writes that bypass Tributary, and costs a small request instead of a whole list. In a changing collection, the
-//! cacher has usually reached the version already. Otherwise the cacher needs a progress notification, which takes a
-//! kube-apiserver 1.36 about 1.3 s.
+//! from the cache when the cacher has reached this version. So the read is linearizable for each member, even after
+//! writes that bypass Tributary. The read costs a small request to the member instead of a whole list. In a changing
+//! collection, the cacher has usually reached the version already. Otherwise the cacher needs a progress notification,
+//! which takes a kube-apiserver 1.36 about 1.3 s.
 //!
-//! Reads that start while a request is running share the next request: the answer to the running request may be older
-//! than their start.
+//! Reads that start while such a request is running share the next request. The answer to the running request may be
+//! older than the start of these reads.
 
 use std::sync::Arc;
 

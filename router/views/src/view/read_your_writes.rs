@@ -1,10 +1,10 @@
 //! Read-your-writes: the writes through this process for which a read must wait.
 //!
-//! A fence stores the resourceVersions from a member's responses to writes, for each written object. A read with an
-//! unset resourceVersion waits until the member's cacher has reached these versions. A read of one object waits for the
-//! fences of this object, and a read of a collection waits for all fences. So a member with a late watch delays only
-//! the reads of objects that were written in this member. Each user waits only for their own writes. Otherwise a user
-//! who constantly writes to a late member would delay all other users.
+//! *Pending writes* are the resourceVersions from a member's responses to writes, for each written object. A read with
+//! an unset resourceVersion waits until the member's cacher has reached these versions. A read of one object waits for
+//! the pending writes of this object, and a read of a collection waits for all pending writes. So a member with a late
+//! watch delays only the reads of objects that were written in this member. Each user waits only for their own writes.
+//! Otherwise a user who constantly writes to a late member would delay all other users.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub enum WriterSelector {
     AnyWriter,
 }
 
-/// Fences of one writer, by cluster. The map is never empty.
+/// Pending writes of one writer, by cluster. The map is never empty.
 type WriterPendingWrites = BTreeMap<ClusterName, ClusterPendingWrites>;
 
 #[derive(Debug)]
@@ -63,12 +63,12 @@ pub struct PendingWrites {
     pub deletions: Vec<Deletion>,
 }
 
-/// A fence for which a list has waited until its time limit without success.
+/// Pending writes for which a list has waited until its time limit without success.
 #[derive(Clone, Debug)]
 pub struct LateWrites {
-    /// The fence that the cache did not reach in time.
+    /// The pending writes that the cache did not reach in time.
     pub pending_writes: PendingWrites,
-    /// Time at which the list began to wait for the fence.
+    /// Time at which the list began to wait.
     pub since: Instant,
 }
 
@@ -76,9 +76,9 @@ pub struct LateWrites {
 #[derive(Clone, Debug)]
 pub struct AwaitedWrites {
     pub cluster: ClusterName,
-    /// Fence of all writes in the cluster that are not visible yet.
+    /// All writes in the cluster that are not visible yet.
     pub pending_writes: PendingWrites,
-    /// The fence for which a list has already waited until its time limit.
+    /// The pending writes for which a list has already waited until its time limit.
     pub late: Option<LateWrites>,
 }
 
@@ -103,9 +103,9 @@ const DELETIONS_MAX: usize = 1024;
 /// version by then, the version may belong to a different etcd than the collection, and reads must not fail forever.
 const WAITED_FOR: Duration = Duration::from_secs(30);
 
-/// Maximum number of writers with fences. If a writer does not read, its fences stay for 30 s. Above the limit, the
-/// fences of the least recent writers are dropped. 1,024 writers of one resource within 30 s need some hundred bytes
-/// each.
+/// Maximum number of writers with pending writes. If a writer does not read, its pending writes stay for 30 s. Above
+/// the limit, the pending writes of the least recent writers are dropped. 1,024 writers of one resource within 30 s
+/// need some hundred bytes each.
 const WRITERS_MAX: usize = 1024;
 
 impl ReadYourWrites {
@@ -181,8 +181,8 @@ impl ReadYourWrites {
         })
     }
 
-    /// Removes a fence that the cache has reached. The fence is removed for all writers, because all users see the same
-    /// cached state. The fences of later writes stay.
+    /// Removes pending writes that the cache has reached. The writes are removed for all writers, because all users see
+    /// the same cached state. Later pending writes stay.
     pub fn remove_reached(&self, cluster: &ClusterName, pending_writes: &PendingWrites) {
         self.change(cluster, |pending| {
             pending.deletions.retain(|deletion| !pending_writes.deletions.contains(deletion));
@@ -194,7 +194,7 @@ impl ReadYourWrites {
         });
     }
 
-    /// Records that a list has waited for a fence of its writer until its time limit.
+    /// Records that a list has waited for its writer's pending writes until its time limit.
     pub fn record_late(&self, by: WriterSelector, cluster: &ClusterName, late: LateWrites) {
         let WriterSelector::One(writer) = by else { return };
         if let Some(pending) = self.pending.lock().0.get_mut(&writer).and_then(|own| own.get_mut(cluster)) {
@@ -202,12 +202,12 @@ impl ReadYourWrites {
         }
     }
 
-    /// Removes all fences of a cluster that left, or whose revisions decreased.
+    /// Removes all pending writes of a cluster that left, or whose revisions decreased.
     pub fn forget(&self, cluster: &ClusterName) {
         self.change(cluster, |_| false);
     }
 
-    /// Changes the fences of a cluster, for each writer. `change` returns whether the fences are kept.
+    /// Changes the pending writes of a cluster, for each writer. `change` returns whether the pending writes are kept.
     fn change(&self, cluster: &ClusterName, mut change: impl FnMut(&mut ClusterPendingWrites) -> bool) {
         self.pending.lock().0.retain(|_, own| {
             if own.get_mut(cluster).is_some_and(|pending| !change(pending)) {
@@ -227,8 +227,8 @@ impl ByWriter {
         one.into_iter().chain(all.into_iter().flatten()).flatten().filter(|(_, pending)| !pending.is_over())
     }
 
-    /// Removes expired fences, or the fences of the least recent writer if none has expired. With a thousand writers,
-    /// each new writer costs a visit of all fences.
+    /// Removes expired pending writes, or the pending writes of the least recent writer if none has expired. With a
+    /// thousand writers, each new writer costs a visit of all pending writes.
     fn evict_writer(&mut self) {
         self.0.retain(|_, own| {
             own.retain(|_, pending| !pending.is_over());
@@ -253,7 +253,7 @@ impl ClusterPendingWrites {
         self.since.elapsed() >= WAITED_FOR
     }
 
-    /// Fence for a read of one object. `None` if no write to the object is recorded.
+    /// Returns the pending writes for a read of one object. `None` if no write to the object is recorded.
     fn pending_writes_of(&self, key: &str) -> Option<PendingWrites> {
         let version = match &self.written {
             PendingVersions::Objects(versions) => versions.get(key).copied().unwrap_or_default(),
@@ -371,7 +371,7 @@ mod tests {
             [(a.clone(), pending_writes(7, vec![])), (b.clone(), pending_writes(9, vec![deletion("n/z")]))]
         );
         assert!(read_your_writes.has_pending_in(&a, "n") && !read_your_writes.has_pending_in(&a, "m"));
-        // When the cache reaches a version, the fences of all objects up to this version are removed.
+        // When the cache reaches a version, the pending writes of all objects up to this version are removed.
         read_your_writes.remove_reached(&a, &pending_writes(5, vec![]));
         assert_eq!(read_your_writes.pending_of(MINE, "n/x"), [(b, pending_writes(9, vec![]))]);
         assert_eq!(read_your_writes.pending_of(MINE, "n/y"), [(a, pending_writes(7, vec![]))]);

@@ -34,13 +34,13 @@ impl WakeFilter for InNamespace {
     }
 }
 
-/// News with one change for each of these namespaces, at the log position `from`.
+/// A notification with one change for each of these namespaces, at the log position `from`.
 pub(super) fn notification_in(from: u64, namespaces: &[&str]) -> LogNotification {
     notification_behind((from, from), namespaces)
 }
 
-/// News with one change for each of these namespaces, at the log position `positions.1`. The log contains only progress
-/// between `positions.0` and `positions.1`.
+/// A notification with one change for each of these namespaces, at the log position `positions.1`. The log contains
+/// only progress reports between `positions.0` and `positions.1`.
 pub(super) fn notification_behind(positions: (u64, u64), namespaces: &[&str]) -> LogNotification {
     let decoder = ObjectDecoder::new("v1", "ConfigMap", [].into());
     let change = |namespace: &&str| {

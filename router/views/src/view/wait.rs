@@ -14,8 +14,9 @@ use tributary_merge::CompositeResourceVersion;
 use super::View;
 use super::uncached_reason::UncachedReason;
 
-/// Time of one wait for a version that a client has and that this process has not reached. A cacher waits only for a
-/// limited time, so the caller repeats the wait. One hour is the longest watch without an explicit timeout.
+/// Time after which a wait for a version that a client has, and that this process has not reached, is repeated. One
+/// hour, the longest watch without an explicit timeout. The limit exists because a cacher waits only for a limited
+/// time.
 const AHEAD_WITHIN: Duration = Duration::from_secs(60 * 60);
 
 /// Time for which a read waits until the cache reaches a version (kube-apiserver's `blockTimeout` in `watch_cache.go`).
@@ -58,8 +59,8 @@ impl Unreached {
         }
     }
 
-    /// Returns the refusal of a list or watch. The refusal is a 410, because only a 410 makes a client list again and
-    /// drop the changes that the member has undone.
+    /// Returns the refusal of a list or watch. The refusal is a 410: on any other status, a client would not list
+    /// again, and would keep the changes that the member has undone.
     pub fn of_collection(self) -> Refusal {
         match self {
             Self::Missing(refusal) => refusal,
@@ -87,8 +88,8 @@ impl Unreached {
 pub(super) enum AcceptedAnswers {
     /// All answers count, because the cacher was started after the version was issued.
     Always,
-    /// Only answers to later requests count. If a view begins to follow the view of all namespaces, earlier answers to
-    /// the cacher of the view of all namespaces may be older than the version.
+    /// Only answers to later requests count. When a view begins to follow the view of all namespaces, that view's
+    /// cacher may have received an answer before the version was issued.
     FromNow,
 }
 
@@ -115,8 +116,8 @@ impl View {
         join_all(waits).await.into_iter().collect()
     }
 
-    /// As [`reached`](Self::reached), but ignores clusters that are no longer configured, because the log still
-    /// contains the states from before they left.
+    /// As [`reached`](Self::reached), but ignores clusters that are no longer configured. The log still contains their
+    /// states from the time before they left.
     ///
     /// # Errors
     /// As [`reached`](Self::reached).
@@ -217,7 +218,7 @@ impl View {
                 }
                 other = self.other_cacher(&cluster, &cacher, &mut changes) => other,
             };
-            // If the cluster has left, the log contains its departure.
+            // A cluster that has left needs no wait, because the log contains its departure.
             let Some(other) = other else { return Ok(()) };
             (cacher, heard) = other;
         }

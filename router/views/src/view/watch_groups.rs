@@ -1,9 +1,9 @@
-//! Groups of watches with the same filter (*crowds*). Each change is compared with a filter once for the whole crowd. A
-//! change that does not match the filter wakes no watch of the crowd.
+//! Groups of watches with the same filter. Each change is compared with a filter once for the whole group. A change
+//! that does not match the filter wakes no watch of the group.
 //!
-//! A crowd stores *stretches*: ranges of the log without a matching change. A change that does not match extends the
-//! current stretch. A matching change ends the current stretch, and a new stretch starts after the change. A watch that
-//! has not read the log up to the new stretch must read the log.
+//! A group stores *quiet ranges*: ranges of log positions without a matching change. A change that does not match
+//! extends the current quiet range. A matching change ends the current quiet range, and a new one starts after the
+//! change. A watch that has not read the log up to the new quiet range must read the log.
 //!
 //! ```text
 //!   log   … │ match │ other │ other │ match │ other │ ◀─ another change extends `now`
@@ -25,7 +25,7 @@ use super::notification::{NewChanges, WakeFilter};
 pub(super) struct WatchGroups {
     by_wake_filter: HashMap<Arc<dyn WakeFilter>, u64>,
     by_number: BTreeMap<u64, (Arc<WatchGroup>, usize)>,
-    /// Number of crowds ever created. The newest crowd has this number.
+    /// Number of groups ever created. The newest group has this number.
     begun: u64,
 }
 
@@ -49,7 +49,7 @@ struct QuietRanges {
 }
 
 impl WatchGroups {
-    /// Adds a watch to the crowd of its filter. The watch has read the log up to `position`.
+    /// Adds a watch to the group of its filter. The watch has read the log up to `position`.
     pub(super) fn join(&mut self, wake_filter: Arc<dyn WakeFilter>, position: u64) -> Arc<WatchGroup> {
         let number = *self.by_wake_filter.entry(Arc::clone(&wake_filter)).or_insert_with(|| {
             self.begun += 1;
@@ -70,8 +70,8 @@ impl WatchGroups {
         }
     }
 
-    /// Returns the first crowd whose number is greater than `behind`. Without `behind`, returns the crowd with the
-    /// lowest number. New crowds have the highest numbers.
+    /// Returns the first group whose number is greater than `behind`. Without `behind`, returns the group with the
+    /// lowest number. New groups have the highest numbers.
     pub(super) fn next(&self, behind: Option<u64>) -> Option<(u64, &WatchGroup)> {
         let behind = behind.map_or(Bound::Unbounded, Bound::Excluded);
         self.by_number
@@ -92,7 +92,7 @@ impl WatchGroup {
         Self { number, wake_filter, must_read: AtomicBool::new(false), quiet_ranges: Mutex::new(quiet_ranges) }
     }
 
-    /// Compares changes with the crowd's filter. Returns whether some watches must read the log, because a change
+    /// Compares changes with the group's filter. Returns whether some watches must read the log, because a change
     /// matches or an earlier change may have been missed. If so, [`wake_action`](Self::wake_action) must be used for
     /// each watch before the next changes.
     pub(super) fn match_changes(&self, changes: &NewChanges) -> bool {
@@ -129,8 +129,8 @@ impl QuietRanges {
     /// Updates the ranges without a matching change. Returns whether watches must read these changes.
     fn match_changes(&mut self, changes: &NewChanges, wake_filter: &dyn WakeFilter) -> bool {
         let Range { start, end } = self.now;
-        // Later changes were announced before these changes. The watches that were woken for the later changes read
-        // these changes too.
+        // These changes precede changes that were announced earlier. The watches that were woken for the later changes
+        // read these changes too.
         if changes.to() <= start {
             return false;
         }
@@ -162,7 +162,7 @@ mod tests {
         changes
     }
 
-    /// A crowd of one watch. The watch has a filter by one namespace, and has read the log up to `position`.
+    /// A group of one watch. The watch has a filter by one namespace, and has read the log up to `position`.
     fn watch_group(namespace: &'static str, position: u64) -> Arc<WatchGroup> {
         WatchGroups::default().join(Arc::new(InNamespace(namespace)), position)
     }

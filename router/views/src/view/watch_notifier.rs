@@ -7,11 +7,11 @@
 //!
 //! A watch with a [declared filter](WatchRegistration::set_wake_filter) is not woken for changes that do not match. The
 //! watch also never reads the part of the log that [contains no match](WatchRegistration::passed). Watches with equal
-//! filters form a crowd, whose filter is compared with each change once. Connections are visited only if at least one
+//! filters form a group, whose filter is compared with each change once. Connections are visited only if at least one
 //! watch must be woken.
 //!
 //! ```text
-//! advance ──▶ check crowd by crowd ──▶ no match: idle
+//! advance ──▶ check group by group ──▶ no match: idle
 //!         └─▶ connection 1 ──yield──▶ connection 2 ──yield──▶ … ──▶ idle, or again if it advanced in the meantime
 //!             (the next round begins with another connection)
 //! ```
@@ -37,7 +37,7 @@ use super::watch_groups::{WakeAction, WatchGroup, WatchGroups};
 /// watch was 4.6 µs, 4.3 µs and 5.3 µs.
 const WOKEN_BATCH_MIN: usize = 64;
 
-/// Minimum number of crowds and watches whose filters are compared before the task yields. 1,024 take some 0.1 ms.
+/// Minimum number of groups and watches whose filters are compared before the task yields. 1,024 take some 0.1 ms.
 const MATCHED_BATCH_MIN: usize = 1024;
 
 #[derive(Default)]
@@ -60,7 +60,7 @@ pub struct WatchRegistration {
 #[derive(Default)]
 struct WatchWaker {
     waker: AtomicWaker,
-    /// Crowd of the watch. Unset until the watch declares its filter; until this time each change wakes the watch.
+    /// Group of the watch. Unset until the watch declares its filter; until then each change wakes the watch.
     watch_group: OnceLock<Arc<WatchGroup>>,
     /// Log position up to which the watch has read the log, or up to which no change matches its filter. The position
     /// never decreases: the watch raises it after a read of the log, and the waking task raises it for changes that do
@@ -80,7 +80,7 @@ struct WatchesByConnection {
     round: Option<WakeRound>,
 }
 
-/// A round of wake-ups for one piece of news. News during the round wait for the next round.
+/// A round of wake-ups for one notification. Notifications during the round wait for the next round.
 struct WakeRound {
     notification: LogNotification,
     stage: WakeStage,
@@ -88,7 +88,7 @@ struct WakeRound {
 }
 
 enum WakeStage {
-    /// The filters of the crowds up to number `up_to` have been compared with the changes.
+    /// The filters of the groups up to number `up_to` have been compared with the changes.
     Matching { up_to: Option<u64>, must_any_read: bool },
     /// The task visits the connections and wakes their watches.
     Waking(ConnectionPass),
@@ -103,8 +103,8 @@ struct ConnectionPass {
 }
 
 impl WatchNotifier {
-    /// Wakes all watches that the news concerns. The watches of the first connections are woken at once, and a task
-    /// wakes the others. Must be called within a tokio runtime.
+    /// Wakes all watches that the notification concerns. The watches of the first connections are woken at once, and a
+    /// task wakes the others. Must be called within a tokio runtime.
     pub(super) fn advance(&self, notification: LogNotification) {
         self.0.advances.fetch_add(1, Ordering::SeqCst);
         if self.0.watches.lock().begin(notification) && self.0.wake_some() {
@@ -189,7 +189,7 @@ impl WatchesByConnection {
         self.unfiltered += 1;
     }
 
-    /// Adds a watch to the crowd of its filter. The watch has read the log up to `position`.
+    /// Adds a watch to the group of its filter. The watch has read the log up to `position`.
     fn gather(&mut self, wake_filter: Arc<dyn WakeFilter>, position: u64) -> Arc<WatchGroup> {
         self.unfiltered -= 1;
         self.watch_groups.join(wake_filter, position)
@@ -261,7 +261,7 @@ impl WatchesByConnection {
 }
 
 impl WatchWaker {
-    /// Waker of the watch, if the watch waits and the news concerns it.
+    /// Waker of the watch, if the watch waits and the notification concerns it.
     fn woken_by(&self, notification: &LogNotification) -> Option<Waker> {
         if let (LogNotification::Changes(_), Some(watch_group)) = (notification, self.watch_group.get()) {
             match watch_group.wake_action(self.position.load(Ordering::Acquire)) {

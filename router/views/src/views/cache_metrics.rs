@@ -1,4 +1,4 @@
-//! Metrics of the cached data. They are computed from the reports when a client reads the metrics.
+//! Metrics of the cached data. The metrics are computed from the reports when a client reads the metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

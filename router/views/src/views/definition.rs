@@ -1,7 +1,8 @@
-//! Printer columns and selectable fields of a resource. They are built in, or come from the CRD in a cluster.
+//! Printer columns and selectable fields of a resource. Built-in resources have constant columns and fields. For a
+//! custom resource, the columns and fields come from the CRD in a cluster.
 //!
 //! Only one CRD counts: the CRD of the first cluster by name that serves the resource and lets Tributary read the CRD.
-//! The first read does not wait for a thousand clusters that forbid reads of the CRD. The read shows names and ages,
+//! The first read does not wait until a thousand clusters have refused reads of the CRD. It shows names and ages only,
 //! and the view is started again when a CRD is found.
 //!
 //! If no cluster lets Tributary read the CRD, the columns come from a Table and the selectable fields from the OpenAPI
@@ -68,7 +69,7 @@ pub(super) enum DefinitionChange {
     None,
     /// The CRD changed, or the CRD of a different cluster counts now, but the columns and selectable fields are equal.
     Elsewhere(Definition),
-    /// The columns or selectable fields changed.
+    /// The columns or selectable fields changed, so the view must be started again.
     DefinitionSourceState,
 }
 
@@ -423,7 +424,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn crd_comes_from_the_first_cluster_by_name() {
         let begun = Instant::now();
-        // The cluster after number 804 answers earlier.
+        // The cluster after cluster 804 answers sooner, but the answer of cluster 804 counts.
         let ask = |number| (Some(if number == 804 { 40 } else { 20 }), (number >= 804).then_some(number));
         assert_eq!(first(lookups(1000, ask)).await, Some(804));
         assert!(begun.elapsed() < Duration::from_millis(804 * 20 / 7), "{:?}", begun.elapsed());

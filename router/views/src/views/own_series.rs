@@ -9,9 +9,9 @@ use tributary_apimachinery::GroupVersionResource;
 use tributary_fleet::metrics::{OTHER, RESOURCES_MAX};
 use tributary_fleet::report::{CollectionReport, ResourceReport};
 
-/// Maximum number of series for each metric that has a series for each resource of each cluster; one more series for
-/// each cluster is added. 60,000 is 1,000 clusters with their 60 built-in resources each. A series takes some 100 bytes
-/// of text.
+/// Maximum number of series of a metric with one series for each resource of each cluster. Above the limit, the
+/// remaining resources of a cluster share one series, which the limit does not count. 60,000 is 1,000 clusters with
+/// their 60 built-in resources each. A series takes some 100 bytes of text.
 const COLLECTION_SERIES_MAX: usize = 60_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]

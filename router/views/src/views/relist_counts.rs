@@ -1,10 +1,10 @@
 //! Counters of relists, whose values never decrease.
 //!
 //! If a cluster allows Tributary to read only single namespaces, each namespace has a separate collection. Resources
-//! without their own series share one series. The counter of a series must not be the sum over its collections: a
+//! without their own series share one series. The counter of a series must not be the sum over its collections. A
 //! collection disappears with its last reader, so the sum would decrease, and Prometheus interprets a decrease as a
-//! restart. A restart of a cluster's server relists each collection once, which is not unusual, but would increase the
-//! sum a lot. Therefore a counter increases by the largest increase among its collections since the last update.
+//! restart. Also, the usual restart of a cluster's server relists each collection once, which would increase the sum a
+//! lot. Therefore a counter increases by the largest increase among its collections since the last update.
 
 use std::collections::BTreeMap;
 
@@ -96,8 +96,7 @@ mod tests {
             [1],
             "a collection that disappears does not decrease the counter"
         );
-        // The counter shows a collection that is relisted repeatedly, whatever the previous counts of the other
-        // collections.
+        // Repeated relists of one collection raise the counter, whatever the counts of the other collections are.
         let looping =
             |relists| [collection(Some("n0"), relists), collection(Some("n1"), 1), collection(Some("late"), 0)];
         assert_eq!(updated_totals(&mut counts, &looping(9)), [9]);

@@ -33,8 +33,9 @@ where
         let begin = || {
             let (tasks, key, work) = (Arc::downgrade(self), key.clone(), begin());
             let task = tokio::spawn(async move {
-                // Created inside the task. If the runtime is shutting down, `spawn` drops the task at once, while the
-                // lock is taken.
+                // The guard is created inside the task. While the runtime shuts down, `spawn` drops the task at once,
+                // and with it a guard that was created outside. The guard's drop would then deadlock on the lock that
+                // this thread holds.
                 let _under_way = RunningTask { tasks, key };
                 work.await
             });
@@ -113,7 +114,7 @@ mod tests {
         let first = begun.run_task("x");
         assert!(timeout(Duration::from_millis(100), first).await.is_err(), "the first one leaves");
         assert_eq!(begun.run_task("x").await, Some(1), "the others have its answer");
-        // All callers stop waiting. A caller that returns finds the task still running.
+        // All callers stop waiting, and the task continues. A caller that comes back finds the task still running.
         for _ in 0..4 {
             assert!(timeout(Duration::from_millis(200), begun.run_task("x")).await.is_err());
         }
