@@ -247,7 +247,8 @@ impl IdleWatchers {
     /// # Errors
     /// If a watch is refused.
     pub(crate) async fn open(&self, side: &Side) -> anyhow::Result<(IdleWatchersCost, OpenWatches)> {
-        // The first watcher allocates memory that all watchers share. It is open before the measurement.
+        // The first watcher allocates memory that all watchers share. The test opens this watcher before the
+        // measurement.
         let version = version(&side.target.connect().await?).await?;
         let first = self.watch(&side.target, &version, 1).await?;
         sleep(REST).await;

@@ -171,7 +171,8 @@ impl ReadScenario {
     }
 }
 
-/// The continue token of a page. It is in the list's metadata before the items, and contains only base64url characters.
+/// The continue token of a page. The token is in the list's metadata before the items, and contains only base64url
+/// characters.
 fn continue_token(page: &[u8]) -> Option<&str> {
     const MEMBER: &[u8] = b"\"continue\":\"";
     let head = &page[..memchr::memmem::find(page, b"\"items\":").unwrap_or(page.len())];

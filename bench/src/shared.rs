@@ -102,7 +102,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// The cost per event. `unwatched` is the work of a server without watchers for the same changes.
+    /// The cost per event. `unwatched` is the CPU time of a server that processes the same changes without watchers.
     fn cost_per_event(self, unwatched: Self) -> EventCost {
         let each = |cpu: f64| cpu * 1e6 / self.events.max(1) as f64;
         let (own, alone) = (self.cpu.as_secs_f64(), unwatched.cpu.as_secs_f64());

@@ -30,7 +30,8 @@ const QPS: u32 = 10_000;
 /// The request rate of each user per second. The sum is twice the bucket's rate. One user sends more than all other
 /// users together, and each user sends more than an equal share.
 const OFFERED: [u32; 4] = [11_000, 3_000, 3_000, 3_000];
-/// The time before the measurement. The load is twice the bucket's rate, so it empties the full bucket within a second.
+/// The time before the measurement. The load is twice the bucket's rate, so the load empties the full bucket within a
+/// second.
 const DRAIN_TIME: Duration = Duration::from_secs(4);
 const COUNTED: Duration = Duration::from_secs(15);
 /// The number of connections per user.

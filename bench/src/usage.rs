@@ -42,7 +42,8 @@ impl ServerProcesses {
 fn cpu(pid: u32) -> anyhow::Result<Duration> {
     let mut used = Duration::ZERO;
     for task in fs::read_dir(format!("/proc/{pid}/task")).context("read the process's threads")? {
-        // In nanoseconds; /proc/<pid>/stat counts hundredths of a second. The thread may have ended in the meantime.
+        // `schedstat` counts nanoseconds, whereas /proc/<pid>/stat counts hundredths of a second. A thread may end
+        // before its file is read.
         let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else { continue };
         let on_cpu = text.split_whitespace().next().context("an empty schedstat")?;
         used += Duration::from_nanos(on_cpu.parse().context("a time in schedstat")?);

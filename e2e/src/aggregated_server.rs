@@ -1,5 +1,4 @@
-//! An aggregated API server of any shape, behind the aggregator of a member: a test gives it a JSON document for each
-//! path.
+//! An aggregated API server behind the aggregator of a member. A test sets the JSON document at each path.
 
 use crate::{TestCluster, certificates::TestCertificates};
 use anyhow::Context;
@@ -45,8 +44,8 @@ struct Behavior {
     failure: Option<StatusCode>,
     pages: BTreeMap<String, Value>,
     responder: Option<Responder>,
-    /// The resourceVersion that the server sets in echoed objects. At a path without a document, the server answers
-    /// with the object in the request.
+    /// The resourceVersion that the server sets in echoed objects. With this setting, the server answers a request at a
+    /// path without a document with the object in the request.
     echo: Option<String>,
     requests: usize,
 }
@@ -160,7 +159,7 @@ impl AggregatedServer {
         lock(&self.behavior).requests
     }
 
-    /// Stops the server: closes its connections and refuses new ones.
+    /// Stops the server: closes its connections and refuses new connections.
     pub fn stop(&self) {
         if let Some(task) = lock(&self.task).take() {
             task.abort();

@@ -33,7 +33,7 @@ pub(crate) fn ensure_up_to_date(program: &Path, workspace: &Path) -> anyhow::Res
     let sources = sources(&lists).with_context(|| format!("read what {} is made of", program.display()))?;
     ensure!(!sources.is_empty(), "{} does not say what {} is made of: {REMEDY}", lists.display(), program.display());
     for source in sources {
-        // A source file that no longer exists is not part of the program.
+        // A source file that no longer exists is not part of the program, so its time does not matter.
         let is_newer = changed(&workspace.join(&source)).is_ok_and(|changed| changed > built);
         ensure!(!is_newer, "{} is older than {}: {REMEDY}", program.display(), source.display());
     }
@@ -44,7 +44,7 @@ fn changed(path: &Path) -> std::io::Result<SystemTime> {
     fs::metadata(path)?.modified()
 }
 
-/// The source files of the program and of its libraries, without test sources.
+/// The source files of the program and of its libraries. The list omits test sources.
 fn sources(lists: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     let mut sources = BTreeSet::new();
     for entry in fs::read_dir(lists)? {
@@ -56,7 +56,8 @@ fn sources(lists: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
         }
         for line in fs::read_to_string(&path)?.lines() {
             let Some((made, from)) = line.split_once(": ") else { continue };
-            // The unit tests of a library are a separate program, and clippy writes no `.rlib` file.
+            // Only the library (`.rlib`) goes into the program. The unit tests of a library are a separate program, and
+            // clippy writes no `.rlib` file.
             let is_in_program = match Path::new(made).extension() {
                 Some(extension) => extension == "rlib",
                 None => of == PROGRAM,
@@ -116,7 +117,7 @@ mod tests {
         for source in ["server/src/main.rs", "router/src/lib.rs", "router/src/a b.rs"] {
             write(&path(source), "", 9);
         }
-        // Cargo does not build the program from these files.
+        // Cargo does not build the program from these files, so newer copies of them do not make the program outdated.
         for source in ["other.rs", "router/src/tests.rs", "e2e/src/lib.rs"] {
             write(&path(source), "", 11);
         }

@@ -55,7 +55,7 @@ pub fn write(path: &Path, members: &[&Access]) -> anyhow::Result<()> {
     write_entries(path, &entries)
 }
 
-/// Writes a kubeconfig from parts. It is JSON, which is YAML too.
+/// Writes a kubeconfig from parts. The file is JSON, which is also YAML.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -75,7 +75,7 @@ pub fn write_entries(path: &Path, entries: &[ContextParts]) -> anyhow::Result<()
     fs::write(path, text).with_context(|| format!("write {}", path.display()))
 }
 
-/// The client configuration of one context (the current one where `context` is `None`), as kube reads it.
+/// The client configuration of one context (the current context if `context` is `None`), as kube reads it.
 ///
 /// # Errors
 /// When the file or the context cannot be read.

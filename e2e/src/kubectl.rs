@@ -152,10 +152,7 @@ impl Kubectl {
         self.start(self.command(arguments), Stdio::null())
     }
 
-    /// As [`Kubectl::spawn`], of a command made by [`Kubectl::command`].
-    ///
-    /// # Errors
-    /// When it cannot be started.
+    /// Starts a process like [`Kubectl::spawn`], from a command that [`Kubectl::command`] made.
     pub fn spawn_command(&self, command: Command) -> anyhow::Result<Process> {
         self.start(command, Stdio::null())
     }

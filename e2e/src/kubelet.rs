@@ -77,7 +77,8 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor) {
 }
 
 fn empty_answer() -> Response<Full<Bytes>> {
-    // A real kubelet answers with the same text (`InstallAuthFilter` in its `server.go`).
+    // A real kubelet answers with the same text (`InstallAuthFilter` in its `server.go`), so the test compares real
+    // messages.
     let mut response = Response::new(Full::from("Unauthorized"));
     *response.status_mut() = StatusCode::UNAUTHORIZED;
     response

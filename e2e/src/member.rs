@@ -56,7 +56,7 @@ pub struct MemberBuilder {
 }
 
 impl MemberBuilder {
-    /// Runs kube-controller-manager too, with the few controllers that tests need.
+    /// Also runs kube-controller-manager, with the few controllers that tests need.
     #[must_use]
     pub fn controllers(mut self, yes: bool) -> Self {
         self.controllers = yes.then(|| CONTROLLERS.to_owned());
@@ -85,8 +85,8 @@ impl MemberBuilder {
         self
     }
 
-    /// Removes the taint `node.kubernetes.io/not-ready` from ready nodes. In a complete cluster the node lifecycle
-    /// controller does. No pod is scheduled to a node with the taint.
+    /// Removes the taint `node.kubernetes.io/not-ready` from ready nodes. In a complete cluster, the node lifecycle
+    /// controller removes the taint. No pod is scheduled to a node with the taint.
     #[must_use]
     pub fn schedulable(mut self, yes: bool) -> Self {
         self.schedulable = yes;
@@ -216,7 +216,7 @@ struct MemberProcesses {
 pub struct TestCluster {
     builder: MemberBuilder,
     tools: Tools,
-    // Declared before `folder`: the processes end before the folder is removed.
+    // The processes are declared before `folder`, so that they end before the folder is removed.
     processes: Mutex<MemberProcesses>,
     folder: tempfile::TempDir,
     ports: Ports,
@@ -327,7 +327,7 @@ impl TestCluster {
     /// Ends kube-apiserver and etcd in order (SIGTERM).
     ///
     /// # Errors
-    /// When one does not end.
+    /// When one of the two processes does not end.
     pub async fn stop(&self) -> anyhow::Result<()> {
         let mut processes = self.processes.lock().await;
         for process in [processes.apiserver.take(), processes.etcd.take()].iter_mut().flatten() {
@@ -339,7 +339,7 @@ impl TestCluster {
     /// Kills kube-apiserver and etcd (SIGKILL). Connections break without a message.
     ///
     /// # Errors
-    /// When one does not end.
+    /// When one of the two processes does not end.
     pub async fn kill9(&self) -> anyhow::Result<()> {
         let mut processes = self.processes.lock().await;
         for process in [processes.apiserver.take(), processes.etcd.take()].iter_mut().flatten() {
@@ -605,7 +605,7 @@ impl TestCluster {
         log.write_all(kwok::log_line(text).as_bytes()).context("write the container log")
     }
 
-    /// The plain HTTP port on 127.0.0.1 to which port 8080 of every pod leads. It is a port of etcd, which answers
+    /// The plain HTTP port on 127.0.0.1 to which port 8080 of every pod leads. The port belongs to etcd, which answers
     /// `/health`.
     #[must_use]
     pub fn forwarded_port(&self) -> u16 {
@@ -657,11 +657,13 @@ impl TestCluster {
             "--service-account-key-file=service-account.pub",
             "--service-account-signing-key-file=service-account.key",
             "--service-cluster-ip-range=10.0.0.0/24",
-            // The nodes of kwok have an IP address, and their names do not resolve.
+            // The nodes of kwok have an IP address, and their names do not resolve. Without this flag, the
+            // kube-apiserver could not connect to their kubelets.
             "--kubelet-preferred-address-types=InternalIP",
         ]);
         if !self.builder.service_accounts {
-            // Pods of tests have no service account token to mount.
+            // Without the admission plugin `ServiceAccount`, pods need no service account, which this cluster does not
+            // create.
             command.arg("--disable-admission-plugins=ServiceAccount");
         }
         if self.builder.front_proxy {
@@ -720,7 +722,7 @@ impl TestCluster {
             "--tls-private-key-file=serving.key",
         ]);
         command.arg(format!("--node-port={}", self.ports.kubelet));
-        // By default kwok listens on all addresses.
+        // By default, kwok listens on all addresses. The test machine must not offer it to other machines.
         command.arg(format!("--server-address=127.0.0.1:{}", self.ports.kubelet));
         command
     }

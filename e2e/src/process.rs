@@ -30,15 +30,15 @@ impl Process {
     /// Starts `command` in a process group of its own, with standard output and standard error appended to `log`.
     ///
     /// # Errors
-    /// Where the log cannot be written or the program not be started.
+    /// When the log cannot be written, or the program cannot be started.
     pub fn spawn(name: &str, command: Command, log: &Path) -> anyhow::Result<Self> {
         Self::spawn_with(name, command, log, log, Stdio::null())
     }
 
-    /// As [`Self::spawn`], with separate files for the two streams and a chosen standard input.
+    /// Starts a process like [`Self::spawn`], with separate files for the two streams and a chosen standard input.
     ///
     /// # Errors
-    /// Where a file cannot be written or the program not be started.
+    /// When a file cannot be written, or the program cannot be started.
     pub fn spawn_with(
         name: &str,
         mut command: Command,
@@ -204,7 +204,7 @@ fn read_lossy(path: &Path) -> String {
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
-/// The last `lines` of a file, or the empty string where it cannot be read.
+/// The last `lines` of a file, or the empty string if the file cannot be read.
 #[must_use]
 pub fn tail(path: &Path, lines: usize) -> String {
     let text = read_lossy(path);

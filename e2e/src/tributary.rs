@@ -23,8 +23,8 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The timeout for a drain after SIGTERM.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
-/// The path of the binary: `TRIBUTARY_BIN`, or else the one in the target folder of the running program. Checks once
-/// that it is up to date with its sources.
+/// The path of the binary: `TRIBUTARY_BIN`, or else the binary in the target folder of the running program. Checks once
+/// that the binary is up to date with its sources.
 ///
 /// # Errors
 /// When there is no binary, or a source has changed since the build; the message says how to build it.
@@ -183,7 +183,8 @@ impl TributaryBuilder {
             command.arg("--write-kubeconfig").arg(&kubeconfig);
         }
         let (out, log) = (folder.join("tributary.out"), folder.join("tributary.log"));
-        // Removes the `ready:` line of an earlier start in the same folder.
+        // Without this removal, the `ready:` line of an earlier start in the same folder could be read as the line of
+        // this start.
         let _absent = std::fs::remove_file(&out);
         let mut process = Process::spawn_with("tributary", command, &out, &log, Stdio::null())?;
         let output = process.wait_for_output(READY_TIMEOUT, |text| ready_url(text).is_some()).await?;
@@ -202,7 +203,7 @@ fn ready_url(output: &str) -> Option<String> {
 #[derive(Debug)]
 pub struct Tributary {
     process: Process,
-    // Declared after `process`: the process ends before the folder is removed.
+    // The temporary folder is declared after `process`, so that the process ends before the folder is removed.
     _temporary: Option<tempfile::TempDir>,
     folder: PathBuf,
     kubeconfig: PathBuf,

@@ -270,7 +270,7 @@ pub fn accept(data: &[u8]) {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, HeaderValue::from_str(text).ok()?);
             let preferences = Preferences::from_headers(&headers, None);
-            // An error response always has a form.
+            // `error_form` must return a form for every header.
             let _ = preferences.error_form();
             let form = preferences.fits_route(answer, &services).and_then(|()| preferences.form(answer));
             let fits = |form: &AnswerForm| preferences.fits(*form, answer, &services, "Service").is_ok();

@@ -101,8 +101,8 @@ impl Authenticator {
         }
     }
 
-    /// Removes the audit ID of a request at the aggregated entry that does not come from the front proxy of the hub.
-    /// Must be called before the audit ID is used.
+    /// At the aggregated entry, removes the client's audit ID, unless the request comes from the front proxy of the
+    /// hub. Must be called before the audit ID is used.
     pub(crate) fn remove_untrusted_audit_id(&self, head: &mut Parts, chain: &ClientChain) {
         if let Self::Hub(hub) = self {
             hub.remove_untrusted_audit_id(head, chain);

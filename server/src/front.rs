@@ -343,7 +343,7 @@ impl<H: Handler> Front<H> {
                 Some(handshake) => answer.map(|watch| handshake.switch_protocol(watch)),
                 None => answer,
             },
-            // The panic hook has logged the panic's location.
+            // The panic hook has already logged the panic and its location, so only the metric is counted here.
             Err(_) => {
                 self.metrics.panics.inc();
                 Answer { has_panicked: true, ..status::internal_error().into() }

@@ -42,7 +42,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
         Err(ProgramError::Parsing(error)) => {
-            // Printing to a closed pipe fails, and the error is ignored.
+            // Printing to a closed pipe fails. This error is ignored, because nobody reads the text.
             let _ = error.print();
             ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
         }

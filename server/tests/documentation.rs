@@ -88,7 +88,7 @@ fn paths_in_documents_exist() {
             }
         }
         for named in named_paths(&text) {
-            // Paths in backquotes are relative to the root of the repository.
+            // Paths in backquotes are relative to the root of the repository, and must exist.
             if !root().join(&named).exists() {
                 missing.insert(format!("{}: the path {named}", document.display()));
             }
@@ -265,7 +265,8 @@ fn tables() -> Vec<(String, String)> {
     let plugin = tributary_server::cli::PluginCli::command();
     let which = flags(plugin.find_subcommand("which").unwrap(), None);
     let diff = flags(plugin.find_subcommand("diff").unwrap(), None);
-    // The table of `kubectl tributary diff` omits the flags that are also in the first table.
+    // The table of `kubectl tributary diff` omits the flags that are also in the first table, because the document
+    // describes them once.
     let own = diff.split_inclusive('\n').enumerate().filter(|(line, row)| *line < 2 || !which.contains(*row));
     tables.push(("kubectl tributary diff".to_owned(), own.map(|(_, row)| row).collect()));
     tables.push(("kubectl tributary which".to_owned(), which));
@@ -286,7 +287,7 @@ fn tables() -> Vec<(String, String)> {
         let definition = serde_json::to_value(definition).unwrap();
         let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
         if spec.is_null() {
-            // DeniedUsers has a single field, which docs/hub.md and docs/shared-mode.md describe.
+            // DeniedUsers has a single field, which docs/hub.md and docs/shared-mode.md describe. So it needs no table.
             continue;
         }
         let table = fields(&kind, spec, &mut described);

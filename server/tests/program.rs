@@ -298,7 +298,7 @@ fn check_command_validates_configurations() {
     let (code, message) = refused(&["serve", "--config", path.to_str().unwrap()], &[("HOME", directory.path())]);
     assert_eq!(code, Some(2));
     assert!(message.contains("spec.endpoint"), "{message}");
-    // The folder contains no objects. The error message contains the path and a remedy.
+    // The folder contains no objects, so the start fails. The error message contains the path and a remedy.
     let empty = directory.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
     let empty = empty.to_str().unwrap();

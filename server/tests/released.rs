@@ -55,7 +55,7 @@ fn build_without_a_profile_prints_a_warning() {
     let output = build(folder.path(), "1");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("not guided by a profile"), "{errors}");
-    // The program in this test is not static, which is also an error.
+    // The program in this test is dynamically linked, which is a second error.
     assert!(errors.contains("needs a dynamic linker"), "{errors}");
     let flags = fs::read_to_string(folder.path().join("flags")).unwrap();
     assert!(!flags.contains("profile-use"), "{flags}");

@@ -44,10 +44,10 @@ fn number(event: &Value) -> anyhow::Result<u64> {
 
 /// A kube-apiserver sends no bookmark for the version of the last replayed event (`processInterval` and `process` in
 /// `storage/cacher/cache_watcher.go`). Only clients whose watch was open at the event receive that bookmark. After a
-/// replayed deletion, a client without the bookmark cannot learn that the revision has no more events.
+/// replayed deletion, a client without this bookmark cannot know whether more events of the same revision follow.
 async fn last_replayed_event_gets_no_bookmark(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
-    // No other test writes in this member.
+    // Writes of other tests would change the member's revision, so the test uses a separate member.
     let member = TestCluster::builder("idle").start(context.fixture.tools().await?).await?;
     let (http, path) = (member.http(), "/api/v1/namespaces/default/podtemplates");
     let watch = |from: &str| {

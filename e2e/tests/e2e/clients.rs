@@ -162,7 +162,8 @@ impl Writer {
                 }
             }
         };
-        // 404, or 409 for an object that is still being deleted: the member's controllers write too.
+        // The member's controllers write, too. So a 404 is possible, or a 409 for an object that is still being
+        // deleted.
         let expected = answer.status.is_success() || [404, 409].contains(&answer.status.as_u16());
         ensure!(expected, "{}: {}", answer.request, answer.text());
         Ok(())

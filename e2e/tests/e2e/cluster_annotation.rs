@@ -105,7 +105,7 @@ async fn send(
     let one = format!("{maps}/{name}");
     let kind = "\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",";
     let in_json = text.replacen('{', &format!("{{{kind}"), 1);
-    // In YAML the document follows its directives.
+    // In YAML, the document follows its directives, so the fields are inserted after the `---` line.
     let (directives, document) = text.split_once("---\n").unwrap_or(("", &text));
     let begin = if directives.is_empty() { String::new() } else { format!("{directives}---\n") };
     let in_yaml = format!("{begin}apiVersion: v1\nkind: ConfigMap\n{document}");
@@ -194,7 +194,8 @@ async fn what_is_not_written_as_a_text(http: &HttpClient, member: &TestCluster, 
     send(member.http(), maps, copy, "copied", "").await?.expect(200)?;
     ensure!(stored(member, maps, "copied").await? == Some(json!("member2")), "it cannot be copied at all");
 
-    // Go cuts the field number to 32 bits, and ignores the wire type of the key.
+    // A kube-apiserver's protobuf decoder in Go cuts the field number to 32 bits and ignores the wire type of the key.
+    // Tributary must read the annotation in the same way.
     let of_another_type = [&[1 << 3 | 5, 21][..], ANNOTATION.as_bytes(), &[2 << 3 | 2, 101], &[b'x'; 101]].concat();
     for (name, entry, number, expected) in [
         ("cut-number", entry("member2"), (1 << 32) + 12, json!("member2")),

@@ -192,7 +192,7 @@ async fn lists_and_watches_work_at_versions_that_etcd_compacted(context: TestCon
     let before = merged.exact().await?.expect(200)?.json()?;
     write(&member, &maps).await?;
 
-    // etcd has compacted the version, and the member returns a new continue token.
+    // etcd has compacted the version, so the member answers 410 with a new continue token.
     eventually(COMPACTED, async || {
         // The member accepts the old continue token until its watch cache drops the revision, too.
         let answer = bare.next_page().await?;

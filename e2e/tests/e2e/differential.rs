@@ -133,7 +133,7 @@ impl Servers {
         }
     }
 
-    /// Replaces the placeholders by a version and a continue token of this server.
+    /// Replaces `VERSION` and `TOKEN` in the request by a version and a continue token that this server has returned.
     async fn fill_in(&self, http: &HttpClient, request: &Request) -> anyhow::Result<String> {
         let target = request.target();
         if !target.contains("VERSION") && !target.contains("TOKEN") {

@@ -118,7 +118,7 @@ async fn kubectl_explain_works_for_kinds_of_one_cluster(context: TestContext) ->
         ensure!(text.contains("KIND:       Widget") && text.contains("colour"), "{text}");
         let text = setup.kubectl(&["explain", "poles.spec"]).await?;
         ensure!(text.contains("How large it is."), "{text}");
-        // OpenAPI v2 is one document for all kinds.
+        // In OpenAPI v2, one document contains all kinds, so one request must return both custom and built-in kinds.
         let text = setup.kubectl(&["explain", "widgets.spec", "--output=plaintext-openapiv2"]).await?;
         ensure!(text.contains("colour"), "{text}");
         let text = setup.kubectl(&["explain", "pods.spec.containers.image"]).await?;
@@ -153,7 +153,7 @@ async fn server_side_apply_works_for_a_kind_of_one_cluster(context: TestContext)
         let text = setup.kubectl(&["apply", "--server-side", "-f", &file]).await?;
         ensure!(text.contains(expected), "{text}");
     }
-    // The patch makes another field manager the owner of the field.
+    // The patch makes another field manager the owner of the field, so the next apply has a conflict.
     setup.kubectl(&["patch", "widget", "one", "--type=merge", "-p", r#"{"spec":{"size":8}}"#]).await?;
     let conflict = setup.kubectl.run(&["-n", &setup.namespace, "apply", "--server-side", "-f", &file]).await?;
     let conflict = conflict.failure()?;
@@ -375,7 +375,7 @@ async fn kubectl_top_shows_metrics_of_all_members(context: TestContext) -> anyho
     ensure!(cells(&one, "web-south") == ["web-south", "250m", "64Mi"], "{one}");
     let selected = setup.kubectl(&["top", "pods", "-l", "app=web-north", "--no-headers"]).await?;
     ensure!(selected.lines().count() == 1 && selected.contains("web-north"), "{selected}");
-    // The columns of the members' metrics server, and the column CLUSTER.
+    // The Table has the columns of the members' metrics server, and the column CLUSTER.
     let table = setup.kubectl(&["get", "pods.metrics.k8s.io"]).await?;
     ensure!(cells(&table, "NAME") == ["NAME", "CLUSTER", "CPU", "MEMORY", "WINDOW"], "{table}");
     ensure!(cells(&table, "web-south") == ["web-south", "south", "250m", "64Mi", "10s"], "{table}");

@@ -286,7 +286,7 @@ impl Own {
     }
 }
 
-/// The watch stays open, reports no false deletions, and has the final state.
+/// The open watch must survive the restart without false deletions, and must then have the final state.
 async fn watch_survives_a_killed_and_restarted_member(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
@@ -637,8 +637,8 @@ async fn request_without_credentials_is_refused(context: TestContext) -> anyhow:
     };
     for path in ["/api/v1/secrets", "/clusters/member1/api/v1/secrets", "/apis"] {
         for has_token in [true, false] {
-            // Each request has a separate connection: the server closes an unauthenticated connection after its answer,
-            // and a second request could fail.
+            // Each request uses a new connection, because the server closes an unauthenticated connection after its
+            // answer, and a second request on it could fail.
             let stranger = HttpClient::from_access(&access).await?;
             let stranger = if has_token { stranger } else { stranger.anonymous() };
             let answer = stranger.get(path).send().await?;

@@ -20,7 +20,7 @@ impl<T> Shared<T> {
         started.as_ref().map_err(|error| anyhow::anyhow!("{error}"))
     }
 
-    /// The server, if it runs.
+    /// The server, if its start has succeeded.
     fn get(&self) -> Option<&T> {
         self.0.get()?.as_ref().ok()
     }
@@ -50,7 +50,7 @@ pub(crate) struct Fixture {
 /// Two members with different APIs (`differing_apis::definitions`), each with a metrics server and a node, and
 /// Tributary over both; creates go to `south` by default.
 pub(crate) struct Differing {
-    // Declared before the members: Tributary is their client, and must end first.
+    // Tributary is declared before the members, so that it ends before its servers.
     pub(crate) tributary: Arc<Tributary>,
     pub(crate) members: [Arc<TestCluster>; 2],
     pub(crate) metrics: [MetricsServer; 2],

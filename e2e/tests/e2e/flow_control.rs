@@ -29,7 +29,7 @@ pub(crate) fn write(folder: &Path, schema: &Value) -> anyhow::Result<()> {
             "flowControl": {"flowControlSchemas": [schema]},
         },
     });
-    // A rename is atomic. The server would refuse a half-written file.
+    // A rename is atomic. Without it, the server could read a half-written file and would refuse it.
     let (new, path) = (folder.join("new"), folder.join("all.yaml"));
     fs::write(&new, object.to_string())?;
     fs::rename(new, path).context("put the file in its place")
@@ -58,7 +58,7 @@ async fn kubectl_retries_a_429_and_prints_the_flow_control_schema(context: TestC
     let http = tributary.http().await?;
     let message = "flow control schema \"people\" admits no requests";
 
-    // kubectl retries a limited number of times, and then prints the message.
+    // kubectl retries a limited number of times, and then prints the server's message.
     let said = kubectl.run(&["get", "configmaps", "-n", "default"]).await?.failure()?;
     ensure!(said.contains(message), "{said}");
     let answer = http.get(CONFIG_MAPS).send().await?.expect(429)?;

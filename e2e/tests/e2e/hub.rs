@@ -155,7 +155,7 @@ impl Hub {
         let path = format!("/api/v1/namespaces/{}/configmaps", self.namespace);
         let answer = http.get(&path).send().await?;
         if answer.status == 404 {
-            // Without members, no resource is known.
+            // Without members, Tributary knows no resource, so the path gets a 404.
             return Ok(BTreeSet::new());
         }
         let list = answer.expect(200)?.json()?;
@@ -204,12 +204,12 @@ async fn members_come_change_and_go_with_objects_of_the_hub(context: TestContext
     hub.serves(&http, &["eu"]).await?;
     let elapsed = begun.elapsed();
     println!("the objects of a new member are served after {elapsed:?}");
-    // The goal is 2 s; the test machine is busy.
+    // The goal is 2 s. The limit of 20 s allows for a busy test machine.
     ensure!(elapsed < Duration::from_secs(20), "{elapsed:?}");
     hub.add("us", second).await?;
     hub.serves(&http, &["eu", "us"]).await?;
 
-    // A rotated credential breaks no watch.
+    // A rotated credential must not break a watch.
     let maps = format!("/api/v1/namespaces/{}/configmaps", hub.namespace);
     let list = http.get(&maps).send().await?.expect(200)?.json()?;
     let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
@@ -237,7 +237,7 @@ async fn members_come_change_and_go_with_objects_of_the_hub(context: TestContext
     let deleted = hub.server.http().delete(&format!("{CLUSTERS}/us")).send().await?;
     deleted.expect(200)?;
     hub.serves(&http, &["eu"]).await?;
-    // A new object of the same name needs its own Secret, which still exists.
+    // A new object of the same name needs a Secret of this name. The Secret of the deleted object still exists.
     hub.create_member("us", spec_of("us", second)).await?;
     hub.serves(&http, &["eu", "us"]).await
 }
@@ -375,7 +375,8 @@ async fn one_replica_writes_the_status_of_objects(context: TestContext) -> anyho
     for name in ["Approved", "Accepted", "ResolvedRefs", "Ready", "Synced"] {
         ensure!(types(&eu).iter().any(|known| known == name), "{eu}");
     }
-    // Both replicas leave a calm object alone, for longer than the interval of values.
+    // Without a change, neither replica writes the object's status, even for longer than the interval at which changed
+    // values are written.
     let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
     eventually(SOON * 3, async || {
         let before = version(&object().await?);

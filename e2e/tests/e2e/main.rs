@@ -4,7 +4,8 @@
 //! at the end. A member takes seconds and hundreds of megabytes. Filters and flags are those of libtest: `make e2e
 //! E2E=conformance::bare`.
 
-// An `unwrap` in a test is an assertion. clippy's exemption for tests does not recognize a custom test harness.
+// An `unwrap` in a test is an assertion. clippy exempts tests from this lint, but does not recognize tests in a custom
+// test harness.
 #![allow(clippy::unwrap_used)]
 
 mod audit;

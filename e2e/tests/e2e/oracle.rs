@@ -131,8 +131,8 @@ enum Detector {
     Off,
 }
 
-/// The environment of a client-go program. It sets whether the program streams its lists, and whether the inconsistency
-/// detector is on.
+/// The environment of a client-go program. The environment sets whether the program streams its lists, and whether the
+/// inconsistency detector is on.
 fn client_go(watch_list: bool, detector: Detector) -> [(&'static str, &'static str); 2] {
     let text = |on| if on { "true" } else { "false" };
     [

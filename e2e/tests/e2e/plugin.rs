@@ -83,7 +83,7 @@ fn install(folder: &Path) -> anyhow::Result<PathBuf> {
     std::fs::create_dir(&bin)?;
     output(Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&store))?;
     let program = store.join(platform["bin"].as_str().context("no bin")?);
-    // kubectl looks for plugins by this prefix.
+    // kubectl finds plugins by the prefix `kubectl-` of the program's name.
     let name = manifest["metadata"]["name"].as_str().context("no name")?;
     symlink(program, bin.join(format!("kubectl-{}", name.replace('-', "_"))))?;
     Ok(bin)

@@ -32,7 +32,7 @@ pub(crate) fn write(folder: &Path, members: &[Arc<TestCluster>], governed: &Valu
             "apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": member.name()},
             "spec": spec,
         });
-        // A rename is atomic. The server would refuse a half-written file.
+        // A rename is atomic. Without it, the server could read a half-written file and would refuse it.
         let (new, path) = (folder.join("new"), folder.join(format!("{}.yaml", member.name())));
         fs::write(&new, object.to_string())?;
         fs::rename(new, path)?;
@@ -155,7 +155,7 @@ async fn request_with_an_ambiguous_query_encoding_passes_no_policy(context: Test
     .await?;
     let selects_all = format!("{secrets}?fieldSelector=metadata.name!=%ff&fieldSelector=metadata.name=public");
     let follows = format!("{maps}?watch=%ff&timeoutSeconds=1");
-    // The kube-apiserver accepts these parameters.
+    // The kube-apiserver itself accepts these query parameters, so it would answer the request.
     let listed = members[0].http().get(&selects_all).send().await?.expect(200)?.text();
     ensure!(listed.contains("\"private\""), "{listed}");
     let followed = members[0].http().get(&follows).send().await?.expect(200)?.text();

@@ -8,7 +8,8 @@ use std::{fs, sync::Arc, time::Duration};
 use tributary_e2e::{Access, HttpClient, HttpResponse, TestCluster, Tributary, guard, kubeconfig, namespace};
 use tributary_simulator::Relay;
 
-/// Longest time until Tributary notices a change of rights. It retries within seconds, on a busy machine.
+/// Longest time until Tributary notices a change of rights. Tributary retries within seconds; the limit allows for a
+/// busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
 /// Time in which the log must not repeat a line.
@@ -107,7 +108,7 @@ impl Pair {
             Ok(())
         })
         .await?;
-        // The log line of the cluster has the first reason, which may be a closed connection.
+        // The cluster has one log line per outage with the first reason, which may be a closed connection.
         let is_one = |line: &&str| line.contains("victim") && (line.contains(reason) || line.contains("is in trouble"));
         let lines = |log: &str| log.lines().filter(is_one).count();
         let before = lines(&self.tributary.log());

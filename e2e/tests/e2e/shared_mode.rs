@@ -270,7 +270,7 @@ async fn check_unauthenticated_clients(shared: &Shared) -> anyhow::Result<()> {
         let path = shared.folder.path().join("stranger");
         shared.tributary.kubeconfig_of(&path, &user, &[])?;
         for target in ["/api/v1/pods", "/version", "/metrics", "/readyz?verbose"] {
-            // The server closes an unauthenticated connection.
+            // The server closes an unauthenticated connection after its answer, so each request uses a new client.
             HttpClient::from_kubeconfig(&path, None).await?.get(target).send().await?.expect(401)?;
         }
         let http = HttpClient::from_kubeconfig(&path, None).await?;
@@ -319,7 +319,8 @@ async fn check_fleet_paths(shared: &Shared, ann: &str, members: &[&Arc<TestClust
     grant(members[0], "", &format!("{ann}-metrics"), ann, rules).await?;
     eventually(SOON, async || http.get("/metrics").send().await?.expect(200).map(drop)).await?;
     http.get("/readyz?verbose").send().await?.expect(403)?;
-    // A browser would send the user's certificate with the request of another site's page.
+    // A browser would also send the user's certificate if a page of another site causes the request, so the server
+    // refuses foreign origins.
     let page = http.get("/metrics").header("origin", "https://evil.example");
     page.send().await?.expect(403)?;
     Ok(())

@@ -31,8 +31,8 @@ pub(crate) fn cases() -> Vec<Case> {
 fn connections(process: u32, port: u16) -> anyhow::Result<usize> {
     let far = format!("0100007F:{port:04X}");
     let table = fs::read_to_string(format!("/proc/{process}/net/tcp")).context("read /proc")?;
-    // A line of `/proc/net/tcp` has its number, both addresses, the state (01 is ESTABLISHED), six more fields, and the
-    // inode.
+    // A line of `/proc/net/tcp` begins with its number, both addresses and the state (01 is ESTABLISHED). Six more
+    // fields and the inode follow.
     let inodes: HashSet<String> = table
         .lines()
         .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>())

@@ -117,7 +117,8 @@ async fn silent_member_is_reported_and_recovers_in_time(context: TestContext) ->
 
     victim.freeze().await?;
     let said = until(&http, COLLECTIONS.len()).await;
-    // After this pause, the next regular attempt of each collection could be half a minute away.
+    // After this pause, Tributary's next regular attempt to read a collection could be half a minute away. The recovery
+    // must cause an earlier attempt.
     sleep(Duration::from_secs(60)).await;
     victim.thaw().await?;
     within("frozen, all have a Warning", said?, FROZEN_WARNING_TIMEOUT)?;

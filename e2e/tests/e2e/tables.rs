@@ -107,7 +107,7 @@ fn compare_tables(own: &Value, shown: &Value) -> anyhow::Result<usize> {
     for (key, (cells, conditions)) in &own_rows {
         let (ours, our_conditions) = rows.get(key).with_context(|| format!("no row of {key}"))?;
         for (index, (ours, theirs)) in ours.iter().zip(cells).enumerate() {
-            // A row may have more cells than the table has columns.
+            // A row may have more cells than the table has columns. Such a cell has no column name in the message.
             let column = own_columns.get(index).map_or(&Value::Null, |column| &column["name"]);
             ensure!(ours == theirs, "{key}: {column} is {ours} instead of {theirs}");
         }

@@ -253,7 +253,7 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     let mut stream = http.watch(&format!("{first}?watch=true")).await?;
     ensure!(next(&mut stream).await? == "ADDED member2/of-other", "not the first object");
 
-    // Both clusters serve the CRD, and the victim also serves a second version. The open watch reports the victim's
+    // Now both clusters serve the CRD, and the victim also serves a second version. The open watch reports the victim's
     // objects.
     define(victim, &definition("Widget", "Namespaced", &[("v1", true), ("v2", true)]), &second).await?;
     victim.http().post(&first, &widget("v1", "of-victim")).send().await?.expect(201)?;

@@ -95,7 +95,7 @@ async fn calico_kinds_without_numeric_versions_work_in_the_merged_view(context: 
         let made: Value = serde_json::from_str(&kubectl.ok(arguments).await?)?;
         ensure!(made["metadata"]["annotations"]["tributary.dev/cluster"] == "calico", "{arguments:?}: {made}");
     }
-    // A client-side apply of an existing object first gets the object, and then sends a patch.
+    // For an existing object, a client-side apply sends a get and then a patch.
     let mut changed = policy(&namespace, "a", "");
     for field in ["uid", "resourceVersion"] {
         changed["metadata"].as_object_mut().unwrap().remove(field);

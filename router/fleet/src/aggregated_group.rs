@@ -35,12 +35,13 @@ pub const VIEWS: &str = "views";
 /// HTTP methods of a `proxy` subresource, as verbs of Kubernetes.
 const PROXY_VERBS: [&str; 5] = ["create", "delete", "get", "patch", "update"];
 
-/// Returns the group as an `APIGroupDiscovery` (`apidiscovery.k8s.io/v2`), with all resources of the aggregated entry.
+/// Returns Tributary's group as an `APIGroupDiscovery` (`apidiscovery.k8s.io/v2`), with all resources of the aggregated
+/// entry.
 pub fn group_discovery() -> Value {
     json!(entry_group())
 }
 
-/// Returns the group's version as a legacy `APIResourceList`, with all resources of the aggregated entry.
+/// Returns the version of Tributary's group as a legacy `APIResourceList`, with all resources of the aggregated entry.
 pub fn resource_list() -> Value {
     documents::resource_list(GROUP, &version_with(entry_resources()), &documents::StorageVersionHashes::new())
 }
@@ -68,12 +69,12 @@ const CLUSTER_COLUMNS: [(&str, &str, &str); 7] = [
     ("Age", "date", ".metadata.creationTimestamp"),
 ];
 
-/// Returns the group as a legacy `metav1.APIGroup`.
+/// Returns Tributary's group as a legacy `metav1.APIGroup`.
 pub fn api_group() -> Value {
     documents::api_group_document(&entry_group())
 }
 
-/// Returns the group as the merged view serves it.
+/// Returns Tributary's group as the merged view serves it.
 pub fn merged_group() -> Group {
     group_with(vec![clusters(Vec::new())])
 }

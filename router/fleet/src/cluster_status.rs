@@ -10,8 +10,9 @@ use sha2::{Digest, Sha256};
 use crate::aggregated_group::{GROUP, VERSION};
 use crate::report::{ClusterCondition, ClusterReport, CollectionReport, CollectionState, Report};
 
-/// Maximum difference between two computed values of the same time. Up to this difference, the first value stays. 2 s:
-/// the durations in a report are whole seconds, and the report is made a moment after the clock was read.
+/// Maximum difference between two computed values of the same time. If a new value differs by no more, the previous
+/// value stays. The values differ by up to 2 s, because the durations in a report are whole seconds, and because the
+/// report is made a moment after the clock was read.
 const SAME_TIME: SignedDuration = SignedDuration::from_secs(2);
 
 /// Value of a condition (`metav1.ConditionStatus`).

@@ -248,7 +248,7 @@ fn answer_with_document(
     let own = response.headers_mut();
     own.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
     if named_by_hash {
-        // A hash in the path belongs to one document for ever.
+        // A document never changes under a path with its hash, so clients may cache it for ever.
         own.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
         if let Some(in_a_year) = in_a_year() {
             own.insert(header::EXPIRES, in_a_year);

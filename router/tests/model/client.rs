@@ -1,4 +1,5 @@
-//! Clients with random actions. They list in every form, watch, lose streams at any byte, and resume at another router.
+//! Clients with random actions: the clients list in every form, watch, lose streams at any byte, and resume at another
+//! router.
 
 mod lists;
 
@@ -40,7 +41,7 @@ pub(crate) struct Client {
     slow: bool,
     /// Whether the current watch must end with an ERROR event.
     refused: bool,
-    /// The newest clusters that the routers had shown before the watch.
+    /// The newest cluster under each name, as the routers' responses had shown before the watch.
     newest: Newest,
     /// Number of replacements of each cluster that the router had shown before the watch.
     replacements: BTreeMap<String, usize>,
@@ -230,7 +231,7 @@ impl Client {
             (follower.version.clone().unwrap_or_default(), item, perhaps_another)
         };
         // With several routers, no router knows which events another router sent before an integer resourceVersion, so
-        // it must refuse the integer. With a single cluster, an integer is a complete version.
+        // a router must refuse the integer. With a single cluster, an integer is a complete version.
         let refused = item.is_some() && !alone;
         self.refused = refused && !topology && !hides;
         let is_item = item.is_some();
@@ -251,7 +252,7 @@ impl Client {
         }
         let forgotten = self.told.last.elapsed() > KEPT_FOR;
         // Several changes may share a revision. A client that resumes in the middle of such a revision receives events
-        // that other clients already have. From that moment the router refuses earlier integers.
+        // that other clients already have. From that moment the router refuses earlier integer versions.
         let is_passed =
             is_item && self.world.with_truth(|truth| truth.clusters.values().any(History::shares_revisions));
         let end = self.stream(replica, query).await?;
@@ -302,7 +303,8 @@ impl Client {
     /// Reads a stream until the stream ends or the client closes it.
     async fn stream(&mut self, replica: usize, query: Vec<String>) -> anyhow::Result<End> {
         let path = format!("{}?{}", self.path(), query.join("&"));
-        // An integer has no mark: the watch goes on before a replacement, and its versions have the present marks.
+        // An integer resourceVersion has no mark of its cluster. A watch from an integer may continue at a state before
+        // a replacement, with versions that have the present marks.
         let is_after_item = self.follower.lock().as_ref().is_some_and(|follower| follower.item.is_some());
         (self.newest, self.replacements) = match is_after_item {
             true => (Newest::new(), BTreeMap::new()),

@@ -224,8 +224,8 @@ fn objects(truth: &Truth, a: u64, b: u64) -> BTreeMap<(String, String), State> {
     objects
 }
 
-/// A router may refuse a version that precedes its relist of the member. A router's request for a member's latest
-/// revision is no reason to refuse a version.
+/// A router may refuse a version that precedes its relist of the member. A router also lists a single object to get the
+/// member's latest revision. This list is no relist, and no reason to refuse a version.
 fn refused_in_a_calm_run() -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(async {
@@ -322,8 +322,8 @@ fn perhaps_owed() -> Result<(), Failed> {
 }
 
 /// A client's version covers a revision with several deletions. If a router received only the first deletion before a
-/// relist, the router may send the later deletions again, with the last state. It must not send the first deletion
-/// again, and must not repeat any deletion without a relist.
+/// relist, the router may send the later deletions again, with the last state. The router must not send the first
+/// deletion again, and must not repeat any deletion without a relist.
 fn deleted_again() -> Result<(), Failed> {
     let mut truth = truth();
     for (revision, key, value) in [(16, "n/x", "v1"), (17, "n/y", "v1"), (18, "n/y", "v2")] {
@@ -420,9 +420,9 @@ fn replaced() -> Result<(), Failed> {
         event(Change::Added, "a", "n/y", "v6", new.clone()),
     ];
     told(&events)?;
-    // The new cluster accepts the version of the earlier one.
+    // The checker must detect that the version of the earlier cluster is used for the new cluster.
     found_out(told(&[bookmark()]))?;
-    // An object of the earlier cluster stays.
+    // The checker must detect that an object of the earlier cluster stays.
     found_out(told(&[&events[2..], &[bookmark()]].concat()))
 }
 

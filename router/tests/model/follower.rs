@@ -65,20 +65,21 @@ pub(crate) struct Follower {
     /// The key of a DELETED object that another cluster still has. The next event must be the ADDED of that cluster's
     /// object.
     owed: Option<String>,
-    /// The keys in `owed` when the stream was cut. After the client resumes, the stream must repeat their objects.
+    /// The earlier values of `owed` at the times when the stream was cut. After the client resumes, the stream must
+    /// send these objects again.
     owed_later: BTreeSet<String>,
     /// The clusters whose changes the stream may repeat.
     may_repeat: BTreeSet<String>,
-    /// Deletions, by cluster and key, that the client's version covers and that the stream may still repeat. Each
-    /// deletion follows another change of the same revision.
+    /// Deletions, by cluster and key, that the stream may repeat although the client's version covers them. Such a
+    /// deletion is not the first change of its revision.
     may_be_deleted_again: BTreeSet<(String, String)>,
-    /// The clusters that a router relisted while the client had an earlier version.
+    /// The clusters that a router relisted after the client's version. The stream may omit states of these clusters.
     listed_anew: BTreeSet<String>,
     /// The integer resourceVersion of the last event; `None` after a composite version. A client that takes its version
     /// from events would resume from the integer.
     pub(crate) item: Option<Item>,
-    /// The cluster of the last DELETED event, if this event may have a version before its own revision. The router uses
-    /// the earlier version if it does not know whether another cluster still had an object with the name.
+    /// The cluster of the last DELETED event, if the router may have sent the event with a version before the deletion.
+    /// The router does so if it does not know whether another cluster still has an object with the name.
     perhaps_owed: Option<String>,
 }
 
@@ -142,7 +143,7 @@ impl Follower {
                 Some(version) => truth.is_cluster_state(&self.selection, &self.objects, cluster, *version).is_ok(),
                 None => !self.objects.keys().any(|(own, _)| own == cluster),
             };
-            // After a restore, a version may stand for two states.
+            // After a restore, a version may stand for two states, so the stream may repeat changes.
             if !exact || history.restores() > 0 {
                 self.may_repeat.insert(cluster.clone());
             }
@@ -154,8 +155,8 @@ impl Follower {
         self.owed_later.extend(self.owed.take());
     }
 
-    /// Returns the version to resume from: the last integer or composite version. `None` before the first list or the
-    /// end of the initial events.
+    /// Returns the version to resume from: the integer or composite version of the last event. `None` before the first
+    /// list or the end of the initial events.
     pub(crate) fn place(&self) -> Option<Vector> {
         match &self.item {
             Some(Item { cluster, revision, .. }) => {
@@ -176,7 +177,8 @@ impl Follower {
         })
     }
 
-    /// Returns whether the version's mark may be one of another cluster. No router can tell which cluster it means.
+    /// Returns whether a component of the version may have the mark of a different cluster. No router can then decide
+    /// which cluster the version means.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.version.iter().flatten().any(|(_, component)| component.is_doubtful)
     }
@@ -328,7 +330,7 @@ impl Follower {
             //   point of the stream, the other cluster's object may not exist.
             // - The other cluster's object was deleted, and the client has already received the deletion.
             // - The client's version covers a whole revision, of which the router's log contains only a part. The log
-            //   omits objects that no longer exist, because the rest of the revision may have deleted them.
+            //   omits objects that no longer exist, because the missing changes of the revision may have deleted them.
             let may_be_deleted = |other: &String| {
                 let has = self.version.as_ref().and_then(|version| version.get(other));
                 let has_shared =
@@ -387,8 +389,8 @@ impl Follower {
         self.owed_later.remove(key);
     }
 
-    /// Checks the integer resourceVersion of an event. It must be the object's own revision or, for a deletion, a
-    /// revision at which the object no longer had this state.
+    /// Checks the integer resourceVersion of an event. The resourceVersion must be the object's own revision or, for a
+    /// deletion, a revision at which the object no longer had this state.
     fn is_version(
         &self,
         truth: &Truth,
@@ -424,8 +426,8 @@ impl Follower {
         let before = self.version.take().unwrap_or_default();
         for (cluster, revision) in vector {
             let went_back = before.get(cluster).is_some_and(|before| before > revision);
-            // A DELETED that another cluster's ADDED must follow carries the version before it, even if the client has
-            // passed that version.
+            // A DELETED event that another cluster's ADDED event must follow has the version before the deletion, even
+            // if the client has already passed this version.
             let is_before_added = deleted == Some(cluster.as_str())
                 && (self.owed.is_some() || self.perhaps_owed.as_ref() == Some(cluster));
             if went_back && !is_before_added && !expected.may_go_back.contains(cluster) {

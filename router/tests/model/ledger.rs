@@ -52,8 +52,7 @@ pub(crate) enum Meaning {
 /// * since the version of the cluster that the router served just before the write. The router's watch may lack later
 ///   objects while the cluster is disconnected, which is no defect;
 /// * since the arrival of the write, if the router had no version of the cluster. The router must then ask the cluster
-///   or
-///   refuse the write;
+///   or refuse the write;
 /// * since the arrival of the write, if the write creates the object, because the router asks all clusters then.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bare {
@@ -228,7 +227,8 @@ impl Bare {
     /// Returns a cluster that also has an object with this name, as far as the router could know.
     fn rival(&self, change: &Change, truth: &Truth, settled: &Settled) -> Option<&Known> {
         let own = |known: &&Known| NAMES[change.member].contains(&&*known.cluster);
-        // If the router knows that this cluster had the object, the router may take that object for the only one.
+        // If the router knows that this cluster had the object, the router may treat the object as the only one with
+        // its name.
         let was_there = self.known.iter().find(own).is_none_or(|own| own.had(&change.key, truth));
         let makes = change.before.is_none() && !was_there;
         let has = |known: &Known| {

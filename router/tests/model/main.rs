@@ -13,9 +13,9 @@
 //! derived from the seed, and no other thread runs, so all runs of a seed are equal.
 //!
 //! * `cargo test -p tributary-router --test model` runs 200 seeds and all seeds that once failed;
-//! * `… -- seed=7` runs one, `… -- seed=0..5000` many, `… -- rights=7` one with users whose rights change; with
-//!   `TRIBUTARY_TRACE=1` a failure shows its whole trace instead of its end;
-//! * `… -- --ignored proof` runs as many as `TRIBUTARY_SEEDS` says, 20,000 by default.
+//! * `… -- seed=7` runs one seed, `… -- seed=0..5000` many seeds, and `… -- rights=7` one seed with users whose rights
+//!   change; with `TRIBUTARY_TRACE=1` a failure shows its whole trace instead of the last lines;
+//! * `… -- --ignored proof` runs `TRIBUTARY_SEEDS` seeds, 20,000 by default.
 
 // An `unwrap` in a test is an assertion. Clippy's exemption for tests does not include tests without libtest's harness.
 #![allow(clippy::unwrap_used)]

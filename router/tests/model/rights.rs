@@ -40,7 +40,8 @@ const NAMES: [&str; 4] = ["w", "x", "y", "z"];
 /// The number of random steps in a run.
 const STEPS: usize = 120;
 
-/// Most replacements in a run. A router replaces a cluster at most once in 10 s, and each time half as often.
+/// The maximum number of replacements in a run. A router accepts the next replacement of a cluster only after 10 s, and
+/// this time doubles with each replacement.
 const REPLACEMENTS_MAX: usize = 2;
 
 /// The maximum time until all clients are up to date after the last fault: twice the longest delay between attempts to
@@ -240,8 +241,9 @@ impl World {
         });
     }
 
-    /// Replaces members by other clusters, a few times. In some of them, lists of the resource fail for a while. It has
-    /// its own generator, so that the other random numbers of existing seeds stay the same.
+    /// Replaces members by other clusters, a few times. In some of the new clusters, lists of the resource fail for a
+    /// while. The function has its own random generator, so that the other random numbers of existing seeds stay the
+    /// same.
     async fn run_replacements(self: Arc<Self>, seed: u64) {
         let mut random = StdRng::seed_from_u64(seed ^ 0x5cce5);
         for _ in 0..random.random_range(0..=REPLACEMENTS_MAX) {

@@ -25,9 +25,9 @@ const REST_WITHIN: Duration = Duration::from_secs(240);
 /// The kind of a run, which decides what the run tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunKind {
-    /// Versions, writes and clients of one user.
+    /// The run tests versions and writes, with clients of one user.
     Versions,
-    /// Users whose rights change.
+    /// The run tests users whose rights change.
     Rights,
 }
 

@@ -26,7 +26,8 @@ pub(crate) const OBJECTS: [&str; 5] = ["a", "b", "b-1", "c", "d"];
 /// The maximum time until all routers detect a restore: two failed attempts with the longest delay between them.
 const NOTICED_WITHIN: Duration = Duration::from_secs(200);
 
-/// Most replacements in a run. A router replaces a cluster at most once in 10 s, and each time half as often.
+/// The maximum number of replacements in a run. A router accepts the next replacement of a cluster only after 10 s, and
+/// this time doubles with each replacement.
 const REPLACEMENTS_MAX: usize = 3;
 
 /// The properties of a run, derived from its seed. Each kind of fault is limited to some runs, so that the checks can
@@ -67,7 +68,7 @@ pub(crate) struct Profile {
     pub(crate) lags: bool,
     /// The cluster for new objects without a cluster name.
     pub(crate) placement: Option<&'static str>,
-    /// Other clusters take the place of members.
+    /// Whether other clusters replace members.
     pub(crate) replaces: bool,
     /// The number of events in the members' watch windows.
     pub(crate) window: usize,
@@ -109,7 +110,8 @@ impl Profile {
             unmarked,
             lags,
             placement: placement(seed),
-            // A version of a cluster with another name, or from before a restore, has no mark.
+            // A run with restores or renamed clusters has no replacements: a version from before a restore, or with an
+            // earlier cluster name, has no mark.
             replaces: !restores && !topology && StdRng::seed_from_u64(seed ^ 0xab1e).random_bool(0.4),
             window: if small { 6 } else { 10_000 },
         }
@@ -387,8 +389,8 @@ async fn restore(world: &Arc<World>, number: usize, random: &mut StdRng) -> anyh
     Ok(())
 }
 
-/// Replaces members by other clusters, a few times in a run. It has its own generator, so that the other random numbers
-/// of existing seeds stay the same.
+/// Replaces members by other clusters, a few times in a run. The function has its own random generator, so that the
+/// other random numbers of existing seeds stay the same.
 pub(crate) async fn run_replacements(world: Arc<World>) {
     let mut random = StdRng::seed_from_u64(world.profile.seed ^ 0x5cce5);
     for _ in 0..random.random_range(1..=REPLACEMENTS_MAX) {
@@ -403,8 +405,8 @@ pub(crate) async fn run_replacements(world: Arc<World>) {
     }
 }
 
-/// Replaces a member by another cluster with a lower revision, at the same address or at a new one. The new cluster
-/// soon passes the earlier one's revision.
+/// Replaces a member by another cluster with a lower revision, at the same address or at a new one. The revision of the
+/// new cluster soon exceeds the revision of the earlier cluster.
 async fn replace(world: &Arc<World>, number: usize, random: &mut StdRng) -> anyhow::Result<()> {
     let (member, name) = (Arc::clone(&world.members[number]), NAMES[number][0]);
     let control = member.control().clone();

@@ -12,25 +12,25 @@ use tributary_simulator::compact;
 /// A decoded composite version: cluster → component.
 pub(crate) type Vector = BTreeMap<String, Component>;
 
-/// A component of a composite version. It covers all changes of a revision, or all earlier changes and the first `part`
-/// changes of the revision.
+/// A component of a composite version. The component covers all changes of a revision, or all earlier changes and the
+/// first `part` changes of the revision.
 #[derive(Clone, Copy)]
 pub(crate) struct Component {
     pub(crate) revision: u64,
     /// The number of covered changes of the revision; `None` for all changes.
     pub(crate) part: Option<usize>,
-    /// Two components of different clusters compare by their revisions.
+    /// The cluster of the component. The order of components ignores this field and compares revisions.
     of: Of,
-    /// The mark may be one of another cluster.
+    /// Whether the mark may be the mark of a different cluster.
     pub(crate) is_doubtful: bool,
 }
 
 /// The cluster of a component, among the clusters that had the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Of {
-    /// A number says nothing about it.
+    /// The cluster is unknown, because the version is a number.
     Any,
-    /// A text without a mark.
+    /// The first cluster with this name. A version from this cluster is a text without a mark.
     First,
     Marked(u32),
 }
@@ -80,7 +80,7 @@ impl Component {
         }
     }
 
-    /// Returns whether two versions name the same cluster, among the clusters that had the name.
+    /// Returns whether two versions of one cluster name are from the same cluster, by their marks.
     pub(crate) fn is_of_cluster_of(self, other: Self) -> bool {
         self.of == other.of
     }
@@ -147,7 +147,7 @@ pub(crate) struct History {
 /// An era: the time between two restores.
 #[derive(Clone, Debug, Default)]
 struct Era {
-    /// Position of the cluster's uid.
+    /// The index of the cluster's uid in the list of uids.
     cluster: usize,
     /// The first revision of the era. Versions up to this revision also belong to the previous era.
     base: u64,
@@ -229,7 +229,7 @@ impl History {
         self.eras.push(Era { cluster, base: revision, first: step, steps: Vec::new(), end: None });
     }
 
-    /// Another cluster without objects takes the place of this one.
+    /// Replaces the cluster by another cluster without objects. `from` is the last revision of the replaced cluster.
     pub(crate) fn replaced(&mut self, from: u64, uid: String) {
         let step = self.step();
         for states in self.objects.values_mut() {
@@ -242,16 +242,16 @@ impl History {
         self.uids.push(uid);
     }
 
-    /// The number of replacements before the cluster of a version. `None` for a version that may be of any cluster:
-    /// revision 0 stands for a cluster that is about to leave, and the mark of an empty uid for a cluster that reports
-    /// no uid.
+    /// Returns the number of replacements before the cluster of a version. Returns `None` if the version may belong to
+    /// any cluster: revision 0 is sent for a cluster that is about to leave, and the mark of an empty uid for a cluster
+    /// that reports no uid.
     pub(crate) fn cluster_of(&self, Component { revision, of, is_doubtful, .. }: Component) -> Option<usize> {
         match of {
             _ if self.replacements() == 0 || revision == 0 || is_doubtful => None,
             Of::Any => None,
             Of::First => Some(0),
             Of::Marked(mark) if mark == compact::mark("") => None,
-            // Any other mark stands for a cluster that never was.
+            // A mark without a known uid belongs to a cluster that never existed.
             Of::Marked(mark) => {
                 Some(self.uids.iter().position(|uid| compact::mark(uid) == mark).unwrap_or(self.uids.len()))
             }
@@ -341,7 +341,7 @@ impl History {
         }
     }
 
-    /// Returns the steps that a version may stand for, in order.
+    /// Returns the steps of the history that a version may stand for, in order.
     fn steps_of(&self, version: Component) -> Vec<usize> {
         let eras = self.eras_of(version).filter(|(_, era)| era.end.is_none_or(|end| version.revision <= end));
         let mut steps: Vec<_> = eras.map(|(era, _)| self.step_of_version(version, era)).collect();
@@ -632,9 +632,9 @@ impl Truth {
             && states.into_iter().flatten().any(|(_, state)| selection.of(key, state.as_ref()).is_some())
     }
 
-    /// Doubts the marks of clusters that were replaced since these replacements. A list that waits, or a watch, may
-    /// write the marks of its beginning beside the new cluster's objects, and new marks beside objects of the earlier
-    /// cluster.
+    /// Marks components as doubtful if their cluster was replaced after `since`, the numbers of earlier replacements. A
+    /// watch, or a list that waits, may write the marks of its beginning beside the new cluster's objects, and new
+    /// marks beside objects of the earlier cluster.
     pub(crate) fn doubts(&self, since: &BTreeMap<String, usize>, vector: &mut Vector) {
         for (name, component) in vector {
             let replacements = self.history(name).map_or(0, History::replacements);

@@ -244,8 +244,8 @@ impl World {
     }
 
     /// Returns whether a router that keeps changes for `kept_for` may have dropped a part of a revision. The time
-    /// begins with the arrival of the change. In an idle cluster, a bookmark may have the revision of this change long
-    /// after its arrival.
+    /// begins with the arrival of a change. In an idle cluster, a bookmark may repeat the revision of this change long
+    /// afterwards.
     pub(crate) fn may_have_forgotten(&self, version: &Vector, kept_for: Duration) -> bool {
         let is_part = |truth: &Truth| {
             let mut components = version.iter();
@@ -388,8 +388,8 @@ impl World {
         of_it.map(|((_, name), replacements)| (name.clone(), *replacements)).collect()
     }
 
-    /// Checks that the version of an answer names no cluster that another one had replaced when the client sent the
-    /// request, as this router's earlier answers show.
+    /// Checks that the version of an answer names no replaced cluster. A cluster counts as replaced if this router's
+    /// answers before the request have shown its successor.
     pub(crate) fn is_of_newest(&self, replica: usize, before: &Newest, vector: &Vector) -> Result<(), Lie> {
         if self.names_earlier(replica, before, vector) {
             return Err(Lie(format!("{vector:?} names an earlier cluster than router {replica} has shown")));
@@ -405,7 +405,7 @@ impl World {
         })
     }
 
-    /// Returns whether a version names a cluster that another one had replaced, as a router had shown before.
+    /// Returns whether a version names a replaced cluster, whose successor a router's earlier answers have shown.
     pub(crate) fn names_earlier(&self, replica: usize, before: &Newest, vector: &Vector) -> bool {
         let is_earlier = |truth: &Truth, name: &String, component: Component| {
             let cluster = truth.history(name).ok().and_then(|own| own.cluster_of(component));
@@ -414,7 +414,7 @@ impl World {
         self.with_truth(|truth| vector.iter().any(|(name, component)| is_earlier(truth, name, *component)))
     }
 
-    /// Checks that an object in an answer is not of such an earlier cluster.
+    /// Checks that an object in an answer does not belong to a replaced cluster, as defined at [`Self::is_of_newest`].
     pub(crate) fn has_of_newest(
         &self,
         replica: usize,
@@ -426,7 +426,7 @@ impl World {
         if is_earlier { Err(Lie(format!("{name} {key} {state:?} is of an earlier cluster {name}"))) } else { Ok(()) }
     }
 
-    /// Checks that an event shows no such earlier cluster.
+    /// Checks that an event shows no replaced cluster, as defined at [`Self::is_of_newest`].
     pub(crate) fn shows_newest(&self, replica: usize, before: &Newest, event: &Event) -> Result<(), Lie> {
         match event {
             Event::Bookmark { vector, .. } => self.is_of_newest(replica, before, vector),

@@ -149,7 +149,7 @@ impl Client {
 
     /// Returns the knowledge of a router that answered a list with this version.
     fn known(&self, known: Option<&Vector>) -> Bare {
-        // Without a version of the list, the knowledge of the router is unknown.
+        // The router's answer to the list has no version, so the knowledge of the router is unknown.
         let Some(vector) = known else { return Bare::default() };
         let settled = self.world.settled();
         self.world.with_truth(|truth| {

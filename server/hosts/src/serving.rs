@@ -129,7 +129,7 @@ mod tests {
         let key = KeyPair::generate().unwrap();
         let chain = parameters.self_signed(&key).unwrap().pem();
         let certificate = certified_key(chain.as_bytes(), key.serialize_pem().as_bytes()).unwrap();
-        // The beginning of the year 2030, in seconds since 1970.
+        // Day 0 of the table is the beginning of the year 2030, as seconds since 1970.
         let begins = SystemTime::UNIX_EPOCH + Duration::from_secs(1_893_456_000);
         for (day, expected) in [
             (0, None),

@@ -31,7 +31,7 @@ pub(super) struct ConnectionAuthentication {
     unauthenticated: UnauthenticatedConnection,
     is_authenticated: AtomicBool,
     users: Arc<UserConnections>,
-    /// The connection's permit among the connections of its first authenticated user.
+    /// The permit that counts the connection for its first authenticated user.
     permit: OnceLock<UserConnectionPermit>,
     /// The notification that a request got a 401. The notified connection closes, unless another of its requests is
     /// authenticated.
@@ -273,7 +273,8 @@ mod tests {
         assert!(leave.as_mut().now_or_never().is_some(), "one of them is always being looked at");
         drop(requests);
 
-        // A connection that times out without a request is closed in the same way.
+        // A connection that sends no complete request in time is refused, and then closed after a pause in the same
+        // way.
         let own = authentication();
         let mut refused = Box::pin(own.refused());
         assert!(refused.as_mut().now_or_never().is_none());

@@ -21,8 +21,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// small part of the cost of copying.
 const BUFFER_BYTES: usize = 128 << 10;
 
-/// The number of pending bytes from which a flush is deferred although only one stream is open. An answer longer than
-/// 16 KiB, one HTTP/2 frame, has more frames to send.
+/// A flush of at least this many pending bytes is deferred even if only one stream is open. An answer longer than 16
+/// KiB, which is one HTTP/2 frame, has more frames to send.
 const SHORT_BYTES: usize = 16 << 10;
 
 /// The capacity of the small write buffer. 20 KiB hold a full HTTP/2 frame with its TLS overhead. 16 KiB would cost

@@ -133,7 +133,7 @@ impl<S: RequestService> ClientConnection<S> {
         match hello.into_stream(config).into_fallible().await {
             Ok(stream) => Ok(stream),
             Err((error, mut stream)) => {
-                // rustls has written a TLS alert with the error, but has not flushed it.
+                // rustls has written a TLS alert with the error, but has not flushed it. This flush sends the alert.
                 let _unsent = stream.flush().await;
                 Err(error)
             }

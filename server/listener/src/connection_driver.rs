@@ -104,7 +104,8 @@ mod tests {
 
     impl AsyncRead for Flood {
         fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-            // The test's stream consumes tokio's cooperative budget, as a socket does.
+            // The test's stream consumes tokio's cooperative budget, as a socket does, so one poll ends after a limited
+            // number of reads.
             ready!(pin!(coop::consume_budget()).poll(cx));
             self.reads.fetch_add(1, Ordering::Relaxed);
             if self.ready.is_empty() {

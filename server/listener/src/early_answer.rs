@@ -72,7 +72,7 @@ impl RequestBody {
             BodyState::Open => false,
             BodyState::Dropped(rest) => may_wait && !self.expects_continue && drain(rest).await,
         };
-        // An upgraded connection has no next request.
+        // An upgraded connection carries no further request, so the header is not needed.
         if !is_read && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }

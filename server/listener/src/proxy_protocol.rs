@@ -51,8 +51,8 @@ impl ProxyHeaders {
         peer: SocketAddr,
     ) -> io::Result<SocketAddr> {
         let client = self.peers.client(stream, peer).await;
-        // Two results do not show whether headers are missing: a client whose address is not configured, and a peer that
-        // closes before its first byte.
+        // In two cases, the result does not show whether headers are missing: the client's address is not configured as
+        // a load balancer, or the peer closed before its first byte.
         let is_missing = match &client {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => true,
             Ok(_) if self.peers.contains(peer.ip()) => false,
@@ -75,7 +75,8 @@ impl ProxyProtocolPeers {
         if !self.contains(peer.ip()) {
             return Ok(peer);
         }
-        // PROXY headers of both versions are longer than the signature of version 2.
+        // PROXY headers of both versions are longer than the signature of version 2, so this many bytes can be read
+        // first.
         let mut header = vec![0; SIGNATURE.len()];
         stream.read_exact(&mut header).await?;
         let source = if header == SIGNATURE {
@@ -188,7 +189,7 @@ mod tests {
             (version_2(0x21, 0x11, &ipv4), "203.0.113.9:4660"),
             (version_2(0x21, 0x11, &with_more), "203.0.113.9:4660"),
             (version_2(0x21, 0x21, &ipv6), "[2001::9]:4660"),
-            // The headers of a health check by the load balancer itself, and of a connection of an unknown kind.
+            // These headers are from a load balancer's own health checks, and from connections of unknown kinds.
             (version_2(0x20, 0x00, b""), "192.0.2.1:7"),
             (version_2(0x20, 0x11, &ipv4), "192.0.2.1:7"),
             (version_2(0x21, 0x00, b""), "192.0.2.1:7"),
@@ -274,7 +275,7 @@ mod tests {
         for (peer, sent, expected) in [
             ("203.0.113.1:7", TLS, ""),
             ("192.0.2.1:7", line, ""),
-            // A peer that closes the connection at once, as in a port scan.
+            // A port scan opens a connection and closes it at once, without a byte.
             ("192.0.2.1:7", b"", ""),
             ("192.0.2.1:7", TLS, "WARN"),
             ("192.0.2.2:7", TLS, ""),

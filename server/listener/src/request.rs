@@ -88,7 +88,7 @@ impl<S: RequestService> ConnectionRequests<S> {
                 }
             };
             if let Some(body) = body {
-                // Only an authenticated connection gets the remainder of its body read. The future is boxed, because
+                // The remainder of a body is read only on an authenticated connection. The future is boxed, because
                 // HTTP/2 requests never need it.
                 Box::pin(body.prepare_next_request(&mut answer.response, self.authentication.is_authenticated())).await;
             }

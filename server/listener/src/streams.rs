@@ -114,7 +114,8 @@ impl Streams {
     /// Polls the connection and its streams until the connection ends. Cancel: safe, if the function is called again
     /// afterwards.
     pub(super) fn drive<'a, C: Future>(&'a mut self, connection: Pin<&'a mut C>) -> Driven<'a, C> {
-        // The caller may have changed the connection's state, for example with a graceful shutdown.
+        // The caller may have changed the connection's state, for example with a graceful shutdown, so the connection
+        // must be polled once.
         self.round.mark_woken(PollSide::Connection);
         Driven { streams: self, connection }
     }

@@ -319,7 +319,7 @@ mod tests {
         clusters.update(vec![with_token("a", "1", "u")]).await;
         assert_eq!((client.renewals(), clusters.any_failed()), (1, false));
         assert_eq!(clusters.revisions().pop().map(|(_, user)| user), Some("u".to_owned()));
-        // A bearer token that is invalid in an HTTP header.
+        // The new bearer token is invalid in an HTTP header, so the client keeps its previous credentials.
         clusters.update(vec![with_token("a", "1", "a\nb")]).await;
         assert_eq!((client.renewals(), clusters.any_failed()), (1, true), "the old one stays, and it is tried again");
         assert!(clusters.setups()[0].client.is_ok());

@@ -243,7 +243,7 @@ impl ContextSelection {
 fn find_excluded<'a>(selector: &Selector, contexts: &'a [String]) -> Result<Option<Vec<&'a String>>, ContextsError> {
     match selector {
         Selector::Exclusion(pattern) => find_matching(pattern, contexts).map(Some),
-        // The name of an existing context may itself begin with an exclamation mark.
+        // The name of an existing context may itself begin with an exclamation mark. Such an item excludes nothing.
         Selector::Item(item) if !contexts.contains(item) => match item.strip_prefix('!').map(str::trim) {
             Some(name) => match contexts.iter().find(|context| *context == name) {
                 Some(context) => Ok(Some(vec![context])),

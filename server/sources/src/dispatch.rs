@@ -7,7 +7,7 @@ use tributary_router::{DispatchSettings, EntryPointPolicies};
 
 /// Converts the dispatch policies of validated configuration objects into the router's settings.
 pub fn dispatch_settings(objects: &ConfigurationObjects) -> DispatchSettings {
-    // Validation allows at most one MergedEndpoint.
+    // Validation allows at most one MergedEndpoint, so the first is the only one.
     let endpoint = objects.merged_endpoints.first();
     let global = endpoint.map(|endpoint| endpoint.spec.global_dispatch_policies.iter().map(Policy::from).collect());
     let merged = endpoint.map(|endpoint| policies(&endpoint.spec.dispatch_policies, Dispatch::Policies));

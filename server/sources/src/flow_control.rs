@@ -12,7 +12,7 @@ use tributary_router::{EntryPointSchemas, FlowSettings};
 /// Converts the flow-control schemas of validated configuration objects. Flow control applies only to requests whose
 /// policy names a schema.
 pub(super) fn flow_settings(objects: &ConfigurationObjects) -> FlowSettings {
-    // Validation allows at most one MergedEndpoint.
+    // Validation allows at most one MergedEndpoint, so the first is the only one.
     let merged = objects.merged_endpoints.first();
     let merged = merged.map(|endpoint| schemas(&endpoint.spec.flow_control.flow_control_schemas));
     let clusters = objects.clusters.iter().filter_map(convert_cluster);

@@ -189,7 +189,8 @@ pub async fn cluster_spec(
         probe,
         breaker,
         user_fingerprint: target.user_fingerprint,
-        // Validation has already reported warnings about the object's own fields.
+        // Validation has already reported warnings about the object's own fields, so only the warnings of a referenced
+        // kubeconfig are added.
         warnings: cluster.spec.kubeconfig.as_ref().map(|_| target.warnings).unwrap_or_default(),
         further_endpoints,
         drained_endpoints: EndpointSubset::new(&cluster.spec.drained_endpoints),

@@ -154,7 +154,8 @@ impl AuthenticationFiles {
         arguments: &SharedArguments,
         authenticator: &SharedAuthenticator,
     ) -> Result<(), AuthenticationFilesError> {
-        // All files are read and validated before any authority is replaced.
+        // All files are read and validated before any authority is replaced. An invalid file must not leave a mixture
+        // of old and new authorities.
         let issuers = self.issuers()?;
         self.authenticator(arguments)?;
         let reload = |flag, path: &Option<PathBuf>, authorities: Option<&ClientCertificates>| {

@@ -87,8 +87,8 @@ impl HubAuthenticator {
         RequestedAuthorities { clients, proxies }
     }
 
-    /// Removes the audit ID of a request that does not come from the front proxy of the hub. Must be called before the
-    /// audit ID is used.
+    /// Removes the client's audit ID, unless the request comes from the front proxy of the hub. Must be called before
+    /// the audit ID is used.
     pub fn remove_untrusted_audit_id(&self, head: &mut Parts, chain: &ClientChain) {
         if head.headers.contains_key(AUDIT_ID) && !is_front_proxy(&self.trust.current(), chain) {
             head.headers.remove(AUDIT_ID);

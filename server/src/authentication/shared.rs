@@ -317,7 +317,7 @@ mod tests {
         let (certificates, certificate, _) = authority_and_ann(TIME);
         let authenticator = SharedAuthenticator { certificates: Some(certificates), ..SharedAuthenticator::default() };
         let chain = Arc::new(ClientChain::new(&[certificate]));
-        // The second iteration uses the connection's cached result.
+        // The second iteration uses the connection's cached result, which must be the same.
         for _ in 0..2 {
             let (mut head, ()) = http::Request::get("/api").body(()).unwrap().into_parts();
             let known =

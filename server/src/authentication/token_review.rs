@@ -163,8 +163,8 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
         fetched.retain(|name, _| names.contains(name));
         are_others |= forgotten.forget(&mut keys, &mut fetched);
         if keys.follow(&names) {
-            // The authenticator learns the names of new clusters before their keys are fetched. While the keys of a new
-            // cluster are unknown, no other cluster may review its tokens, even with a copy of its key.
+            // The authenticator must learn the names of new clusters before their keys are fetched. Otherwise, another
+            // cluster that has a copy of a new cluster's key could review tokens of the new cluster.
             are_others = true;
             tokens.set_member_keys(keys.clone());
         }
@@ -221,7 +221,7 @@ pub async fn follow_hub_keys(hub: &HubClient, tokens: &TokenAuthenticator, name:
         }
         sleep(KEYS_AGE_WANTED).await;
         if fetch.problem.is_none() {
-            // The next fetch starts after the timeout, or when a token with an unknown key arrives.
+            // The next fetch starts when this time has passed, or earlier when a token with an unknown key arrives.
             let _ = timeout(KEYS_AGE - KEYS_AGE_WANTED, tokens.unknown_key()).await;
         }
     }

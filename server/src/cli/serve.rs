@@ -153,7 +153,7 @@ pub struct ServeArguments {
     /// OpenTelemetry collector (OTLP over gRPC)
     #[arg(long, value_name = "FILE", help_heading = "Tracing")]
     pub tracing_config_file: Option<PathBuf>,
-    /// True if `tributary demo` serves. Its log omits the limits.
+    /// True for `tributary demo`, whose log omits the limits.
     #[arg(skip)]
     pub is_demo: bool,
 }

@@ -133,7 +133,7 @@ impl Findings {
         let mut out = String::new();
         for (severity, findings) in [("error", &self.errors), ("warning", &self.warnings)] {
             for finding in findings {
-                // `write!` to a `String` never fails.
+                // `write!` to a `String` never fails, so its result is ignored.
                 let _ = writeln!(out, "{severity}: {finding}");
             }
         }

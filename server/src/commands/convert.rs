@@ -63,7 +63,7 @@ fn convert_files(files: &[(PathBuf, String)]) -> anyhow::Result<Conversion> {
                 conversion.notes.extend(told);
                 let yaml =
                     serde_saphyr::to_string(&cluster).context("the UpstreamCluster cannot be written as YAML")?;
-                // `write!` to a `String` never fails.
+                // `write!` to a `String` never fails, so its result is ignored.
                 let _ = write!(conversion.yaml, "---\n{yaml}");
                 objects.clusters.push(cluster);
             }

@@ -29,7 +29,7 @@ pub async fn run(command: PluginCommand) -> Result<u8, Failure> {
     match command {
         PluginCommand::Which(arguments) => which(&arguments).await.map(|()| exit::OK),
         PluginCommand::Diff(arguments) => diff(&arguments).await.map_err(|failure| match failure {
-            // Exit code 1 is reserved for differences.
+            // Exit code 1 means that objects differ, so a failure must have another code.
             Failure::Runtime(error) | Failure::Usage(error) => Failure::Usage(error),
         }),
         PluginCommand::Get(arguments) => kubectl::run("get", &arguments).await,

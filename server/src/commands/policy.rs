@@ -228,8 +228,8 @@ mod tests {
             verdict(&global, "--verb get --path /version"),
             "  the merged view: The request continues\n  /clusters/eu: The request continues\n"
         );
-        // The configuration files do not contain the clusters of kubeconfig contexts. The line for `NAME` represents
-        // these clusters.
+        // The configuration files do not contain the clusters of kubeconfig contexts. The line for `NAME` is valid for
+        // each of these clusters.
         let alone = endpoint(&format!("dispatchPolicies: [{deny}, {pass}]"));
         assert!(
             verdict(&alone, delete).ends_with("  /clusters/NAME: The request continues\n"),

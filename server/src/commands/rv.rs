@@ -20,7 +20,7 @@ pub fn decode(arguments: &DecodeArguments) -> Result<String, Failure> {
     if let Ok(integer) = IntegerResourceVersion::decode(token) {
         return Ok(integer_form(integer, arguments.output));
     }
-    // The scope of a resourceVersion is not one of its components.
+    // The scope in a resourceVersion is removed, because it belongs to no cluster.
     let (_, unscoped) = split_scope(token).map_err(|error| refused(token, error))?;
     let epochs = if unscoped.contains('.') { epochs(arguments.data_dir.clone())? } else { Epochs::default() };
     let version =
@@ -44,7 +44,7 @@ fn table(version: &CompositeResourceVersion) -> String {
     let width = version.iter().map(|(cluster, _)| cluster.as_str().len()).max().unwrap_or(0).max(HEADER.len());
     let mut out = format!("{HEADER:width$}   RESOURCEVERSION\n");
     for (cluster, version) in version.iter() {
-        // `write!` to a `String` never fails.
+        // `write!` to a `String` never fails, so its result is ignored.
         let _ = writeln!(out, "{:width$}   {version}", cluster.as_str());
     }
     out

@@ -185,7 +185,7 @@ fn read(directory: &DataDirectory, file: &str) -> Result<Option<StoredCertificat
 }
 
 fn write(directory: &DataDirectory, file: &str, stored: &StoredCertificate) -> Result<(), DataDirectoryError> {
-    // The stored certificate, a struct of strings and a number, always serializes.
+    // Serialization cannot fail: the stored certificate is a struct of strings and a number.
     let bytes = serde_json::to_vec(stored).unwrap_or_default();
     directory.write(file, &bytes)
 }

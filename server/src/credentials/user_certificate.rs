@@ -312,7 +312,7 @@ mod tests {
                 assert_eq!(end, made.end.as_secs());
                 assert_eq!(parsed.issuer().to_string(), "CN=people, O=Example");
                 // The certificate contains the user's own key. Another authority with the same name, but a different
-                // key, does not verify the certificate.
+                // key, must not verify the certificate.
                 let own = AuthorityKey::read(made.key_pem.as_bytes()).unwrap();
                 assert_eq!(parsed.public_key().subject_public_key.data, own.0.der_bytes());
                 let other = ClientCertificates::new(authority_of_same_name().as_bytes()).unwrap();

@@ -53,7 +53,7 @@ struct Accepted {
     protocol: Option<HeaderValue>,
 }
 
-/// The reason why a handshake fails: the status and the text of Go's package.
+/// The reason why a handshake fails: the status and the text that golang.org/x/net/websocket sends.
 struct HandshakeError(StatusCode, &'static str);
 
 /// Removes the WebSocket handshake from a request's head, so that the handler receives a plain watch. Returns `None`
@@ -80,7 +80,7 @@ pub(crate) fn remove_handshake(head: &mut Parts, arrival: &mut RequestArrival) -
     Some(Handshake { upgrade: arrival.upgrade.take(), accepted })
 }
 
-/// Checks the handshake's headers, in the order of Go's package.
+/// Checks the handshake's headers, in the order of golang.org/x/net/websocket.
 fn accept(headers: &HeaderMap) -> Result<Accepted, HandshakeError> {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or_default();
     let key = text(SEC_WEBSOCKET_KEY);

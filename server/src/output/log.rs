@@ -93,7 +93,7 @@ where
 /// Escapes line ends and terminal control characters within each log line.
 struct OneLine<W> {
     writer: W,
-    /// True if the log contains colours, whose escape sequences must not be escaped.
+    /// True if the log contains colours. Their escape sequences are written unescaped.
     colours: bool,
 }
 

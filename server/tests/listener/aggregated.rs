@@ -126,7 +126,7 @@ async fn paths_below_a_mount_have_the_same_answers_as_without_a_mount() {
         ("/unknown", 404),
         ("/api/v1/namespaces/n/pods/p/exec?command=a%3Bb&command=c", 404),
     ] {
-        // At the direct entry, a path that begins with `/clusters` belongs to a mount.
+        // At the direct entry, a path that begins with `/clusters` belongs to a mount, so this loop skips it.
         if !path.starts_with("/clusters") {
             assert_eq!(get(&direct, path, &[]).await.0, expected, "{path}");
         }

@@ -42,7 +42,8 @@ impl StandIn {
                     .insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
                 response
             }
-            // The JSON has line breaks, like a response of kube-apiserver to `?pretty=1` and curl.
+            // The JSON has line breaks, like the response of a kube-apiserver to `?pretty=1` or to curl. The audit
+            // event must still contain it.
             "/api/v1/namespaces/n/pods/pretty" => {
                 let details = json!({"name": "pretty", "kind": "pods", "uid": "u"});
                 let status = json!({"kind": "Status", "status": "Success", "details": details});
@@ -222,7 +223,8 @@ async fn discovery_and_health_checks_are_audited_without_the_impersonated_user()
         ("v1", "/api/v1", (Value::Null, asked.clone())),
         ("apis", "/apis", (Value::Null, asked.clone())),
         ("health", "/readyz", (Value::Null, asked)),
-        // The cluster authorizes the impersonation.
+        // At the path of a cluster, the cluster authorizes the impersonation, so the event contains the impersonated
+        // user.
         ("member", "/clusters/eu/api/v1/namespaces", (json!("root"), json!("decided by each cluster"))),
     ] {
         let request = server.request(path).header("impersonate-user", "root");

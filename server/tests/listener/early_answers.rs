@@ -122,7 +122,7 @@ async fn early_response_with_an_unread_body_closes_the_connection() {
         ("/nothing", "Content-Length: 300000", ""),
         ("/nothing", "Content-Length: 3\r\nExpect: 100-continue", ""),
         ("/task", "Content-Length: 3", "abc"),
-        // The body of this request stays incomplete.
+        // The body of this request stays incomplete, so the server must answer before the end of the body.
         ("/nothing", "Content-Length: 3", "ab"),
         ("/nothing", "Transfer-Encoding: chunked", "3\r\nabc\r\n"),
     ] {

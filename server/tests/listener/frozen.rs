@@ -44,7 +44,7 @@ async fn request_to_a_deny_all_cluster_is_refused_before_authentication() {
     }
     router.set_dispatch(DispatchSettings::default());
     assert_eq!(get(server.bare(path)).await.status(), StatusCode::UNAUTHORIZED);
-    // The router has no cluster with this name.
+    // The router has no cluster with this name, so the answer is 404.
     assert_eq!(get(server.request(path)).await.status(), StatusCode::NOT_FOUND);
 }
 

@@ -103,7 +103,7 @@ async fn goaway_after_a_401_does_not_end_open_streams() {
     let mut client = RawClient::of(&server).await;
     client.get_as(1, "/api", b"Bearer wrong").await;
     assert_eq!(frames::goaway_last(&client.next(frames::GOAWAY).await), LAST_STREAM_MAX);
-    // The client sends this request before it has read the GOAWAY.
+    // The client sends this request before it has read the GOAWAY, so the server must answer the request.
     client.get(3, "/watch").await;
     client.next(frames::DATA).await;
     let ping = client.ping.take().expect("the server asks whether the client has heard");
@@ -169,7 +169,7 @@ async fn one_of_these_is_the_last(path: &str) {
     while answered.len() < REQUESTS && client.ready().await.is_ok() {
         match client.send_request(server.request(path).body(Empty::new()).unwrap()).await {
             Ok(answer) => answered.push(answer),
-            // The client had received GOAWAY before it sent this request.
+            // The client had received GOAWAY before it sent this request, so it fails at the client.
             Err(error) => {
                 assert!(error.is_canceled() || error.is_closed(), "{error:?}");
                 break;

@@ -147,7 +147,7 @@ impl Endpoint {
             }
         };
         config.alpn_protocols = vec![b"h2".to_vec()];
-        // rustls sends no SNI for IP addresses.
+        // rustls sends no SNI for IP addresses, also with this setting.
         config.enable_sni = true;
         Arc::new(config)
     }
@@ -244,7 +244,7 @@ async fn unknown_host_is_503_without_details() {
         assert_eq!((&told["kind"], &told["reason"]), (&"Status".into(), &"ServiceUnavailable".into()));
         assert!(!text.contains(".test") && !text.contains("eu") && !text.contains(host), "{text}");
     }
-    // Monitoring of the process uses its IP address.
+    // Monitoring of the process uses its IP address, so `/metrics` must be available under this address.
     assert_eq!(connection.get("10.0.0.1", "/metrics").await.0, 200);
     let mut nobody = endpoint.client(None, "localhost").await;
     let (status, text, _) = nobody.get("10.0.0.1", "/livez").await;
@@ -323,7 +323,7 @@ async fn tls_sessions_of_a_host_end_with_its_authorities() {
     let config = endpoint.config(None);
     let kind = async |host: &str| {
         let mut connection = endpoint.resuming(&config, host).await;
-        // The server sends its session tickets before the first response.
+        // The server sends the tickets for a resumption of the TLS session before its first response.
         connection.get(host, "/livez").await;
         connection.kind
     };

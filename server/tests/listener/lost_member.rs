@@ -54,7 +54,7 @@ async fn over(dies: &CancellationToken) -> Server {
         }
     }));
     config.root_cert = Some(vec![certificate]);
-    // The certificate is self-signed and not a CA certificate.
+    // The member's certificate is self-signed and not a CA certificate, so the client must not verify it.
     config.accept_invalid_certs = true;
     let name = ClusterName::new("one").unwrap();
     let client = ClusterClient::connect(name.clone(), config, ClientTuning::default()).await;

@@ -116,7 +116,7 @@ async fn over(member: &Arc<Member>, clients: usize) -> Server {
     let address = listen(Arc::clone(member), acceptor).await;
     let mut config = kube::Config::new(format!("https://{address}").parse().unwrap());
     config.root_cert = Some(vec![certificate]);
-    // The certificate is self-signed and not a CA certificate.
+    // The member's certificate is self-signed and not a CA certificate, so the client must not verify it.
     config.accept_invalid_certs = true;
     let name = ClusterName::new("one").unwrap();
     let client = ClusterClient::connect_to_all(name.clone(), config, &[], ClientTuning::default()).await;
@@ -198,7 +198,7 @@ async fn clients_share_connections(clients: usize) {
     let carried = member.watches.lock().unwrap().len();
     let most = watching.div_ceil(WATCHES_OF_ONE) + 1;
     assert!(carried <= most, "{watching} watches took {carried} connections, not {most} at most");
-    // While all watches are open, the member answers other requests.
+    // While all watches are open, the member still answers other requests.
     member.released.add_permits(1);
     text(call(&server, &mut all[0], MAP).await).await;
     assert_eq!(watches.len(), watching);

@@ -176,7 +176,8 @@ async fn request_smuggling_by_two_framings_closes_the_connection() {
         // kept the connection open, it would answer the smuggled request after the last chunk.
         (format!("Content-Length: {}\r\nTransfer-Encoding: chunked\r\n", behind.len()), &behind, BODY),
         (format!("Transfer-Encoding: chunked\r\nContent-Length: {}\r\n", behind.len()), &behind, BODY),
-        // A server that uses the Content-Length ends the body within the chunks. Tributary uses the chunks.
+        // A server that uses the Content-Length would end the body within the chunks and read the remainder as a second
+        // request. Tributary uses the chunks.
         ("Content-Length: 4\r\nTransfer-Encoding: chunked\r\n".to_owned(), &within, &*smuggled),
         ("Transfer-Encoding: chunked\r\nContent-Length: 4\r\n".to_owned(), &within, &*smuggled),
         ("Transfer-Encoding: chunked\r\nContent-Length: 0\r\nContent-Length: 9\r\n".to_owned(), &behind, BODY),
@@ -698,8 +699,8 @@ async fn cve_2023_44487_request_with_ten_thousand_headers_is_431() {
     assert_eq!(handler.0.load(Ordering::SeqCst), 1);
 }
 
-/// A GET that opens a WebSocket for exec is an exec. The proxy forwards each such GET as an upgrade, and never answers
-/// it from a cache.
+/// An exec can also begin with a GET that opens a WebSocket. The router must forward each such GET as an upgrade, and
+/// must never answer it from its cache.
 #[tokio::test]
 async fn kubernikus_996_exec_by_get_is_never_answered_from_memory() {
     let member = Member::start().await;

@@ -222,7 +222,7 @@ impl Talker {
                 }
                 answer
             }
-            // This response simulates a member's response with a Content-Length and a body that arrives slowly.
+            // This response simulates a member's response with a Content-Length whose body arrives slowly.
             "/promised" => Response::new(Promised { first: Some(Bytes::from_static(b"x")) }.boxed_unsync()),
             _ => Response::new(full("ok")),
         }
@@ -647,7 +647,7 @@ async fn stream_bytes_buffered_by_http2_count_as_unread() {
     until(|| talker.bytes() > 0).await;
     let made = settled(|| talker.bytes()).await;
     let counted = usize::try_from(server.unread.get()).unwrap();
-    // The uncounted bytes are in the kernel's buffers.
+    // The bytes that are not counted are in the kernel's buffers.
     assert!(counted >= made / 2, "of {made} bytes {counted} are counted");
     assert!(counted <= 17 << 20, "{counted} bytes are held for a client that takes none");
     // The server sends no keep-alive PINGs to a client that continues to send requests. So a missing answer to a PING
@@ -674,7 +674,7 @@ async fn small_response_frames_count_with_their_memory_overhead() {
     let _flood = tokio::spawn(join_all(asked));
     let held = || talker.0.held.load(Ordering::SeqCst);
     until(|| held() > 0).await;
-    // The uncounted frames are in the kernel's buffers.
+    // The frames that are not counted are in the kernel's buffers.
     let held = settled(held).await;
     assert!(held * FRAME_COSTS <= 17 << 20, "{held} frames are held for a client that takes none");
 }

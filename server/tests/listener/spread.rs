@@ -87,10 +87,10 @@ async fn over(seen: &Seen) -> Server {
     }
     let mut config = kube::Config::new(urls[0].clone());
     config.root_cert = Some(vec![certificate]);
-    // The certificate is self-signed and not a CA certificate.
+    // The member's certificate is self-signed and not a CA certificate, so the client must not verify it.
     config.accept_invalid_certs = true;
     let further = [Address::from(urls[1].clone())];
-    // The number of connections that the program would use on a machine with eight cores.
+    // On a machine with eight cores, the program would use this number of connections.
     let tuning = ClientTuning { connections_to_spread_over: 4, ..ClientTuning::default() };
     let name = ClusterName::new("one").unwrap();
     let client = ClusterClient::connect_to_all(name.clone(), config, &further, tuning).await;

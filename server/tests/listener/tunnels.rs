@@ -108,7 +108,7 @@ impl Whole {
         let (url, certificate) = Member { opened: sender, asked }.listen().await;
         let mut config = kube::Config::new(url.parse().unwrap());
         config.root_cert = Some(vec![certificate]);
-        // The certificate is self-signed and not a CA certificate.
+        // The member's certificate is self-signed and not a CA certificate, so the client must not verify it.
         config.accept_invalid_certs = true;
         // If the clock advances during a health probe, the probe fails by its timeout. So two failures are required
         // before the member counts as unreachable.

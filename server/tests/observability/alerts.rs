@@ -8,7 +8,7 @@ pub(crate) struct Alert {
     /// The time for which the condition must be true before the alert fires.
     pending_period: &'static str,
     severity: &'static str,
-    /// The problem, with the labels of the alert.
+    /// The text about the problem, into which Prometheus inserts the labels of the alert.
     pub(crate) summary: &'static str,
     /// The consequence of the problem, and the remedy.
     pub(crate) description: &'static str,

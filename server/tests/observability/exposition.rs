@@ -26,7 +26,7 @@ pub(crate) fn exposed(text: &str) -> BTreeMap<String, Exposed> {
         if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
             found.entry(name_of(name)).or_default().kind = kind.to_owned();
         } else if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
-            // The metrics library adds a period.
+            // The metrics library appends a period to each help text, which the comparison must ignore.
             found.entry(name_of(name)).or_default().help = help.strip_suffix('.').unwrap_or(help).to_owned();
         } else if !line.starts_with('#') {
             let (name, labels) = sample(line);
@@ -50,7 +50,7 @@ fn sample(line: &str) -> (&str, BTreeSet<String>) {
         return (line.split(' ').next().unwrap_or_default(), BTreeSet::new());
     };
     let labels = rest.rsplit_once('}').map_or("", |(labels, _)| labels);
-    // Label values in these tests have no quotes.
+    // Label values in these tests have no quotes, so `",` always separates two labels.
     let names = labels.split("\",").filter_map(|label| Some(label.split_once('=')?.0.to_owned()));
     (name, names.collect())
 }

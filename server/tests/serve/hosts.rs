@@ -57,7 +57,7 @@ async fn cluster_hosts_work_in_personal_mode_with_a_written_kubeconfig() {
         status == 200 && own.contains("one-node") && !own.contains("two-node") && !own.contains("tributary"),
         "{own}"
     );
-    // After the cluster got a host of its own, the contexts of the previously written kubeconfig stay valid.
+    // A cluster that gets a host of its own does not invalidate the contexts of the kubeconfig that was written before.
     for context in ["all", "one"] {
         assert!(get(&written, context, nodes).await.unwrap().contains("one-node"), "{context}");
     }

@@ -96,7 +96,8 @@ async fn thousands_of_unfinished_requests_use_limited_memory() {
     let before = peak_memory(program.child.id().unwrap());
 
     let requests = hostile_requests().map(|(alpn, bytes)| (connector(&authority, alpn), bytes));
-    // Each of the four unfinished requests uses a quarter of the permitted unauthenticated connections.
+    // Each of the four unfinished requests uses a quarter of the permitted unauthenticated connections, so together
+    // they use all of these connections.
     let opened = stream::iter(requests.iter().flat_map(|request| std::iter::repeat_n(request, CONNECTIONS / 4)))
         .map(|(connector, bytes)| send(address, connector, bytes))
         .buffer_unordered(OPENED_AT_ONCE)

@@ -40,7 +40,7 @@ async fn user_authenticates_with_the_generated_kubeconfig() {
         run(&[&made[..], &by, &further].concat(), directory.path()).await
     };
 
-    // The second run replaces the file of the first run.
+    // The second run replaces the file of the first run, which belongs to the same user.
     for _ in 0..2 {
         let (code, said, errors) = make("people", "ann", "ann.kubeconfig").await;
         assert_eq!(code, Some(0), "{errors}");

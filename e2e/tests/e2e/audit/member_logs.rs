@@ -1,5 +1,6 @@
 //! Compares Tributary's audit log with the logs of its members. A kubectl command must appear in both logs under one
-//! audit ID, at the level of each policy. Tributary's log must contain no Secret and no token.
+//! audit ID, in each log at the level of that server's audit policy. Tributary's log must contain no Secret and no
+//! token.
 
 use super::events;
 use crate::context::{TestContext, eventually};
@@ -95,7 +96,7 @@ impl Beside {
         let file = kubectl.file("c.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {a: b}}")?;
         for arguments in [
             &["create", "-f", &file][..],
-            // kubectl sends this body as protobuf.
+            // kubectl sends this body as protobuf, whose contents the log must also not contain.
             &["create", "configmap", "d", "--from-literal=a=b"],
             &["create", "secret", "generic", "s", &secret],
             &["get", "configmaps"],
@@ -108,7 +109,7 @@ impl Beside {
         ] {
             kubectl.ok(&[arguments, &["-n", namespace]].concat()).await?;
         }
-        // An error message may quote the rejected body.
+        // An error message may quote the rejected body, so this request must also leave no secret in the log.
         let wrong = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "wrong"}, "data": {"a": CANARY}});
         http.post(&format!("/api/v1/namespaces/{namespace}/secrets"), &wrong).send().await?;
         http.get(&format!("/api/v1/namespaces/{namespace}/pods?access_token={CANARY}")).send().await?.expect(200)?;
@@ -127,7 +128,7 @@ impl Beside {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
         let reviews = "/clusters/one/apis/authentication.k8s.io/v1/tokenreviews";
         http.post(reviews, &review).send().await?.expect(201)?;
-        // Sends a body with a token to the path of another kind.
+        // The rejection of a body with a token, sent to the path of another kind, must also leave no token in the log.
         let maps = format!("/clusters/one/api/v1/namespaces/{}/configmaps", self.namespace);
         http.post(&maps, &review).send().await?.expect(400)?;
         Ok(token)

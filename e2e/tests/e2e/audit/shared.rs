@@ -250,7 +250,8 @@ impl Audited {
                 _ => http.below(if case.below_cluster && name == "ours" { CLUSTER } else { "" }),
             };
             let sent = case.send(&http, &format!("{name}-{at}")).await;
-            // The connection of an unauthenticated client may be closed before the answer arrives.
+            // The server may close the connection of an unauthenticated client before the answer arrives, so an error
+            // is allowed.
             if case.who != Who::Guesser {
                 sent.with_context(|| format!("{case:?} of {name}"))?;
             }
@@ -296,7 +297,7 @@ impl Audited {
                 let own = if case.acts_as_another() { "impersonatedUser" } else { "user" };
                 let (seen, mut direct) = (as_seen(&through["impersonatedUser"]), as_seen(&direct[own]));
                 if case.who == Who::OfIssuer && own == "user" {
-                    // Tributary sends a uid only for the member's own users.
+                    // Tributary sends a uid only for the member's own users, so the uid is not compared.
                     direct.as_object_mut().map(|fields| fields.remove("uid"));
                 }
                 differences("", &seen, &direct, &mut |_, what| unlike.push(format!("{asked} in the member: {what}")));
@@ -388,7 +389,7 @@ fn audit_cases() -> Vec<AuditCase> {
             sends(who, "GET", format!("{MAPS}/nowhere")),
             sends(who, "GET", "/api/v1/namespaces/one/pods/x"),
             sends(who, "GET", "/version"),
-            // Tributary forwards no request for an unknown path.
+            // Tributary forwards no request for an unknown path, so the member has no event for it.
             sends(who, "GET", "/nowhere").but(ANSWER),
             sends(who, "POST", &create).body(JSON, map("new")),
             sends(who, "PATCH", format!("{made}?dryRun=All")).body(merge, patch),

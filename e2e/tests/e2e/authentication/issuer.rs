@@ -105,7 +105,8 @@ impl Signers {
             "ES256" => return Ok(("p256", self.p256.sign(&random, message)?.as_ref().to_vec())),
             "ES384" => return Ok(("p384", self.p384.sign(&random, message)?.as_ref().to_vec())),
             "ES512" => return Ok(("p521", self.p521.sign(&random, message)?.as_ref().to_vec())),
-            // An attack: the token is signed by HMAC with the RSA public key as the secret.
+            // A known attack: the token is signed by HMAC with the RSA public key as the secret, so a verifier that
+            // trusts the header's algorithm accepts it.
             "HS256" => {
                 let key = hmac::Key::new(hmac::HMAC_SHA256, self.rsa.public_key().as_ref());
                 return Ok(("rsa", hmac::sign(&key, message).as_ref().to_vec()));

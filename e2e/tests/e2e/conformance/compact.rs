@@ -20,7 +20,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     ]
 }
 
-/// A compact resourceVersion of clusters that do not exist. It has an epoch of zeros and one component.
+/// A compact resourceVersion of clusters that do not exist. Its epoch consists of zeros, and it has one component.
 const OF_OTHER_CLUSTERS: &str = "c1.AAAAAAAAAAAC";
 
 async fn exact_list_accepts_a_compact_version(target: Target) -> anyhow::Result<()> {
@@ -77,7 +77,7 @@ async fn watch_resumes_from_a_compact_version(target: Target) -> anyhow::Result<
     for (index, step) in steps.iter().enumerate() {
         target.change_map(["map-00", "map-02"][index % 2], step).await?;
     }
-    // Each watch starts from the last event's version, in compact form.
+    // Each watch starts from the last event's version, converted to the compact form.
     for step in &steps {
         let version = target.compact(&from).await?;
         let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;

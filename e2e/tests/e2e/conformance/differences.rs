@@ -8,63 +8,63 @@ pub(crate) struct Difference {
     pub(crate) reason: &'static str,
 }
 
-/// Get with a resourceVersion that does not decode.
+/// The answer to a get with a resourceVersion that cannot be decoded.
 pub(crate) const GET_OF_GARBAGE_VERSION: Difference = Difference {
     kubernetes: "500 without a reason",
     tributary: "400 BadRequest",
     reason: "the client is wrong, not the server; kubernetes/kubernetes#113939 says the same",
 };
 
-/// Create from YAML whose aliases expand to several times the size of the document.
+/// The answer to a create from YAML whose aliases expand to several times the size of the document.
 pub(crate) const YAML_WITH_MANY_ALIASES: Difference = Difference {
     kubernetes: "takes them, as far as they are 99 % of at most 400,000 values",
     tributary: "400 BadRequest, with kube-apiserver's words for more of them",
     reason: "what they stand for is held in memory, and takes time that other clients wait for",
 };
 
-/// Watch with a resourceVersion that does not decode.
+/// The answer to a watch with a resourceVersion that cannot be decoded.
 pub(crate) const WATCH_OF_GARBAGE_VERSION: Difference = Difference {
     kubernetes: "500 without a reason",
     tributary: "200 and an in-stream ERROR 410, then the end",
     reason: "kube-rs and RetryWatcher repeat a watch that fails with an HTTP status for ever; on an in-stream 410 they list anew",
 };
 
-/// Watch from a resourceVersion that no member has reached.
+/// The answer to a watch from a resourceVersion that no member has reached.
 pub(crate) const WATCH_OF_A_FUTURE_VERSION: Difference = Difference {
     kubernetes: "the stream opens and stays silent until the version is passed",
     tributary: "the member is asked; where it is behind the version, an in-stream ERROR 410",
     reason: "a version that a member never had comes from before a restore; waiting for it hides every change until then",
 };
 
-/// List at a resourceVersion that no member has reached.
+/// The answer to a list at a resourceVersion that no member has reached.
 pub(crate) const LIST_AT_A_FUTURE_VERSION: Difference = Difference {
     kubernetes: "504 Timeout after three seconds, cause ResourceVersionTooLarge",
     tributary: "the member is asked; where it is behind the version, 410 Expired",
     reason: "a version that a member never had comes from before a restore; a Reflector lists from scratch on 410 alone",
 };
 
-/// List with a plain number as resourceVersion, although the server uses composite versions.
+/// The answer to a list with a plain number as resourceVersion, although the server uses composite versions.
 pub(crate) const LIST_AT_A_PLAIN_NUMBER: Difference = Difference {
     kubernetes: "a version like any other",
     tributary: "410 Expired",
     reason: "it names no cluster; a Reflector lists from scratch on 410 alone",
 };
 
-/// A resourceVersion in the compact form that belongs to clusters that are not served.
+/// The answer to a compact resourceVersion of clusters that Tributary does not serve.
 pub(crate) const VERSION_OF_OTHER_CLUSTERS: Difference = Difference {
     kubernetes: "a text that does not decode: 400 on list, 500 on get and watch",
     tributary: "410 Expired on list, in the stream on watch, with a token to go on from on continue; 400 on get",
     reason: "it was handed out by a server of other clusters; a Reflector lists from scratch on 410 alone",
 };
 
-/// Object names with an escaped slash (`%2F`) in the path.
+/// The answer to a path with an escaped slash (`%2F`) in an object name.
 pub(crate) const ESCAPED_SLASH: Difference = Difference {
     kubernetes: "decoded before routing: /namespaces/ns%2Fconfigmaps%2Fname is that config map",
     tributary: "refused with a Status",
     reason: "a path that means one thing to an authorizer in front and another behind it is a hole",
 };
 
-/// A list or watch with impersonation headers.
+/// The answer to a list or watch with impersonation headers.
 pub(crate) const COLLECTIONS_AS_ANOTHER: Difference = Difference {
     kubernetes: "answered by what that user may read",
     tributary: "403 Forbidden that points to /clusters/<name>",
@@ -78,7 +78,7 @@ pub(crate) const ORDER_BY_CLUSTER: Difference = Difference {
     reason: "pages are cut from one snapshot per cluster",
 };
 
-/// A selector of more than 128 requirements or 1,000 values, and a query of more than 64 parameters.
+/// The answer to a selector of more than 128 requirements or 1,000 values, and to a query of more than 64 parameters.
 pub(crate) const MORE_THAN_IS_LOOKED_AT: Difference = Difference {
     kubernetes: "taken, as long as the request is not too long",
     tributary: "400 BadRequest with the bound",
@@ -99,7 +99,7 @@ pub(crate) const CLUSTER_ANNOTATION: Difference = Difference {
     reason: "a client of several clusters has to see which one an object is from",
 };
 
-/// A read whose `Accept` header allows only protobuf.
+/// The answer to a read whose `Accept` header allows only protobuf.
 pub(crate) const PROTOBUF_ALONE: Difference = Difference {
     kubernetes: "protobuf",
     tributary: "406 NotAcceptable",
@@ -120,7 +120,7 @@ pub(crate) const LAST_PAGE_OF_A_SELECTION: Difference = Difference {
     reason: "what follows is in memory, and a client is spared an empty page",
 };
 
-/// A query with a pair that does not decode: `limit=%zz`, `a;b`; or that is no UTF-8: `x=%ff`.
+/// The answer to a query with a pair that cannot be decoded (`limit=%zz`, `a;b`), or that is not UTF-8 (`x=%ff`).
 pub(crate) const UNDECODABLE_QUERY: Difference = Difference {
     kubernetes: "the pair is left out, and the rest counts; what is no UTF-8 is taken as bytes",
     tributary: "400 BadRequest that names the parameter",
@@ -134,49 +134,49 @@ pub(crate) const EMPTY_METADATA_LIST: Difference = Difference {
     reason: "as every other list, and what clients expect; kube-apiserver's is an accident of Go",
 };
 
-/// A path with an empty segment other than one slash at the end.
+/// The answer to a path with an empty segment, except for one slash at the end.
 pub(crate) const EMPTY_SEGMENT: Difference = Difference {
     kubernetes: "taken out, or an empty name: /namespaces//configmaps are those of all namespaces",
     tributary: "404 NotFound",
     reason: "a path that means one thing to an authorizer in front and another behind it is a hole",
 };
 
-/// The paths `/.well-known/openid-configuration` and `/openid/v1/jwks`.
+/// The answers to the paths `/.well-known/openid-configuration` and `/openid/v1/jwks`.
 pub(crate) const NO_TOKEN_ISSUER: Difference = Difference {
     kubernetes: "who issues its service accounts' tokens, and by which keys",
     tributary: "404",
     reason: "several clusters have several issuers, and Tributary is none; each cluster's own stands below /clusters/<name>",
 };
 
-/// The path `/index.html`.
+/// The answer to the path `/index.html`.
 pub(crate) const NO_INDEX_PAGE: Difference = Difference {
     kubernetes: "the list of paths, as at /",
     tributary: "404",
     reason: "a leftover of an early user interface; / says the same",
 };
 
-/// The root path `/`.
+/// The answer to the root path `/`.
 pub(crate) const ROOT_PATHS: Difference = Difference {
     kubernetes: "the list of all paths, those of its health checks, metrics and logs included",
     tributary: "the paths of discovery, health, OpenAPI and version",
     reason: "it lists what this process serves",
 };
 
-/// The server address in the unaggregated answer to `/api`.
+/// The server address in the legacy (unaggregated) discovery document at `/api`.
 pub(crate) const SERVER_ADDRESS: Difference = Difference {
     kubernetes: "serverAddressByClientCIDRs names the address that it advertises",
     tributary: "it names the address that the client used",
     reason: "the other would lead past Tributary",
 };
 
-/// The paths `/api/v1/watch` and `/api/v1/proxy` without a resource.
+/// The answers to the paths `/api/v1/watch` and `/api/v1/proxy` without a resource.
 pub(crate) const VERB_WITHOUT_RESOURCE: Difference = Difference {
     kubernetes: "500: it cannot tell what is asked for",
     tributary: "404 NotFound",
     reason: "nothing stands there, and the server is not at fault",
 };
 
-/// POST, PUT, PATCH, DELETE or an unknown method to a non-resource path.
+/// The answer to a POST, PUT, PATCH, DELETE or unknown method at a non-resource path.
 pub(crate) const WRITE_TO_A_DOCUMENT: Difference = Difference {
     kubernetes: "some documents are answered as to GET (or 406), some paths are 404",
     tributary: "405 MethodNotAllowed",
@@ -190,21 +190,21 @@ pub(crate) const BOOKMARK_OBJECT: Difference = Difference {
     reason: "a bookmark says a version; only Go's types know which fields of a kind are never left out",
 };
 
-/// A read of `/version` or of a discovery document, with a header `Content-Type`.
+/// The answer to a read of `/version` or of a discovery document with a `Content-Type` header.
 pub(crate) const CONTENT_TYPE_OF_A_READ: Difference = Difference {
     kubernetes: "415 but for JSON, at /version, /api and the documents of versions",
     tributary: "not looked at, as at every other path",
     reason: "a read has no body",
 };
 
-/// A list whose field selector and continue token are both invalid.
+/// The answer to a list whose field selector and continue token are both invalid.
 pub(crate) const TOKEN_BEFORE_FIELDS: Difference = Difference {
     kubernetes: "400 that names the selector",
     tributary: "400 that names the token",
     reason: "a token is judged before clusters are waited for, whose word on fields is needed",
 };
 
-/// A write to a missing object, with a body that does not decode as its kind or with invalid options.
+/// The answer to a write to a missing object, with a body that cannot be decoded as its kind, or with invalid options.
 pub(crate) const WRITE_TO_NOTHING: Difference = Difference {
     kubernetes: "400 or 422 that tells what is wrong with the body or the options",
     tributary: "404, or 400 with words of its own where the body is no JSON",
@@ -236,21 +236,21 @@ pub(crate) const WARNING_OF_A_DELETE: Difference = Difference {
     reason: "the warning is the owner's, and there is none",
 };
 
-/// A write whose answer cannot be encoded in the requested media type.
+/// The answer to a write if the answer cannot be encoded in the requested media type.
 pub(crate) const FORM_OF_A_WRITE: Difference = Difference {
     kubernetes: "carried out, then 406",
     tributary: "406, and nothing is done",
     reason: "a write that is answered by an error looks failed",
 };
 
-/// A watch with `as=PartialObjectMetadataList`.
+/// The answer to a watch with `as=PartialObjectMetadataList`.
 pub(crate) const WATCH_OF_LIST_METADATA: Difference = Difference {
     kubernetes: "200, and whole objects, because none can be transformed",
     tributary: "406 NotAcceptable",
     reason: "who asks for metadata alone is not prepared for objects, and has no right to expect them",
 };
 
-/// Aggregated discovery at `/apis/`, with the slash.
+/// The answer to aggregated discovery at `/apis/`, with the slash.
 pub(crate) const AGGREGATED_AT_A_SLASH: Difference = Difference {
     kubernetes: "the document of old alone, else 406",
     tributary: "the same as at /apis",

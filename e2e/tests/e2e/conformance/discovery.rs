@@ -178,7 +178,8 @@ async fn aggregated_discovery_lists_apps_v1_as_current(target: Target) -> anyhow
 }
 
 async fn aggregated_discovery_with_its_etag_is_304(target: Target) -> anyhow::Result<()> {
-    // Groups of other cases' custom resources may appear or disappear between the two requests.
+    // Other cases run at the same time, and the groups of their custom resources may appear or disappear between the
+    // two requests. The test then repeats both requests.
     eventually(SOON, async || {
         for path in ["/api", "/apis"] {
             let first = target.http.get(path).accept(AGGREGATED).send().await?.expect(200)?;

@@ -36,7 +36,8 @@ impl User {
                 let path = format!("/apis/{RBAC}/v1/namespaces/{}/{resource}", target.namespace);
                 member.http().post(&path, object).send().await?.expect(201)?;
             }
-            // The members' authorizers receive new bindings by watches, with a delay.
+            // The members' authorizers receive new bindings by watches, with a delay. The test waits until the bindings
+            // have taken effect.
             eventually(SOON, async || {
                 let answer = user.asks(member.http(), &Method::GET, &target.map("nowhere"), None).await?;
                 ensure!(answer.status == 404, "{}: {}", answer.status, answer.text());
@@ -103,7 +104,7 @@ async fn client_with_rights_to_config_maps_sees_no_secret(target: Target) -> any
         ensure!(shown == own, "{method} {path}: {shown}\ninstead of\n{own}");
     }
 
-    // Lists and watches.
+    // The test also sends lists and watches of both resources.
     for (path, may) in [(target.maps(""), true), (target.maps("?watch=true&timeoutSeconds=1"), true), (secrets, false)]
     {
         let answer = user.asks(&target.http, &Method::GET, &path, None).await?;

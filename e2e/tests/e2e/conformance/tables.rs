@@ -161,7 +161,8 @@ async fn all_combinations_of_watch_options_agree_with_the_member(target: Target)
             let metadata = &event["object"]["metadata"];
             let end = &metadata["annotations"]["k8s.io/initial-events-end"];
             match event["type"].as_str()? {
-                // A bookmark that does not end the initial events may or may not arrive within a second.
+                // A bookmark that does not end the initial events may or may not arrive within a second, so the
+                // comparison ignores it.
                 "BOOKMARK" if end.is_null() => None,
                 "BOOKMARK" => Some(format!("BOOKMARK {:?}", event["object"].as_object()?.keys())),
                 "ERROR" => Some(format!("ERROR {} {}", event["object"]["code"], event["object"]["reason"])),

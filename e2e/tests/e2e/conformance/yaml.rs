@@ -228,7 +228,7 @@ async fn agrees_with_json(target: &Target, path: &str) -> anyhow::Result<()> {
     let shown = read_by_kubectl(&target.kubectl_of_the_member()?, &text).await?;
     let whole = target.read(path).await?;
     let expected: Vec<Value> = match whole["items"].as_array() {
-        // kubectl derives the kind of the items from the list.
+        // The items of a list have no kind in the response. kubectl derives it from the list's kind.
         Some(items) => {
             let kind = whole["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).context("no list")?;
             let of_kind = |item: &Value| {

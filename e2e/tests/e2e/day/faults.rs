@@ -179,7 +179,7 @@ impl Fault {
             Self::RollingRestart => {
                 for port in scene.ports {
                     first.restart_apiserver(port).await?;
-                    // As in an upgrade, clients need time to reconnect to the new server.
+                    // Clients need time to reconnect to the new server, as in a real upgrade, before the next step.
                     sleep(Duration::from_secs(5)).await;
                 }
                 Ok(())
@@ -324,7 +324,7 @@ async fn slow_readers(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     for number in 0..SLOW_READERS {
         let http = scene.http(&format!("slow-{number}"), false).await?;
         for path in [large.clone(), format!("{large}?watch=1")] {
-            // The contents of the answer do not matter.
+            // Only the open connections matter here, and not the contents of the answers.
             open.push(http.get(&path).stream().await?);
         }
     }

@@ -153,7 +153,7 @@ async fn observers(
     Ok(observers)
 }
 
-/// The environment of a client-go program. It sets whether the program streams its lists.
+/// The environment of a client-go program. The environment sets whether the program streams its lists.
 fn client_go(watch_list: bool) -> [(&'static str, &'static str); 1] {
     [("KUBE_FEATURE_WatchListClient", if watch_list { "true" } else { "false" })]
 }

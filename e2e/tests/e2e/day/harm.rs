@@ -17,7 +17,8 @@ pub(super) enum Reach {
     Writes(usize),
     /// Requests through the relay between clients and Tributary.
     Front,
-    /// Requests to the merged view. They may fail because Tributary has not read the RBAC objects of one cluster yet.
+    /// Requests to the merged view. These requests may fail, because Tributary has not yet read the RBAC objects of one
+    /// cluster.
     Merged,
 }
 

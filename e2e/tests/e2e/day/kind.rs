@@ -61,7 +61,7 @@ const TABLE: [(Kind, &str, f64, u64); 19] = [
     (Kind::IdleWatch, "idle watch", OF_ONE_CLUSTER, 0),
 ];
 
-// The number of a kind is its index in the table.
+// The table is indexed by the number of the kind, so its order must be the order of the kinds.
 const _: () = {
     let mut place = 0;
     while place < TABLE.len() {

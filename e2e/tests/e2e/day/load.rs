@@ -148,7 +148,8 @@ impl Load {
     pub(super) async fn pause(&self) -> anyhow::Result<()> {
         self.running.send_replace(false);
         let deadline = Instant::now() + ENDED_WITHIN;
-        // A client may have seen the running state, and may not have counted its request in flight yet.
+        // A client may have seen the running state, and may not have counted its request in flight yet. Without this
+        // pause, the count could be 0 too early.
         sleep(Duration::from_millis(50)).await;
         while self.results.busy.load(Ordering::SeqCst) > 0 {
             ensure!(Instant::now() < deadline, "requests do not end");

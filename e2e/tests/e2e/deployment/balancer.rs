@@ -1,5 +1,5 @@
-//! A TCP load balancer that checks `/readyz`, like the endpoints of a Service. It does not try a second server after a
-//! refused connection.
+//! A TCP load balancer that checks `/readyz`, like the endpoints of a Service. The balancer does not try a second
+//! server after a refused connection.
 
 use parking_lot::Mutex;
 use std::{

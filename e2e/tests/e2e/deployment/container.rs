@@ -79,7 +79,7 @@ fn configure(folder: &Path, member: &TestCluster, people: &PeopleAuthority) -> a
     chown(&data, Some(USER), Some(USER)).context("give the data directory away")
 }
 
-/// Writes a kubeconfig with this host name of the member.
+/// Writes a kubeconfig that reaches the member under this host name.
 fn name_member(folder: &Path, member: &TestCluster, name: &str) -> anyhow::Result<()> {
     let server = member.access().server.replace("127.0.0.1", name);
     let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": "own"},

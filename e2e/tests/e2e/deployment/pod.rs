@@ -325,7 +325,7 @@ async fn with_tokens_exchanged(
     (member, directory, account): (&TestCluster, &Path, &str),
 ) -> anyhow::Result<()> {
     let forwarded = format!("/clusters/{}{maps}", member.name());
-    // The process may still start and not listen yet.
+    // The process may not listen yet, so the first requests may fail.
     for path in [maps, &forwarded] {
         eventually(SOON, async || http.get(path).send().await?.expect(200).map(drop)).await?;
     }

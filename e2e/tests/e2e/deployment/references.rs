@@ -232,7 +232,6 @@ fn right(group: &str, resource: &str, verbs: &[&str], names: &[&str]) -> Right {
     (group.to_owned(), resource.to_owned(), owned(verbs), owned(names))
 }
 
-/// In a hub, the chart grants the server only these rights.
 async fn chart_grants_only_the_documented_rights_in_a_hub(context: TestContext) -> anyhow::Result<()> {
     let helm = helm(&context, 4).await?;
     let reads = ["get", "list", "watch"];

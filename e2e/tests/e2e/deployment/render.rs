@@ -9,7 +9,7 @@ pub(super) const NAMESPACE: &str = "tributary";
 /// Renders the chart for a release, with additional arguments. A refusal is an output, not an error.
 pub(super) async fn run(helm: &Kubectl, release: &str, further: &[&str]) -> anyhow::Result<KubectlOutput> {
     let chart = deploy("helm/tributary");
-    // A Helm built from its Go module assumes Kubernetes 1.20.
+    // A Helm that is built from its Go module assumes Kubernetes 1.20, so the test names the version.
     let own = ["template", release, &chart, "--namespace", NAMESPACE, "--kube-version", "1.36.0"];
     helm.run(&[&own[..], further].concat()).await
 }

@@ -34,7 +34,8 @@ const SOON: Duration = Duration::from_secs(60);
 /// seconds.
 const STARTED_WITHIN: Duration = Duration::from_secs(6);
 
-/// The client's error after a GOAWAY frame with NO_ERROR whose last stream is an earlier request (RFC 9113 §6.8).
+/// The error message of the client's HTTP library after a GOAWAY frame with NO_ERROR that excludes the request, because
+/// the frame's last stream is an earlier one (RFC 9113 §6.8).
 const SENT_AWAY: &str = "connection error received: not a result of an error";
 
 pub(super) fn cases() -> Vec<Case> {

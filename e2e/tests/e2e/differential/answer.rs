@@ -160,7 +160,7 @@ fn normalize(value: &mut Value) {
                 if cells.get(1).is_some_and(|cell| cell == "bare") {
                     cells.remove(1);
                 }
-                // The last cell is the age.
+                // The last cell is the age, which changes between two requests.
                 cells.pop();
             }
         }
@@ -175,7 +175,7 @@ fn normalize(value: &mut Value) {
         normalize(item);
     }
     remove_own_group(value);
-    // Discovery lists may have any order.
+    // Discovery lists may have any order, so the comparison sorts them.
     for list in ["groups", "resources"] {
         if let Some(list) = value.get_mut(list).and_then(Value::as_array_mut) {
             list.sort_by_key(|entry| entry["name"].as_str().unwrap_or_default().to_owned());

@@ -176,7 +176,7 @@ async fn answer(near: TcpStream, acceptor: TlsAcceptor, load_counts: Arc<FrontEr
         async move {
             let is_namespace = request.uri().path() == "/api/v1/namespaces/kube-system";
             let is_well = is_namespace || matches!(request.uri().path(), "/readyz" | "/livez/ping");
-            // Tributary's own health checks do not count.
+            // Tributary's own health checks also reach this server, but do not count.
             if request.uri().path().ends_with("/configmaps/one") {
                 load_counts.errors.fetch_add(1, Ordering::Relaxed);
                 load_counts.first.lock().get_or_insert_with(Instant::now);

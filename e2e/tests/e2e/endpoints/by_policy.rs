@@ -130,7 +130,7 @@ async fn policy_selects_the_endpoints_and_logs_of_its_requests(context: TestCont
     let http = tributary.http().await?;
     let own = format!("/clusters/chosen{core}");
 
-    // Lists and writes, through the cluster's own path and through the merged view.
+    // The test sends lists and writes through the cluster's own path and through the merged view.
     for number in 0..SHORT {
         http.get(&format!("{own}/secrets")).send().await?.expect(200)?;
         http.get(&format!("{own}/replicationcontrollers")).send().await?.expect(200)?;
@@ -156,7 +156,7 @@ async fn policy_selects_the_endpoints_and_logs_of_its_requests(context: TestCont
     })
     .await?;
 
-    // Long-running requests: watches, and exec sessions, which switch protocols.
+    // The test opens long-running requests: watches, and exec sessions, which switch protocols.
     let follow = format!("{own}/secrets?watch=1");
     let watches = try_join_all((0..LONG_RUNNING).map(|_| http.watch(&follow))).await?;
     let kubectl = Kubectl::new(tools, tributary.kubeconfig())?;

@@ -45,7 +45,7 @@ pub(super) struct Scene {
     pub(super) member: TestCluster,
     /// Path of an object of the member.
     object: String,
-    // Declared before `folder`: Tributary ends before its folder is removed.
+    // The process is declared before `folder`, so that Tributary ends before its folder is removed.
     _tributary: Arc<Tributary>,
     folder: tempfile::TempDir,
 }
@@ -158,7 +158,7 @@ fn describe(folder: &Path, member: &TestCluster, endpoints: &[String]) -> anyhow
         "apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": member.name()},
         "spec": {"endpoints": endpoints, "caFile": folder.join(AUTHORITY), "credentials": {"token": member.access().token}},
     });
-    // A rename is atomic. The server would refuse a half-written file.
+    // A rename is atomic. Without it, the server could read a half-written file and would refuse it.
     fs::write(folder.join("new"), object.to_string())?;
     Ok(fs::rename(folder.join("new"), folder.join("member.yaml"))?)
 }

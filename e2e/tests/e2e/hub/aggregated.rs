@@ -33,7 +33,7 @@ const API_SERVICE: &str = "v1alpha1.aggregation.tributary.dev";
 /// The Service of the tests, which is the default of `--aggregated-service`.
 const SERVICE: &str = "tributary";
 
-/// The user's proxy to the merged view.
+/// The path of the user's proxy to the merged view.
 pub(super) const MERGED: &str = "/apis/aggregation.tributary.dev/v1alpha1/views/all/proxy";
 
 pub(super) fn cases() -> Vec<Case> {
@@ -65,7 +65,7 @@ impl Aggregated {
     pub(super) async fn start_as(context: &TestContext, server: MemberBuilder) -> anyhow::Result<Self> {
         let hub = Hub::start_as(context, server.front_proxy(true).controllers(true)).await?;
         let authority = PeopleAuthority::new("the authority of the aggregated API")?;
-        // The tests also connect without the hub, by address.
+        // The tests also connect to Tributary directly, by its IP address.
         let (certificate, key) = authority.serving(&[&format!("{SERVICE}.{NAMESPACE}.svc"), "127.0.0.1"])?;
         fs::write(hub.folder.path().join("aggregated.crt"), certificate)?;
         fs::write(hub.folder.path().join("aggregated.key"), key)?;
@@ -221,7 +221,7 @@ async fn api_service_is_available_while_all_members_are_down(context: TestContex
     let begun = Instant::now();
     let _tributary = aggregated.serve(&context).await?;
     println!("the APIService is available {:?} after the start of Tributary", begun.elapsed());
-    // The goal is 5 s; the test machine is busy.
+    // The goal is 5 s. The limit of 20 s allows for a busy test machine.
     ensure!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 
     let http = hub.server.http();
@@ -232,7 +232,7 @@ async fn api_service_is_available_while_all_members_are_down(context: TestContex
         ensure!(resource["verbs"] == verbs && resource["namespaced"] == false, "{resource}");
         ensure!(listed.iter().any(|one| one["name"] == format!("{name}/proxy")), "{resources}");
     }
-    // The aggregator reads the documents of an APIService once it is available.
+    // When an APIService becomes available, the aggregator reads its OpenAPI documents.
     eventually(SOON, async || {
         let openapi = http.get("/openapi/v3").send().await?.expect(200)?.json()?;
         ensure!(openapi["paths"][API.trim_start_matches('/')].is_object(), "the hub has no OpenAPI document of {API}");
@@ -317,7 +317,7 @@ async fn kubectl_reads_and_writes_objects_through_the_hub(context: TestContext) 
     let refused = native.run(&["get", "nodes"]).await?.failure()?;
     ensure!(refused.contains("Forbidden") && refused.contains(&user), "{refused}");
 
-    // The hub judges the proxy, and resourceNames limits a user to one cluster.
+    // The hub checks the right to use the proxy. A role with resourceNames limits a user to the proxy of one cluster.
     let limited = namespace::unique_name("eve");
     let one =
         json!([{"apiGroups": [GROUP], "resources": ["clusters/proxy"], "resourceNames": ["us"], "verbs": ["get"]}]);
@@ -355,7 +355,7 @@ async fn service_account_of_the_hub_has_its_own_name_in_members(context: TestCon
     aggregated.allow_proxies(&account).await?;
     let in_members = format!("cluster:hub:{account}");
     grant(&hub.members[0], &hub.namespace, &name, &in_members, reads_config_maps()).await?;
-    // An account of the member with the same name is a different account.
+    // An account of the member with the same name is a different user. Its rights must have no effect.
     let reads_services = json!([{"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]}]);
     grant(&hub.members[0], &hub.namespace, &format!("{name}-services"), &account, reads_services).await?;
     hub.add("eu", &hub.members[0]).await?;
@@ -397,7 +397,7 @@ async fn namespace_of_the_hub_is_deleted_after_a_restart_of_tributary(context: T
     let _tributary = context.fixture.watch_log(aggregated.builder().start().await?).await;
     eventually(SOON, async || hub.server.http().get(&path).send().await?.expect(404).map(drop)).await?;
     println!("the namespace is deleted {:?} after the restart", begun.elapsed());
-    // The goal is 30 s.
+    // The goal is 30 s. The limit of 45 s allows for a busy test machine.
     ensure!(begun.elapsed() < Duration::from_secs(45), "{:?}", begun.elapsed());
     aggregated.becomes_available().await
 }
@@ -410,7 +410,7 @@ async fn generated_certificate_makes_the_api_service_available(context: TestCont
     let bundle = aggregated.api_service().await?["spec"]["caBundle"].clone();
     ensure!(bundle.as_str().is_some_and(|text| !text.is_empty()), "no caBundle");
     drop(first);
-    // The next replica uses the certificate that the Secret has.
+    // The next replica must use the existing certificate in the Secret.
     let _tributary = context.fixture.watch_log(aggregated.builder_without_certificate().start().await?).await;
     let http = aggregated.hub.server.http();
     eventually(SOON, async || http.get(&format!("{API}/views/all")).send().await?.expect(200).map(drop)).await?;
@@ -483,7 +483,7 @@ async fn no_answer_of_the_aggregated_api_is_a_redirect(context: TestContext) -> 
         let stale = through.get(&format!("{proxy}/openapi/v3/api/v1?hash=STALE")).send().await?.expect(200)?.json()?;
         ensure!(stale["paths"].is_object(), "{stale}");
     }
-    // A proxy inside a proxy is an unknown path of the target.
+    // Inside a proxy, the path of another proxy is unknown to the target.
     for proxy in &proxies {
         let inside = through.get(&format!("{proxy}{API}/clusters/eu/proxy/api")).send().await?;
         ensure!([403, 404].contains(&inside.status.as_u16()), "{proxy}: {}", inside.status);

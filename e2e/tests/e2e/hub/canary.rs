@@ -68,7 +68,8 @@ async fn no_answer_of_the_aggregated_api_has_a_credential(context: TestContext) 
     })
     .await?;
 
-    // A line of the key has 64 characters, and the first line is the same for all keys of a kind.
+    // The search for leaked keys looks for single lines of a key, which have 64 characters. The first line is the same
+    // for all keys of a kind, so it is skipped.
     let lines = key.lines().filter(|line| !line.starts_with("-----")).skip(1).map(str::to_owned);
     let tokens = [with_token.access().token, UNREACHABLE.to_owned(), "break-of-a-member".to_owned()];
     let encoded = tokens.iter().take(2).chain([&key]).map(|text| STANDARD.encode(text)).collect::<Vec<_>>();

@@ -40,7 +40,8 @@ async fn hub_gets_only_the_group_of_tributary(context: TestContext) -> anyhow::R
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "shop"}, "spec": {"ports": [{"port": 80}]},
     });
     server.http().post("/api/v1/namespaces/default/services", &service).send().await?.expect(201)?;
-    // kube-apiserver adds the kinds of definitions some time after their creation.
+    // kube-apiserver adds the kinds of CustomResourceDefinitions to its OpenAPI documents some time after their
+    // creation, and the measurement begins after that.
     eventually(SOON, async || {
         let known = openapi(server.http()).await?;
         for plural in ["upstreamclusters", "resourceregistries", "mergedendpoints", "deniedusers"] {

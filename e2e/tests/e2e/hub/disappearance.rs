@@ -30,7 +30,7 @@ async fn members_stay_for_a_minute_when_the_hub_suddenly_lists_none(context: Tes
     let tributary = context.fixture.watch_log(hub.builder().start().await?).await;
     let http = hub.http(&tributary).await?;
     hub.serves(&http, &["eu", "us"]).await?;
-    // A single deletion counts at once. Three members remain, so a fourth is added.
+    // A single deletion takes effect at once. Three members remain, so the test adds a fourth.
     let kubectl = Kubectl::new(context.fixture.tools().await?, &hub.server.kubeconfig())?;
     kubectl.ok(&["delete", "upstreamcluster", "us"]).await?;
     hub.serves(&http, &["eu"]).await?;

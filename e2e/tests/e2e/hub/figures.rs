@@ -22,11 +22,11 @@ const MEMBERS: usize = 30;
 /// busy.
 const SERVED_WITHIN: Duration = Duration::from_secs(5);
 
-/// The goal: requests per second of a calm replica, without the Lease.
+/// The goal for the requests per second of a replica while nothing changes, without requests for the Lease.
 const CALM_RATE: f64 = 0.1;
 
-/// Time for which the hub is calm. A WatchList lasts one to two hours, so its renewals are not part of the figure: they
-/// are fewer than 0.002 requests/s.
+/// Time in which the hub does not change. A WatchList lasts one to two hours, so its renewals are not part of the
+/// figure: they are fewer than 0.002 requests/s.
 const CALM: Duration = Duration::from_secs(600);
 
 /// Number of GETs of each round.
@@ -69,7 +69,7 @@ async fn time_until_served(context: TestContext) -> anyhow::Result<()> {
     let remaining = BTreeSet::from(["us".to_owned()]);
     let mut times = Vec::new();
     for index in 0..MEMBERS {
-        // A new name has no discovery in the data directory.
+        // Each round uses a new cluster name, for which the data directory has no stored discovery.
         let name = format!("eu-{index}");
         let begun = Instant::now();
         hub.add(&name, &hub.members[0]).await?;
@@ -94,7 +94,7 @@ fn requests_of(log: &str, user: &str) -> anyhow::Result<BTreeMap<String, usize>>
     for line in log.lines() {
         let event: Value = serde_json::from_str(line).with_context(|| format!("read {line}"))?;
         let uri = event["requestURI"].as_str().unwrap_or_default();
-        // A watch has two events: its start and its end.
+        // A watch has two audit events, for its start and its end, and counts once.
         let is_new = known.insert(event["auditID"].to_string());
         if event["user"]["username"] == user && is_new && !uri.contains("/leases") {
             let path = uri.split('?').next().unwrap_or_default();
@@ -134,7 +134,7 @@ async fn calm_requests(context: TestContext) -> anyhow::Result<()> {
     for replica in &replicas {
         hub.serves(&hub.http(replica).await?, &["eu", "us"]).await?;
     }
-    // After the first writes of status, and the interval of changed values.
+    // The pause includes the first writes of status, and the interval at which changed values are written.
     sleep(Duration::from_secs(45)).await;
     let version = async || {
         let list = hub.server.http().get(CLUSTERS).send().await?.expect(200)?.json()?;
@@ -158,7 +158,8 @@ async fn calm_requests(context: TestContext) -> anyhow::Result<()> {
 /// The CPU time of a process, with the time of ended threads.
 fn cpu(pid: u32) -> anyhow::Result<Duration> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).context("read the state of a process")?;
-    // The name of the program, in parentheses, may contain spaces. `utime` and `stime` are the fields 14 and 15.
+    // In /proc/PID/stat, the program's name in parentheses may contain spaces. `utime` and `stime` are the fields 14
+    // and 15.
     let (_, fields) = text.rsplit_once(") ").context("no name")?;
     let ticks: u64 = fields.split(' ').skip(11).take(2).map(str::parse::<u64>).sum::<Result<_, _>>()?;
     Ok(TICK * u32::try_from(ticks)?)
@@ -202,7 +203,7 @@ async fn cpu_time(context: TestContext) -> anyhow::Result<()> {
     hub.serves(&direct, &["eu", "us"]).await?;
     let through = aggregated.http(&hub.server.people().user(&user, &[])?, MERGED).await?;
     let path = format!("/api/v1/namespaces/{}/configmaps/of-member1", hub.namespace);
-    // An object of the hub itself with about the same size.
+    // For comparison, this object of the hub itself has about the same size.
     hub.create_member("unused", spec_of("nothing", &hub.members[1])).await?;
     let own = format!("{CLUSTERS}/unused");
     eventually(SOON, async || through.get(&path).send().await?.expect(200).map(drop)).await?;
@@ -228,7 +229,7 @@ async fn cpu_time(context: TestContext) -> anyhow::Result<()> {
     let more = least["through the hub"][1] - least["direct"][1];
     println!("best rounds: {least:.3?}; through the hub, Tributary uses {more:.3} ms more");
     ensure!(least["direct"][1] > 0.0 && least["through the hub"][0] > 0.0, "nothing was measured: {least:?}");
-    // The goal is 0.05 ms with an optimized program.
+    // The goal is 0.05 ms with an optimized program. The limit allows for a program without optimization.
     ensure!(more < 1.0, "{more} ms");
     Ok(())
 }

@@ -72,7 +72,7 @@ async fn forged_headers_name_no_user(context: TestContext) -> anyhow::Result<()>
             aggregated.allow_proxies(FRONT_PROXY).await?;
         }
         let http = aggregated.direct(user).await?;
-        // The review of a direct caller's right may still have its earlier answer.
+        // The result of an earlier access review may still be cached, so the test waits until it expires.
         eventually(SOON, async || {
             let found = user_of(&http, headers).await?;
             let name = found.as_ref().map(|user| user["username"].as_str().unwrap_or_default());
@@ -88,7 +88,7 @@ async fn forged_headers_name_no_user(context: TestContext) -> anyhow::Result<()>
         [ann[0], ("X-Remote-Uid", "7"), ("X-Remote-Extra-Example.com%2fTeam", "blue"), ("X-Remote-Group", "ops")];
     let user = user_of(&http, &extra).await?.unwrap_or_default();
     ensure!(user["uid"] == "7" && user["extra"]["example.com/team"] == json!(["blue"]), "{user}");
-    // The front proxy itself may name masters, and no member learns of them.
+    // The front proxy may name the group `system:masters`, but Tributary sends this group to no member.
     let nodes = format!("{API}/clusters/eu/proxy/api/v1/nodes");
     eventually(SOON, async || {
         let request = http.get(&nodes).header("X-Remote-User", "ann").header("X-Remote-Group", "system:masters");
@@ -134,7 +134,7 @@ async fn front_proxies_follow_the_configuration_of_the_hub(context: TestContext)
     .await?;
     let ended = async { while let Ok(Some(_)) = watch.next(SOON).await {} };
     tokio::time::timeout(SOON / 2, ended).await.context("an open watch outlives the authority of its front proxy")?;
-    // Without an authority for front proxies, the headers of the hub itself do not count either.
+    // Without an authority for front proxies, the headers in requests of the hub have no effect, either.
     let broken = STANDARD.encode("no certificate");
     set_authorities(server, &broken).await?;
     let user = namespace::unique_name("ann");

@@ -112,7 +112,7 @@ async fn configuration_stays_in_force_while_the_hub_forbids_its_objects(context:
     hub.server.kill_apiserver().await?;
     hub.server.start_again().await?;
     logs(&tributary, &["changes of the hub do not arrive", "forbidden"]).await?;
-    // Tributary may not read this object yet.
+    // Tributary has no right to read this object yet, so the log and the served clusters must not change.
     hub.add("us", &hub.members[1]).await?;
     for index in 0..5 {
         change_arrives(&hub, &http, &format!("forbidden-{index}")).await?;

@@ -56,7 +56,8 @@ impl Replica {
             "--replicas=Several",
             "--partial=Deny",
             "--shutdown-delay-duration=2s",
-            // The kube-apiserver keeps a single connection, so only GOAWAYs move requests to the other replica.
+            // The kube-apiserver of the hub keeps a single connection, so only GOAWAYs move requests to the other
+            // replica.
             "--goaway-chance=0.02",
         ]);
         self.running = Some(aggregated.add_certificate(builder).start().await?);
@@ -118,14 +119,14 @@ async fn rolling_replacement_of_replicas_behind_the_hub_loses_no_request(context
     for replica in &mut replicas {
         replica.start(&aggregated).await?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, replica.port));
-        // The probe of the chart has the same port.
+        // The probe in the chart also sends its requests to this port.
         servers.push((address, replica.direct(&json!({})).await?));
     }
     let balancer = Balancer::start(servers).await?;
     aggregated.register_at(balancer.port, Some(&aggregated.authority)).await?;
     let user = aggregated.user_of_all_members().await?;
     for member in &hub.members {
-        // The informer compares the names of clusters.
+        // The informer compares cluster names with member names, so each cluster has the name of its member.
         hub.add(member.name(), member).await?;
         let metrics = json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]);
         grant(member, "", &user, &user, metrics).await?;
@@ -212,12 +213,12 @@ async fn second_replica_writes_the_status_after_the_death_of_the_leader(context:
         Ok(())
     })
     .await?;
-    // SIGKILL: the Lease keeps its holder.
+    // The drop kills the process with SIGKILL, so the Lease still names this holder.
     drop(leader);
     let written = written().await?;
     ensure!(written < OBJECTS, "all objects had their status before the death of the leader");
     ensure!(holder(&hub).await? == first, "the leader has released the Lease");
-    // An object that changes while no replica may write.
+    // The object changes while no replica may write its status, so the status must be written afterwards.
     hub.patch_member("lost-0", json!({"secretRef": {"name": "other"}})).await?;
     hub.add("eu", &hub.members[0]).await?;
     let begun = Instant::now();

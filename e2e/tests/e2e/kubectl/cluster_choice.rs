@@ -64,7 +64,7 @@ async fn create_in_flag_chooses_the_default_cluster(context: TestContext) -> any
     Ok(())
 }
 
-/// kubectl repeats some commands after a conflict, up to five times with pauses. It must not repeat the refused
+/// kubectl repeats some commands after a conflict, up to five times with pauses. kubectl must not repeat the refused
 /// command.
 async fn file_with_a_repeated_name_is_refused_without_retries(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
@@ -89,7 +89,7 @@ async fn file_with_a_repeated_name_is_refused_without_retries(context: TestConte
         });
         let file = setup.kubectl.file(&format!("{name}.json"), &object.to_string())?;
         for command in commands {
-            // This log level shows requests and the status codes of their responses.
+            // At this log level, kubectl prints each request with the status code of the response.
             let refused = setup.run(&[command, &["-v=6", "-f", &file][..]].concat()).await?.failure()?;
             ensure!(refused.matches("status=\"409").count() == 1, "{command:?} is sent again: {refused}");
             // `kubectl replace` sends the resourceVersion of member1, which is never valid in member2.

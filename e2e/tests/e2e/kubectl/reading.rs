@@ -63,7 +63,7 @@ async fn get_watch_prints_objects_of_both_members(context: TestContext) -> anyho
     setup.map(1, "in-two").await?;
     let text = watching.wait_for_output(SOON, |text| text.contains("in-one") && text.contains("in-two")).await?;
     ensure!(line(&text, &["in-two"])?[1] == "member2", "{text}");
-    // For a single name, kubectl opens a watch with a field selector.
+    // For a single name, kubectl opens a watch with a field selector, which must reach the objects of both clusters.
     let arguments = setup.arguments(&["get", "configmap", "in-two", "-w", "-o", "jsonpath={.data.step};"]);
     let mut watching = setup.kubectl.spawn(&arguments)?;
     watching.wait_for_output(SOON, |text| text.contains("0;")).await?;
@@ -106,7 +106,7 @@ async fn kubectl_api_resources_lists_the_members_resources(context: TestContext)
     let is_compared = |line: &&str| !line.contains(".example.com/") && !line.contains("aggregation.tributary.dev/");
     let sorted = |text: &str| -> Vec<String> {
         let lines = text.lines().filter(is_compared);
-        // The widths of the columns depend on the longest names.
+        // The widths of the columns depend on the longest names, so the comparison ignores the number of spaces.
         let mut lines: Vec<String> = lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         lines.sort();
         lines

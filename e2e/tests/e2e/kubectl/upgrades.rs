@@ -54,7 +54,7 @@ async fn check_through(context: &TestContext, kind: ProxyKind) -> anyhow::Result
     let (path, roots) = (folder.path().join("kubeconfig"), folder.path().join("proxy.ca"));
     kubeconfig::write_entries(&path, &[entries])?;
     fs::write(&roots, proxy.authority())?;
-    // Tributary verifies a proxy's certificate with the system's roots.
+    // Tributary verifies a proxy's certificate with the system's roots, which this environment variable replaces.
     let tributary = Tributary::builder(&path, [members[1].name()]).environment("SSL_CERT_FILE", &roots).start().await?;
     let tributary = context.fixture.watch_log(tributary).await;
     let kubectl: Kubectl = tributary.kubectl(context.fixture.tools().await?)?;
@@ -66,7 +66,7 @@ async fn check_through(context: &TestContext, kind: ProxyKind) -> anyhow::Result
     pods::check_exec(&setup, "two", 1).await?;
     check_copies(&setup, "two").await?;
     pods::check_port_forward(&setup, "two").await?;
-    // Each upgraded request has its own connection.
+    // Each upgraded request needs its own connection through the proxy.
     let switched = proxy.connections() - before;
     ensure!(switched >= 8, "{switched} connections were made by the proxy");
     Ok(())

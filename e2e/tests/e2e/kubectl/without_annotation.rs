@@ -102,7 +102,7 @@ async fn kubectl_debug_refuses_a_repeated_pod_name(context: TestContext) -> anyh
     Ok(())
 }
 
-/// The copy of a Pod has no node. It has the Pod's annotations only if the user asks for them.
+/// The copy of a Pod has no node. The copy has the Pod's annotations only if the user asks for them.
 async fn kubectl_debug_creates_a_copy_of_a_pod(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let (_tributary, unplaced) = unplaced(&context).await?;

@@ -45,7 +45,7 @@ async fn annotated_file_is_applied_repeatedly_to_its_cluster(context: TestContex
     Ok(())
 }
 
-/// Users often read from the merged view, and then run commands in the context of one cluster.
+/// Users often read an object from the merged view, and then write the object in the context of one cluster.
 async fn file_from_the_merged_view_is_accepted_only_by_its_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let mut file = String::new();
@@ -59,7 +59,7 @@ async fn file_from_the_merged_view_is_accepted_only_by_its_cluster(context: Test
         ensure!(stored["data"]["step"] == "1", "{command}: {stored}");
         ensure!(stored["metadata"]["annotations"]["tributary.dev/cluster"].is_null(), "{command}: {stored}");
     }
-    // `kubectl replace` first reads the object.
+    // `kubectl replace` first reads the object, so the command may fail because the object is missing.
     for (command, may_be_missing) in [("create", false), ("apply", false), ("replace", true)] {
         let refused = setup.run(&["--context", "member2", command, "-f", &file]).await?.failure()?;
         let is_refused = ["member1", "member2"].iter().all(|name| refused.contains(name));

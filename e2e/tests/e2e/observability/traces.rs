@@ -62,7 +62,7 @@ impl Collector {
     fn spans(&self) -> anyhow::Result<Vec<(String, Value)>> {
         let text = fs::read_to_string(&self.spans).unwrap_or_default();
         let mut found = Vec::new();
-        // The last line may be incomplete.
+        // The collector may still be writing the last line, so a line that is no complete JSON is skipped.
         for batch in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
             for of_one in batch["resourceSpans"].as_array().into_iter().flatten() {
                 let service = attribute(&of_one["resource"], "service.name").unwrap_or_default();

@@ -27,7 +27,7 @@ pub(crate) struct Ledger {
     listing: Option<States>,
     pub(crate) applied: usize,
     pub(crate) lists: usize,
-    /// States that were skipped outside of lists.
+    /// States that the events skipped, without a list in between that could explain the gap.
     pub(crate) gaps: Vec<String>,
     pub(crate) violations: Vec<String>,
 }

@@ -20,11 +20,12 @@ use tokio::{
 };
 use tributary_e2e::{HttpClient, TestCluster};
 
-/// The annotation with the number of writes to the object's name. It starts at 1, and a deletion of the object does not
-/// reset it.
+/// The annotation with the number of writes to the object's name. The number starts at 1, and a deletion of the object
+/// does not reset the number.
 pub(crate) const SEQUENCE: &str = "oracle.tributary.dev/sequence";
 
-/// The annotation `<sequence>:<length>:<letters>`. It reveals a torn object: an object with parts of two states.
+/// The annotation `<sequence>:<length>:<letters>`. The annotation reveals a torn object: an object with parts of two
+/// states.
 pub(crate) const PAYLOAD: &str = "oracle.tributary.dev/payload";
 
 /// Number of writers per member. Each writer waits for its answers. Together the writers keep the pace as long as
@@ -321,7 +322,8 @@ pub(crate) async fn oracle_writer_counts_no_state_for_a_patch_that_deletes(conte
     let mut slot = Slot::new("pods", "half".to_owned());
     slot.create(http, &collection, 1).await?;
     let path = format!("{collection}/{}", slot.name);
-    // A finalizer has the same effect as a kill: the deletion timestamp is set, and the pod is not deleted.
+    // The test needs a pod with a deletion timestamp. A finalizer has the same effect as the kubelet's grace period:
+    // the timestamp is set, and the pod is not deleted.
     let patch = |metadata: Value| http.patch(&path, "merge-patch+json", &json!({"metadata": metadata}));
     patch(json!({"finalizers": ["oracle.tributary.dev/held"]})).send().await?.expect(200)?;
     http.delete(&path).json(&json!({"gracePeriodSeconds": 0})).send().await?.expect(200)?;

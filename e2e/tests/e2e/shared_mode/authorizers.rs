@@ -169,7 +169,7 @@ async fn webhook_and_abac_decisions_are_respected(context: TestContext) -> anyho
     for namespace in [&kept, &denied] {
         grant(hooked, namespace, "bob", bob, reads_config_maps()).await?;
     }
-    // The member serves the binding, but its authorizer does not use RBAC.
+    // The member serves the binding, but its authorizer does not use RBAC, so the binding gives no right.
     grant(policed, "", "bob", bob, reads_config_maps()).await?;
     let path = folder.path().join("kubeconfig");
     kubeconfig::write(&path, &[&hooked.access(), &policed.access()])?;
@@ -196,7 +196,8 @@ async fn webhook_and_abac_decisions_are_respected(context: TestContext) -> anyho
     let said = log.lines().filter(|line| line.contains("roles and bindings alone do not decide the rights"));
     ensure!(said.clone().count() == 1 && said.clone().all(|line| line.contains("policed")), "{log}");
 
-    // A running kube-apiserver reloads its authorizers.
+    // A running kube-apiserver reloads its authorization configuration, so the new webhook takes effect without a
+    // restart.
     let hidden = denied.clone();
     let webhook = DenyingWebhook::start(move |asked| asked["resourceAttributes"]["namespace"] == hidden).await?;
     fs::write(&config, webhook.configuration(folder.path())?)?;

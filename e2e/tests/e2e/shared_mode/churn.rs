@@ -48,7 +48,7 @@ struct Pace {
 const SHORT: Pace =
     Pace { lasts: Duration::from_secs(20), pause: Duration::from_millis(400), bound: Duration::from_secs(5) };
 
-/// Parameters of the proof, which requires the promised 2 s.
+/// Parameters of the proof run, which requires that a change takes effect within the promised 2 s.
 const LONG: Pace =
     Pace { lasts: Duration::from_secs(180), pause: Duration::from_millis(400), bound: Duration::from_secs(2) };
 
@@ -297,7 +297,8 @@ impl Churn {
             for member in 0..MEMBERS {
                 for namespace in 0..NAMESPACES {
                     let place = UserNamespace { person, member, namespace };
-                    // Bindings from before the start may not have taken effect yet.
+                    // Bindings from before the start may not have taken effect yet, so the first state begins earlier
+                    // by the time that a member may take.
                     let from = Instant::now().checked_sub(MEMBER_SAYS).context("the clock has just begun")?;
                     timeline.0.insert(place, vec![State { may: self.lets(place).await?, from, to: None }]);
                 }

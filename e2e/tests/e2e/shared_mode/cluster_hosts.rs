@@ -225,7 +225,7 @@ async fn cluster_host_behaves_like_the_native_api(context: TestContext) -> anyho
     let who = kubectl.ok(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]).await?;
     ensure!(who == ann, "{who}");
 
-    // Sends long-running requests, and a write.
+    // The test also sends long-running requests and a write.
     let running = ["-n", &*own, "get", "pod", "one", "-o", "jsonpath={.status.phase}"];
     eventually(SOON, async || {
         let shown = kubectl.ok(&running).await?;
@@ -251,7 +251,7 @@ async fn cluster_host_behaves_like_the_native_api(context: TestContext) -> anyho
     Ok(())
 }
 
-/// Tests cases 18 and 23 of KubeGateway, and a request whose host differs from the server name of its connection.
+/// Also tests a request whose host differs from the TLS server name of its connection.
 async fn cluster_host_accepts_only_certificates_of_its_own_authority(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let [first, second] = &endpoint.members;

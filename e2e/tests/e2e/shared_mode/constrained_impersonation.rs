@@ -112,7 +112,7 @@ async fn constrained_impersonation_equals_the_members_decision(context: TestCont
         (Method::GET, &format!("/api/v1/namespaces/{own}/pods/x/log")),
         (Method::GET, "/metrics"),
         (Method::GET, "/logs"),
-        // A permitted delete of a missing object is answered with 404.
+        // A permitted delete of a missing object is answered with 404, which differs from a 403.
         (Method::DELETE, &format!("{maps}/gone")),
         (Method::DELETE, &format!("{maps}/absent")),
         (Method::POST, &who),
@@ -135,9 +135,9 @@ async fn constrained_impersonation_equals_the_members_decision(context: TestCont
     ];
     let (mut differing, mut allowed, mut refused) = (Vec::new(), 0, 0);
     for (account, token) in tokens.iter().enumerate() {
-        // A kube-apiserver remembers the impersonation mode that last allowed a user to impersonate. It tries this mode
-        // first, and refuses with the message of this mode. For an account with the verb `impersonate`, the message
-        // therefore depends on earlier requests.
+        // A kube-apiserver remembers the impersonation mode that last allowed a user to impersonate. The kube-apiserver
+        // tries this mode first, and refuses with the message of this mode. For an account with the verb `impersonate`,
+        // the message therefore depends on earlier requests.
         let comparable = |mut comparable_decision: Value| {
             if account == 1 && comparable_decision["code"] == 403 {
                 comparable_decision = json!({"code": 403});

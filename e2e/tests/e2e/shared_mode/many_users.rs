@@ -33,7 +33,7 @@ async fn one_user_cannot_use_up_all_connections(context: TestContext) -> anyhow:
     let shared = Shared::over(&context, members, &kubeconfig, &["--max-connections=8"]).await?;
     let user = shared.kubeconfig("ann", &[])?;
     let ask = async |http: &HttpClient, code| http.get("/version").send().await?.expect(code);
-    // Each client has its own connections.
+    // Each of these clients opens its own connection, so two clients use two permits.
     let client = || HttpClient::from_kubeconfig(&user, None);
     let clients = [client().await?, client().await?];
     for client in &clients {

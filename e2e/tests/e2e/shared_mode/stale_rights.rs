@@ -264,7 +264,7 @@ async fn objects_wait(context: &TestContext, passage: RightsPassage) -> anyhow::
     reader.make(&reader.kept, &["later"]).await?;
     scene.gate.set(passage);
     scene.wire.set(RelayMode::Clear);
-    // The member answers again.
+    // The member answers again, but its roles and bindings cannot be read yet.
     let own = reader.http.below(&format!("/clusters/{APART}"));
     let later = format!("/api/v1/namespaces/{}/configmaps/later", reader.kept);
     eventually(CUT_OFF, async || own.get(&later).send().await?.expect(200).map(drop)).await?;

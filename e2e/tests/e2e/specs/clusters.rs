@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The members of a target, and the Tributary in front of them (except for `Bare`).
 pub(crate) struct Clusters {
-    // Rust drops fields in this order: clients before servers.
+    // Rust drops fields in the order of their declaration: the client (Tributary) stops before the servers.
     tributary: Option<Tributary>,
     members: Vec<TestCluster>,
     _folder: Option<tempfile::TempDir>,

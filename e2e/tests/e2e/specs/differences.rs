@@ -34,7 +34,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     Difference {
         specs: &["API priority and fairness should ensure that requests can be classified"],
         targets: TRIBUTARY,
-        // The source line at which the spec waits for a metric.
+        // The sign is the source line at which the spec waits for a metric.
         sign: "flowcontrol.go:841] Unexpected error",
         reason: "it looks for kube-apiserver's own metrics; /metrics is Tributary's, a member's are under /clusters/<name>/metrics",
     },

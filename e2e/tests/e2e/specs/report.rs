@@ -52,7 +52,7 @@ pub(crate) fn parse(text: &str) -> anyhow::Result<Outcome> {
                 specs.push(outcome(node));
             }
         } else if let Outcome::Failed(why) = outcome(node) {
-            // A node before or after all specs failed: the spec did not run, or left objects behind.
+            // A report node before or after all specs failed, so the spec did not run or left objects behind.
             return Ok(Outcome::Failed(why));
         }
     }

@@ -123,7 +123,7 @@ impl Run<'_> {
         let mut command = Command::new(self.specs.join("e2e.test"));
         command.current_dir(folder).env("HOME", folder).env("TMPDIR", folder).env_remove("KUBECONFIG");
         let suite = patience + CLEANING;
-        // ginkgo matches the focus with a text that begins with the suite's name.
+        // ginkgo compares the focus with a text that begins with the suite's name.
         command.arg(format!("--ginkgo.focus=^Kubernetes e2e suite {}$", quoted(name)));
         command.args(["--ginkgo.no-color", "--ginkgo.silence-skips"]);
         command.arg(format!("--ginkgo.json-report={}", report.display()));

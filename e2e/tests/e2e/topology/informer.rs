@@ -1,4 +1,4 @@
-//! An informer of one collection over plain HTTP. It may use another server for each request.
+//! An informer of one collection over plain HTTP. Each request may use another server.
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
@@ -8,8 +8,8 @@ use tributary_e2e::HttpClient;
 /// The informer's objects: uid and label `generation`, by cluster and name.
 pub(crate) type State = BTreeMap<(String, String), (String, String)>;
 
-/// An informer that lists, watches from the list's version, and resumes after the end of a watch. It lists again only
-/// after a 410.
+/// An informer that lists, watches from the list's version, and resumes after the end of a watch. The informer lists
+/// again only after a 410.
 pub(crate) struct Informer {
     servers: Vec<HttpClient>,
     path: String,

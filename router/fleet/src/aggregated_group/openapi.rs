@@ -225,7 +225,8 @@ fn schemas_of_kind(specification: SpecificationVersion, kind: &str) -> Map<Strin
 }
 
 impl SpecificationVersion {
-    /// Writes a property whose value has another schema. Version 3.0 ignores keys beside `$ref`.
+    /// Writes a property that refers to another schema. OpenAPI 3.0 ignores keys beside `$ref`, so `allOf` contains the
+    /// reference.
     fn property(self, schema: &str, description: &str) -> Value {
         let mut property = self.reference(schema);
         if self == Self::V3 {

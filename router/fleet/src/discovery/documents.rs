@@ -1,5 +1,5 @@
-//! Discovery documents for clients, in aggregated and legacy form. They are written from the union of all clusters'
-//! discovery documents.
+//! Discovery documents for clients, in aggregated and legacy form. The documents are built from the union of all
+//! clusters' discovery documents.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ const DOCUMENT_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 /// # Errors
 /// [`NotAcceptable`] for other representations and for protobuf alone.
 pub fn negotiate(accept: &str, path: &DiscoveryPath<'_>) -> Result<DiscoveryForm, NotAcceptable> {
-    // The root document has a single form.
+    // The root document has only this form, so the Accept header has no effect.
     if accept.trim().is_empty() || *path == DiscoveryPath::Root {
         return Ok(DiscoveryForm { aggregated: false, encoding: Encoding::Json });
     }

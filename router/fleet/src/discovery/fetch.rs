@@ -219,7 +219,7 @@ async fn read_error_message(body: Body) -> Option<String> {
     let message = status.as_ref().and_then(|status| status["message"].as_str());
     let line = message.unwrap_or(&text).lines().next()?.trim();
     let shown: String = printable(line).chars().take(SAID_MAX).collect();
-    // A first line of HTML or JSON is no useful message.
+    // A first line of HTML or JSON would be no useful message, so the line is not shown.
     (!shown.is_empty() && !shown.starts_with('<') && !shown.starts_with('{')).then_some(shown)
 }
 

@@ -281,13 +281,13 @@ impl ServedResource {
 
     /// Returns whether a cluster serves the resource with any kind, scope or version.
     pub fn is_served_by(&self, cluster: &ClusterName) -> bool {
-        // Both `clusters` and `not_merged` are sorted by name.
+        // Binary search is possible because both `clusters` and `not_merged` are sorted by name.
         self.clusters.binary_search(cluster).is_ok()
             || self.not_merged.binary_search_by(|(other, _)| other.cmp(cluster)).is_ok()
     }
 
-    /// Returns the clusters whose discovery lists the API version without its resources. It is unknown whether they
-    /// have objects of the resource.
+    /// Returns the clusters whose discovery lists the API version without its resources. Whether these clusters have
+    /// objects of the resource is unknown.
     pub fn undescribed(&self) -> impl Iterator<Item = &ClusterName> {
         self.not_merged.iter().filter(|(_, not_merged)| not_merged.is_undescribed()).map(|(cluster, _)| cluster)
     }

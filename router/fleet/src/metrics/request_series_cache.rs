@@ -118,7 +118,7 @@ impl RequestSeriesCache {
         }
         let request = request.to_static();
         known.kinds.insert_unique(hash, KnownRequests { hash, request, code, series }, |known| known.hash);
-        // The ten thousand kinds are dropped after the lock is released.
+        // The ten thousand kinds are dropped after the release of the lock, because their drop takes time.
         drop(known);
         drop(let_go);
     }

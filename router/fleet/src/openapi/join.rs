@@ -23,7 +23,7 @@ pub enum SchemaVersion {
 /// Encoding of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Spelling {
-    /// JSON text. This is the default.
+    /// JSON text, the default.
     Json,
     /// gnostic's protobuf messages (`openapiv2/OpenAPIv2.proto`, `openapiv3/OpenAPIv3.proto`).
     Protobuf,

@@ -16,8 +16,8 @@ const DOCUMENTS_MAX: usize = 8_192;
 /// Maximum length of a hash in bytes. 256, because kube-apiserver's hashes have 128.
 const HASH_BYTES_MAX: usize = 256;
 
-/// A cluster's list of v3 documents. It maps a path (`apis/apps/v1`) to the hash of the document, if the cluster gives
-/// one.
+/// A cluster's list of v3 documents. The list maps a path (`apis/apps/v1`) to the hash of the document, if the cluster
+/// gives one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenApiIndex(pub(super) BTreeMap<String, Option<String>>);
 

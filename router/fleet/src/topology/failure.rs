@@ -70,9 +70,9 @@ impl Cluster {
         !self.is_out_of_reach() && self.duplicate().is_none()
     }
 
-    /// Returns whether Tributary learns nothing about a resource of the cluster until an administrator repairs the
-    /// server's certificate, Tributary's credentials or configuration, a refusal of discovery, or an unreadable
-    /// description of the API version.
+    /// Returns whether an administrator must repair a fault before Tributary can read a resource of the cluster. Such
+    /// faults are the server's certificate, Tributary's credentials or configuration, a refusal of discovery, and an
+    /// unreadable description of the API version.
     pub fn needs_repair(&self, resource: &GroupVersionResource) -> bool {
         use ClusterCondition::{Misconfigured, NoCredentials, Unauthorized, Untrusted};
         let condition = self.cause().map(|(condition, _)| condition);

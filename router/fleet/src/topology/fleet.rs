@@ -192,7 +192,8 @@ impl Fleet {
 
     /// Returns whether this is the only cluster that is configured, or was configured since the start of the process.
     pub fn has_only(&self, name: &ClusterName) -> bool {
-        // `clusters` is read first: a removed cluster is added to `former` before it leaves `clusters`.
+        // `clusters` must be read before `former`. A removed cluster is added to `former` before it leaves `clusters`,
+        // so one of the two reads finds it.
         self.clusters.load().keys().all(|own| own == name) && self.former.lock().keys().all(|former| former == name)
     }
 

@@ -48,7 +48,7 @@ impl Client {
                 }
             }
         }
-        // A list of a past version is as old as the first response with this version.
+        // The age of a list at a past version counts from the first response with this version.
         let of_past = asked.told.filter(|_| asked.version.as_ref().is_some_and(|(_, exact)| *exact));
         self.told = of_past.map_or_else(Told::now, Told::at);
         self.pages(replica, Asked { query, ..asked }).await
@@ -224,7 +224,8 @@ impl Client {
             anyhow::ensure!(asked.iter().all(is_of_same), "{asked:?} was asked for, and {version:?} given");
         }
         if *exact {
-            // A cluster that is not in the requested version contributes its current state.
+            // Only the clusters in the requested version are compared, because the other clusters contribute their
+            // current states.
             let is_given = asked.iter().all(|(cluster, component)| version.get(cluster) == Some(component));
             anyhow::ensure!(is_given, "{asked:?} was asked for, and {version:?} given");
         } else if !self.world.profile.restores {

@@ -20,7 +20,7 @@ pub(crate) struct MemberTruth {
     rights: BTreeMap<(String, String), Vec<Right>>,
     /// The end of the last fault.
     troubled: Option<Instant>,
-    /// The clusters that the member replaced. All rights in them are taken away.
+    /// The clusters that the member was before its replacements. All rights in these clusters have ended.
     earlier: Vec<MemberTruth>,
 }
 
@@ -85,7 +85,8 @@ impl MemberTruth {
         self.earlier.iter_mut().for_each(|earlier| earlier.troubled = Some(at));
     }
 
-    /// Another cluster, without objects and rights, takes the place of this one at a time after `revision`.
+    /// Replaces the cluster by another cluster without objects and rights, at the time `at`. `revision` is the last
+    /// revision of the replaced cluster.
     pub(crate) fn replaced(&mut self, revision: u64, at: Instant) {
         let mut ended = std::mem::take(self);
         for right in ended.rights.values_mut().flatten() {

@@ -142,7 +142,7 @@ async fn constrained_impersonation_limits_reads_to_the_allowed_requests() {
     as_root(&ann, "GET", &format!("/clusters/b{SHOP}")).await.refused(403);
     assert_eq!(as_root(&ann, "GET", BANK).await.refused(403), words("list", "bank"));
     assert_eq!(as_root(&ann, "GET", &format!("/clusters/a{BANK}")).await.refused(403), words("list", "bank"));
-    // The path of a single cluster returns no partial list.
+    // The path of a single cluster returns no partial list, so the router refuses this list.
     let everywhere = as_root(&ann, "GET", &format!("/clusters/a{ALL}")).await.refused(403);
     assert!(
         everywhere.contains("impersonate-on:user-info:list") && everywhere.contains("cluster scope"),
@@ -237,7 +237,7 @@ async fn constrained_impersonation_sends_only_the_allowed_requests() {
         assert!([403, 404].contains(&answer.code), "{method} {path}: {}", answer.code);
     }
     assert!(rbac.iter().all(|own| own.came().is_empty()));
-    // Objects in clusters that Ann may not know count as missing.
+    // An object in a cluster that is hidden from Ann counts as missing.
     as_root(&ann, "DELETE", &format!("{SHOP}/shop-of-b")).await.refused(404);
     drop(rbac[0].came());
     as_root(&ann, "DELETE", &format!("{SHOP}/shop-of-a")).await.ok();
@@ -351,7 +351,7 @@ async fn impersonation_without_read_rights_is_handled_like_a_write_only_user() {
         let path = format!("/clusters/{name}{SHOP}/shop-of-{name}");
         until(async || ann.send("PATCH", &path, &merge, "{}").await.code == 200).await;
     }
-    // The router has not received the newest object in `a`, and neither user may read the object.
+    // The watch is delayed, so the router has not received the newest object in `a`. Neither user may read this object.
     a.control().lag_watches(LATE);
     a.apply(config_map_of("shop", "given")).unwrap();
     let plain = write(&eve, NOBODY_ELSE, APPLY, "new").await;
@@ -437,7 +437,8 @@ async fn live_list_omits_a_member_that_no_longer_allows_the_impersonation() {
         })
         .await;
     }
-    // The router receives the deletion of the binding late.
+    // The router receives the deletion of the binding late, so its rights in memory still allow Ann to impersonate
+    // `root`.
     follow_late(a).await;
     a.delete(&format!("clusterrolebindings.{RBAC}"), "", "ann-is-root").unwrap();
     rbac[0].learn(a);

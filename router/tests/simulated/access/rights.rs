@@ -135,7 +135,7 @@ async fn rights_in_each_member_follow_its_roles_and_bindings() {
     // A change of rights wakes waiting tasks.
     until(async || changes.has_changed().unwrap()).await;
     assert_eq!((lists(&fixture, "a", "bob"), lists(&fixture, "b", "bob")), ("none".to_owned(), "none".to_owned()));
-    // A binding is deleted in one member, and a role loses its rule in another.
+    // A user also loses access if a binding is deleted in one member, or if a role loses its rule in another.
     b.delete(&format!("rolebindings.{RBAC}"), "shop", "ann-reads").unwrap();
     listed(&fixture, "b", "ann", "default").await;
     a.apply(role("", "reader", [&["get"], &[""], &["configmaps"], &[]])).unwrap();

@@ -180,7 +180,7 @@ async fn warning_names_a_cluster_with_unknown_rights_only_to_observers() {
     // If the policy allows partial responses, a Warning tells both users that objects are missing. Only the observer's
     // Warning names the cluster.
     fixture.router.set_policies(allow());
-    // The condition is true after the router has read the discovery of `b`.
+    // The second Warning appears only after the router has read the discovery of `b`.
     until(async || root.get(all).await.warnings().len() == 2).await;
     let unnamed = "your rights in some clusters are not known, and the objects of these clusters are missing";
     let [of_ann, of_root] = [ann.get(all).await.warnings(), root.get(all).await.warnings()];

@@ -193,7 +193,7 @@ async fn member_with_only_rbac_is_detected_and_gets_sample_reviews() {
         assert_eq!(decided(&fixture, member.name(), RightsDecider::Rbac).await, "");
         let reviewed = chain.reviewed();
         assert!(reviewed.iter().any(|line| line.starts_with("root ") && line.contains(" configmaps ")), "{reviewed:?}");
-        // Reads cause no reviews.
+        // With the detected authorizer RBAC, the router computes rights from roles, so reads cause no reviews.
         assert_eq!(items(&fixture.user("ann", &[]).get("/api/v1/configmaps").await.ok()).len(), 6);
         assert_eq!(chain.reviewed(), Vec::<String>::new());
     }
@@ -256,7 +256,8 @@ async fn webhook_authorizer_that_denies_one_of_many_users_stays_detected() {
     }
     let why = decided(&fixture, "b", RightsDecider::Review).await;
     assert!(why.contains("the cluster denies a request that its roles and bindings allow: user \"u50\""), "{why}");
-    // Reviews of other users, whose results match the roles, do not end the detected state.
+    // The router also reviews requests of other users, whose results match the roles. These results do not end the
+    // detected state.
     for _ in 0..3 {
         pass(Duration::from_secs(61)).await;
         assert!(is_asked().await);
@@ -266,7 +267,7 @@ async fn webhook_authorizer_that_denies_one_of_many_users_stays_detected() {
     decided(&fixture, "b", RightsDecider::Rbac).await;
 }
 
-/// A new connection may reach another server.
+/// A new connection may reach another server, which may have another authorizer.
 #[tokio::test]
 async fn authorizer_is_detected_again_after_a_new_connection() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;

@@ -126,7 +126,8 @@ async fn write_without_read_rights_goes_to_the_permitting_cluster() {
     // The response is the same if Dan may get a subresource of objects that he may not get.
     let_dan(0, &[("pods/status", &["get"])]);
     until(async || dan.get("/api/v1/namespaces/shop/pods/none/status").await.code == 404).await;
-    // Two clusters are visible, and Dan could read an object with this name in the other cluster.
+    // Two clusters are visible to Dan now, and he could read an object with the new name in the second cluster. The
+    // router knows that it has none, so the apply may create the object.
     let_dan(1, &[("configmaps", &["get", "patch"])]);
     until(async || dan.get(&format!("{SHOP}/one-b")).await.code == 200).await;
     assert_eq!(apply("new").await.code, 201);
@@ -173,7 +174,7 @@ async fn create_is_refused_if_a_hidden_namespace_makes_it_ambiguous() {
     assert_eq!(of_shop(&fixture, "b"), 3);
 }
 
-/// Both clusters have the namespace. Carl may read objects in both, and create objects in only one.
+/// Both clusters have the namespace. Carl may read objects in both clusters, and create objects in only one cluster.
 #[tokio::test]
 async fn create_ignores_clusters_that_forbid_the_create() {
     let (fixture, _bob) = bob().await;

@@ -44,7 +44,7 @@ async fn get_from_a_new_cluster_waits_for_its_rights() {
 #[tokio::test]
 async fn list_waits_for_rights_in_a_new_cluster_under_partial_deny() {
     let fixture = joining(Policies::default(), Control::hold_lists).await;
-    // The condition is true after the router has read the discovery of `c`.
+    // This step ends when the router has read the discovery of `c`.
     until(async || fixture.router.report().await.clusters[2].version.is_some()).await;
     pass(Duration::from_millis(200)).await;
     let root = fixture.user("root", &[]);

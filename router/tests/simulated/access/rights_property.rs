@@ -105,7 +105,8 @@ async fn shown(client: &Client, path: &str) -> Option<Shown> {
         let namespace = item["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
         (cluster(item), namespace, name(item))
     };
-    // The simulated members also have their own namespaces, which the comparison ignores.
+    // The simulated members also have namespaces of their own (`kube-system`, for example), which the comparison
+    // ignores.
     let own =
         |(_, namespace, name): &(String, String, String)| !namespace.is_empty() || NAMESPACES.contains(&name.as_str());
     Some(list["items"].as_array().unwrap().iter().map(key).filter(own).collect())
@@ -150,7 +151,7 @@ async fn lists_contain_the_union_of_permitted_objects() {
             replace(&fixture, fixture.member(member), &objects, case).await;
         }
         for user in &users {
-            // Members add `system:authenticated` themselves, and never receive `system:masters`.
+            // A member adds `system:authenticated` itself, and the router never sends `system:masters` to a member.
             let told = user.as_user().groups.iter().filter(|group| *group != "system:masters").cloned();
             let groups: Vec<_> = told.chain([AUTHENTICATED.to_owned()]).collect();
             let (user, given) = (RbacUser { name: user.as_user().name, groups: &groups }, user.as_user().groups);

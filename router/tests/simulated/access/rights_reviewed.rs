@@ -68,7 +68,7 @@ async fn objects_that_an_authorization_webhook_denies_are_hidden() {
         chains.iter().map(|chain| asked(chain)).collect::<Vec<_>>()
     });
     assert_eq!(anew.await, vec![Vec::<String>::new(); 3]);
-    // The webhook now denies the namespace `bank`, and the router shows `shop` again.
+    // The webhook now denies the namespace `bank`, so the router shows the objects in `shop` again.
     chains[1].set(Mode::Webhook("ann", "bank"));
     pass(REFUSED_FOR).await;
     for path in [ALL, SHOP] {
@@ -112,7 +112,8 @@ async fn read_at_a_members_own_path_needs_no_review() {
 async fn review_has_the_api_version_of_the_request() {
     let (fixture, chains) = of_b(Mode::WebhookOfVersion("ann", "v1")).await;
     let ann = fixture.user("ann", &[]);
-    // Roles allow Ann to read the namespace `shop` of `b`, and the webhook denies it in the API version of the request.
+    // The webhook denies only requests in API version `v1`, which these requests have. The roles alone would allow Ann
+    // to read the namespace `shop` of `b`.
     for path in [ALL, SHOP] {
         assert_eq!(shown(&ann, path).await, Vec::<String>::new(), "{path}");
     }
@@ -413,7 +414,7 @@ async fn lost_right_ends_a_watch_while_another_member_is_silent() {
     let mut events = ann.watch(&path).await;
     events.nothing().await;
     fixture.member("b").control().hold_requests(true);
-    // The cached review of the member has expired.
+    // After this pause, the cached review of the member has expired.
     pass(ALLOWED_FOR + Duration::from_secs(1)).await;
     fixture.member("a").delete("clusterrolebindings.rbac.authorization.k8s.io", "", "ann-reads").unwrap();
     let lost = tokio::time::Instant::now();
@@ -500,8 +501,8 @@ async fn binding_of_all_users_repeats_no_review_in_other_members() {
     assert_eq!(asked.await, 0, "what c gives says nothing of what b allows");
 }
 
-/// A binding of a name without a user is created and deleted in `c`, as if a CI pipeline creates and deletes
-/// namespaces.
+/// A CI pipeline that creates and deletes namespaces also creates and deletes bindings. Bindings of a name that no user
+/// has must not cause new reviews of other users.
 #[tokio::test]
 async fn binding_of_an_unknown_name_repeats_no_review() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;

@@ -66,7 +66,7 @@ async fn watch_sends_only_objects_that_its_user_may_list() {
     assert_eq!(one.brief().await, "DELETED b/more");
 }
 
-/// A watch of all objects omits an object that the user may list and not watch.
+/// A watch of all objects omits an object that the user may list but not watch.
 #[tokio::test]
 async fn watch_of_an_object_with_only_list_rights_is_refused() {
     let fixture = ann().await;
@@ -222,7 +222,6 @@ async fn warning_names_clusters_where_the_user_may_watch_but_not_list() {
     assert!(answer.warnings().iter().any(|warning| warning.contains(missing)), "{:?}", answer.warnings());
 }
 
-/// A watch of some clusters ignores rights in other clusters.
 #[tokio::test]
 async fn watch_of_selected_clusters_ignores_rights_in_other_clusters() {
     let fixture = ann().await;

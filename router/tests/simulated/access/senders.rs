@@ -102,7 +102,8 @@ fn passed(code: u16, schema: &str) -> (u16, String, Option<LogMode>) {
     (code, schema.to_owned(), Some(log_mode))
 }
 
-/// Flow control and the access log are decided before any check of rights.
+/// The router selects the policy for flow control and the access log before it checks rights. A forbidden impersonation
+/// must not select the policy of the impersonated user.
 #[tokio::test]
 async fn forbidden_impersonation_does_not_select_the_policy() {
     let fixture = fixture(&[("dash", "a"), ("dash", "b"), ("half", "a")], ops_and_tenants()).await;
@@ -118,8 +119,8 @@ async fn forbidden_impersonation_does_not_select_the_policy() {
         // The request of an ops user still uses the schema `ops` if the user tries a forbidden impersonation.
         assert_eq!(sent(&ops, place, &[("impersonate-user", "eve")]).await, passed(403, "ops"), "{place}");
     }
-    // An administrator of one member may impersonate any user in this member. The impersonated user's schema applies in
-    // this member, and not in the merged view.
+    // The user `half` is an administrator of member `a` only, and may impersonate any user there. So the impersonated
+    // user's schema applies to requests to `a`, but not in the merged view.
     until(async || sent(&half, "/clusters/a", &[OPS]).await == passed(403, "ops")).await;
     assert_eq!(sent(&half, "", &[OPS]).await, passed(403, "tenants"));
     // The loss of the right takes effect immediately.
@@ -159,7 +160,8 @@ async fn impersonation_without_a_review_does_not_select_the_policy() {
     }
 }
 
-/// The member may answer a TokenReview with any user name and any groups.
+/// The member may answer a TokenReview with any user name and any groups, so these names must not select policies for
+/// other members.
 #[tokio::test]
 async fn token_review_identity_selects_only_policies_of_its_member() {
     let fixture = fixture(&[], ops_and_tenants()).await;
@@ -175,7 +177,8 @@ async fn token_review_identity_selects_only_policies_of_its_member() {
     set(&fixture, vec![passing(&["ops-*"], "ops", None)]);
     assert_eq!(sent(&ops, "", &[]).await.0, 500);
     assert_eq!(sent(&ops, "/clusters/a", &[]).await.0, 403);
-    // The member also chooses the groups of its users.
+    // The member's authentication also determines the groups of its users, so a policy that matches a group applies
+    // only in this member.
     let mut by_group = passing(&[], "ops", None);
     by_group.rules[0].user_groups = texts(&["ops"]);
     set(&fixture, vec![by_group, passing(&[], "tenants", None)]);

@@ -122,7 +122,8 @@ async fn cluster_above_the_memory_limit_is_not_cached() {
     assert!(held.is_some_and(|line| line.ends_with(" 102400")), "{held:?}");
 }
 
-/// A user with the right to create objects can create any number of them, in any number of clusters.
+/// A user with the right to create objects can create any number of them, in any number of clusters. The growth of one
+/// cluster must not displace the cached objects of other clusters.
 #[tokio::test]
 async fn total_memory_limit_keeps_only_the_new_cluster_out_of_memory() {
     let large = SimulatorConfig { pods: 400, namespaces: 1, ..config("large") };

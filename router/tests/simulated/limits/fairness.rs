@@ -97,7 +97,8 @@ async fn request_limit_of_a_user_covers_all_connections_of_the_user() {
         assert!(answer.refused(429).contains("this client uses"), "{answer:?}");
     }
     let answers = async {
-        // Ann sends this request over a connection that Eve also uses, as behind a front proxy.
+        // Ann's request uses a connection that Eve also uses, as behind a front proxy. The limit counts per user and
+        // not per connection.
         ann.clone().by_port(1).get(&format!("{SHOP}?resourceVersion=0")).await.ok();
         let message = eve.clone().by_port(7).get(&format!("{SHOP}?resourceVersion=0")).await.refused(429);
         assert!(message.contains("other clients use 0 and this client uses 3"), "{message}");
@@ -132,8 +133,8 @@ async fn watches_of_one_user_do_not_exhaust_the_limit() {
                         that other clients do not use";
         assert_eq!((&*message, &refused.headers["retry-after"]), (expected, &"1".parse().unwrap()));
     }
-    // Ann sends this request over a connection that Eve also uses, as behind a front proxy. Reads have a separate
-    // limit.
+    // Ann's request uses a connection that Eve also uses, as behind a front proxy. Reads have a separate limit, so Eve
+    // can still list.
     let of_ann = ann.clone().by_port(1).call("GET", &paths[0], &[], "").await;
     assert_eq!(of_ann.status(), StatusCode::OK);
     eve.get(SHOP).await.ok();

@@ -332,7 +332,7 @@ async fn request_passes_the_schema_of_its_policy() {
     let [root, bob, ann] = ["root", "bob", "ann"].map(|name| fixture.user(name, &[]));
     let message = "flow control schema \"none\" admits no requests";
     refused(&ann.get(CONFIG_MAPS).await, "none", message);
-    // No cluster receives any part of the request, whichever part of the router would answer it.
+    // The schema also refuses writes, and no cluster receives any part of a refused request.
     let created = config_map("of-ann", "x").to_string();
     let json = [("content-type", "application/json")];
     refused(&ann.send("POST", CONFIG_MAPS, &json, &created).await, "none", message);

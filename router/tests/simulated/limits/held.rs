@@ -352,8 +352,8 @@ async fn concurrent_requests_for_one_name_share_a_lookup() {
     }
     assert_eq!(asked() - before, 2, "the first one's, and that of the nine others");
 
-    // Two clients disconnect: the first, whose lookup is in flight, and the second, whose lookup the remaining clients
-    // share.
+    // The first client disconnects while its lookup is in flight. The second client disconnects, too, although the
+    // remaining clients share its lookup.
     control.half_open(true);
     let mut asking: Vec<_> = (0..10).map(|_| ask()).collect();
     for request in &mut asking {
@@ -367,8 +367,8 @@ async fn concurrent_requests_for_one_name_share_a_lookup() {
     }
     assert!((1..=2).contains(&(asked() - before)), "the first one's may have got there");
 
-    // All clients disconnect, and the router sends no further lookup for them. Their lookups do not delay the next
-    // client.
+    // All clients disconnect, so the router sends no further lookup for them, and the next client does not wait for
+    // their lookups.
     control.half_open(true);
     let mut asking: Vec<_> = (0..10).map(|_| ask()).collect();
     for request in &mut asking {
@@ -403,7 +403,7 @@ async fn invented_names_of_one_client_do_not_block_other_lookups() {
             delete(peer(1), format!("made-up-{client}-{number}")).await;
         }
     }));
-    // Many deletions also use names of objects of other clients.
+    // The busy client also sends deletions of an object that exists.
     let known = join_all((0..4).map(|_| async {
         loop {
             delete(peer(1), "known".to_owned()).await;

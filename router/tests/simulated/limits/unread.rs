@@ -38,7 +38,7 @@ async fn with_few_connections() -> Fixture {
     };
     let fixture = Fixture::with([SimulatorConfig { http2: false, ..config("a") }, config("b")], policies).await;
     let member = fixture.member("a");
-    // Six of the twelve connections are for clients' requests.
+    // The router uses six of these twelve connections for clients' requests.
     let tuning = ClientTuning { max_http1_requests: 12, ..ClientTuning::default() };
     let few = setup_through(member, "a", &[member.url().parse().unwrap()], tuning).await;
     let few = ClusterSetup { client_generation: 1, ..few };
@@ -119,7 +119,7 @@ async fn upgrade_request_without_a_protocol_switch_occupies_a_connection() {
 async fn upgrade_header_is_ignored_for_paths_without_upgrades() {
     let fixture = Fixture::start(["a"]).await;
     let member = fixture.member("a");
-    // The member has no free connection for upgrades.
+    // The member has no free connection for upgrades, so a request that the router treated as an upgrade would fail.
     let tuning = ClientTuning { tunnel_permits: PermitPool::new(0), ..ClientTuning::default() };
     let without = setup_through(member, "a", &[member.url().parse().unwrap()], tuning).await;
     fixture.router.set_clusters(vec![ClusterSetup { client_generation: 1, ..without }]);

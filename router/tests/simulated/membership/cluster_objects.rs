@@ -32,7 +32,7 @@ async fn read_fleet() -> Fixture {
     fixture
 }
 
-/// Checks that a watch sends no event while it looks for changes three times.
+/// Checks that a watch sends no event for three seconds, in which it looks for changes three times.
 pub(crate) async fn calm(events: &mut Events) {
     if let Ok(event) = tokio::time::timeout(Duration::from_secs(3), events.next()).await {
         panic!("nothing was to come, but: {event:?}");
@@ -142,7 +142,7 @@ async fn watch_of_clusters_shows_a_member_that_goes_and_returns() {
         last = events.soon().await;
     }
     assert!(last["object"]["status"]["staleSince"].as_str().unwrap().ends_with('Z'), "{last}");
-    // A state that lasts causes no events.
+    // A state that does not change causes no events.
     calm(&mut events).await;
     fixture.member("us").control().start_listening().await;
     let back = until_reason(&mut events, "Synced").await;
@@ -150,7 +150,7 @@ async fn watch_of_clusters_shows_a_member_that_goes_and_returns() {
     fixture.set_clusters(&["eu"]).await;
     let deleted = events.soon().await;
     assert_eq!((&deleted["type"], name(&deleted["object"])), (&json!("DELETED"), "us".to_owned()));
-    // A watch from each version gets the later events only.
+    // A watch that resumes from an event's version gets only the later events.
     let mut resumed = fixture.watch(&format!("{CLUSTERS}?watch=1&resourceVersion={}", version(&back["object"]))).await;
     assert_eq!(resumed.soon().await, deleted);
     let mut resumed = fixture.watch(&format!("{CLUSTERS}?watch=1&resourceVersion={from}")).await;
@@ -175,7 +175,7 @@ async fn watch_of_clusters_sends_initial_events_and_bookmarks() {
     pass(Duration::from_secs(30)).await;
     assert_eq!(events.soon().await["type"], "BOOKMARK");
     assert_eq!(events.next().await, None);
-    // A selector leaves out the other cluster, and a drain ends the watch with a bookmark.
+    // The watch's selector excludes the other cluster. A drain ends the watch with a bookmark.
     let mut events = fixture.watch(&format!("{CLUSTERS}?{query}&fieldSelector=metadata.name%3Dus")).await;
     assert_eq!(brief(&events.soon().await), "ADDED us True Synced");
     assert_eq!(events.soon().await["type"], "BOOKMARK");

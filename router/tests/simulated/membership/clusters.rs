@@ -286,7 +286,7 @@ async fn path_of_a_cluster_accepts_a_version_of_a_single_namespace() {
     fixture.put("a", "later", "1");
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let mut object = fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok();
-    // The version of the list covers the object.
+    // The version of the list covers the object, so it is a valid precondition.
     object["metadata"]["resourceVersion"] = version(&list).into();
     fixture.write("PUT", &format!("/clusters/a{CONFIG_MAPS}/x"), &object).await.ok();
 }

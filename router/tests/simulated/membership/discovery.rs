@@ -55,7 +55,7 @@ async fn served_resources_are_known_after_every_cluster_has_answered() {
     let names = served.iter().find(|(resource, _)| *resource.resource == *"pods").map(|(_, names)| names.collect());
     let names: Vec<_> = names.unwrap();
     assert!(names.contains(&"Pod"), "{names:?}");
-    // Cluster `b` has not answered since its configuration.
+    // After the second configuration, cluster `b` is unreachable, so the set of served resources is unknown.
     fixture.member("b").control().stop_listening().await;
     fixture.set_clusters(&["a"]).await;
     until(async || fixture.router.served_resources().is_some()).await;

@@ -79,7 +79,8 @@ async fn cluster_without_discovery_causes_a_warning_about_its_kinds() {
     }
 }
 
-/// client-go repeats a request with Retry-After ten times, and kubectl is silent meanwhile.
+/// client-go repeats a request with Retry-After ten times, and kubectl is silent meanwhile. So only a fault that may
+/// end within seconds gets Retry-After.
 #[tokio::test]
 async fn only_a_passing_fault_of_discovery_gets_retry_after() {
     for (code, passes) in [(403, false), (404, true), (429, true), (503, true)] {
@@ -89,7 +90,7 @@ async fn only_a_passing_fault_of_discovery_gets_retry_after() {
         fixture.get("/apis/unknown.io/v1").await;
         fixture.out_of_reach("b").await;
         let name = format!("{DEPLOYMENTS}/of-b");
-        // A kube-apiserver that starts answers 403, too.
+        // A starting kube-apiserver answers 403, too. So a 403 counts as a lasting fault only after half a minute.
         pass(Duration::from_secs(31)).await;
         let (unknown, advice) = ("/apis/unknown.io/v1/namespaces/default/things", |after| passes.then_some(after));
         for (method, path, refused, seconds) in [
@@ -165,7 +166,7 @@ async fn kind_is_asked_for_each_second_where_definitions_cannot_be_watched() {
             tokio::time::sleep(Duration::from_secs(4)).await;
             asked() - before
         };
-        // Reads of Kubernetes' own kinds do not count.
+        // A read of Kubernetes' own kinds causes no discovery request.
         fixture.get(DEPLOYMENTS).await.ok();
         assert!(asked_meanwhile().await <= 1, "{path}");
         read().await;
@@ -365,7 +366,7 @@ async fn slow_cluster_without_the_kind_delays_only_the_first_404() {
     ];
     let mut waited = Vec::new();
     for (method, path, body, code) in requests {
-        // After 2 s, Tributary may send the next request to the member.
+        // Tributary sends at most one such request in 2 s to a member. After this pause, it may send the next.
         pass(Duration::from_millis(2500)).await;
         slow.hold_requests(true);
         let begun = tokio::time::Instant::now();

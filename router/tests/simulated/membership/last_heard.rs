@@ -99,12 +99,13 @@ async fn discovery_response_replaces_the_stored_discovery() {
     members[1].control().serve("deployments.apps", false);
     let process = Process::start(members, heard).await;
     process.fixture.get(DEPLOYMENTS).await.refused(404);
-    // The router also removes the kind from the stored documents.
+    // The router also removes the kind from the stored documents, so the next process does not serve it.
     let (_, heard) = process.end(|text| text.contains("configmaps") && !text.contains("deployments")).await;
     assert_ne!(heard, LastHeard::default());
 }
 
-/// A kube-apiserver that has just started serves discovery before it has read its CustomResourceDefinitions.
+/// A kube-apiserver that has just started serves discovery before it has read its CustomResourceDefinitions. So a kind
+/// that is missing in this discovery may still exist.
 #[tokio::test]
 async fn starting_kube_apiserver_does_not_remove_stored_kinds() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;

@@ -269,7 +269,7 @@ async fn refusal_names_the_cluster_that_forbids_impersonation_and_the_remedy() {
     assert!(said.contains("impersonate") && said.contains("docs/shared-mode.md"), "{said}");
     let said = ann.get("/clusters/a/api/v1/configmaps").await.refused(503);
     assert!(said.starts_with("cluster \"a\" does not allow"), "{said}");
-    // The member itself formats the 403 for the user's own request.
+    // The member itself formats the 403, because the router forwards the request as the user.
     let said = ann.send("DELETE", &format!("{SHOP}/of-b"), &[], "").await.refused(403);
     assert!(said.contains("User \"ann\" cannot delete resource \"configmaps\""), "{said}");
 }
@@ -397,7 +397,7 @@ async fn rbac_of_each_cluster_decides_about_impersonation() {
 }
 
 /// The router refuses to impersonate identities that it never sends to a cluster, whatever the clusters' rules allow.
-/// It does not silently drop a part of the identity.
+/// The router does not silently drop a part of the identity.
 #[tokio::test]
 async fn impersonation_of_an_identity_that_is_never_sent_is_refused() {
     let (fixture, rbac) = fixture(["a", "b"]).await;

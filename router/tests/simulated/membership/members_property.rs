@@ -65,7 +65,7 @@ fn told(answer: &Answer) -> (u16, String, Vec<String>) {
     let text = String::from_utf8_lossy(&answer.body).into_owned();
     let text = match serde_json::from_str::<Value>(&text) {
         Ok(object) if object["kind"] != "Status" => crate::harness::cluster(&object),
-        // The response to the dry run of a deletion contains the object's uid.
+        // The response to the dry run of a deletion contains the object's uid, which differs between the two fixtures.
         Ok(mut status) => {
             status["details"]["uid"].take();
             status.to_string()

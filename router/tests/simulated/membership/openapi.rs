@@ -150,7 +150,7 @@ async fn silent_member_does_not_block_version_and_openapi() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get("/openapi/v3").await.ok();
     fixture.member("a").control().half_open(true);
-    // The router has a version in memory and does not wait.
+    // The router has read a version before, so it answers from memory and does not wait for the members.
     assert_eq!(at_once(fixture.get("/version")).await.ok()["gitVersion"], "v1.36.3");
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     let begun = tokio::time::Instant::now();

@@ -90,7 +90,7 @@ async fn renewed_credentials_cause_no_relist_and_end_no_watch() {
     let mut events = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
     let control = fixture.member("a").control();
     control.reset_counters();
-    // The member delays all lists.
+    // The member delays all lists, so a relist would show as a Warning about old objects.
     control.hold_lists(true);
     control.accept("renewed", None);
     renew(setups[0].client.as_ref().unwrap(), fixture.member("a"), "renewed").await;
@@ -246,8 +246,8 @@ async fn forbidden_list_loses_its_objects_after_a_minute_with_a_warning() {
         assert_eq!(vector(&version(&list.ok())).as_object().unwrap().len(), 1, "its component goes with it");
     }
     assert_eq!(events.brief().await, "DELETED a/x");
-    // A client that missed the deletion is informed immediately: a list gets 410, and the log contains the removal of
-    // the cluster.
+    // A client that missed the deletion learns of it immediately: a list gets 410, and a watch from the old version
+    // gets the deletion from the log.
     fixture.get(&format!("{ALL}?resourceVersion={from}&resourceVersionMatch=NotOlderThan")).await.refused(410);
     let mut late = fixture.watch(&format!("{ALL}?watch=1&fieldSelector=metadata.name=x&resourceVersion={from}")).await;
     assert_eq!(late.brief().await, "DELETED a/x");
@@ -494,7 +494,8 @@ async fn forbidden_while_nothing_is_listed(refused: Option<Rejection>) {
         passed += Duration::from_secs(1);
         warnings = list().await;
     }
-    // The list may take longer than the time for which the router keeps the old objects of all namespaces.
+    // The list may take longer than the time for which the router keeps the old objects of all namespaces. The old
+    // objects of this namespace stay until the list is complete.
     for _ in 0..2 {
         let warnings = at_once(list()).await;
         assert_eq!(warnings.len(), 1, "{warnings:?}");

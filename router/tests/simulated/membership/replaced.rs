@@ -97,8 +97,9 @@ async fn watch_deletes_the_objects_of_a_replaced_cluster() {
     assert_eq!(late.soon().await["object"]["code"], 410);
 }
 
-/// A version without the mark of the successor would be refused as one of the earlier cluster, or be taken for one by a
-/// replica that has not met the successor.
+/// Without the successor's mark, a replica that knows the successor would refuse the version as a version of the
+/// earlier cluster. A replica that does not know the successor would accept the version as a version of the earlier
+/// cluster.
 #[tokio::test]
 async fn open_watch_marks_the_versions_of_a_successor() {
     let fixture = a_before_b(Policies::default(), None).await;
@@ -137,7 +138,7 @@ async fn cluster_with_a_new_address_and_the_same_uid_keeps_its_objects() {
     assert_eq!(events.brief().await, "ADDED a/more");
 }
 
-/// A new address that does not answer may belong to another cluster.
+/// A new address that does not answer may belong to another cluster, so the router must not serve the cached objects.
 #[tokio::test]
 async fn cluster_with_an_unknown_uid_starts_without_cached_objects() {
     let fixture = a_before_b(allow(), None).await;

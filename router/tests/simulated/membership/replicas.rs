@@ -25,8 +25,8 @@ const ROUNDS: usize = 250;
 /// The minimum number of changes between two watches of each informer.
 const ROUNDS_PER_WATCH: usize = 25;
 
-/// Changes members and plays faults at random. The changes are not faster than the informers. The values of objects
-/// only increase.
+/// Changes members and injects faults at random. The changes wait for the informers. The values of objects only
+/// increase.
 async fn churn(fixture: &Fixture, mut random: StdRng, relists: bool, watches: &Cell<usize>) {
     for round in 1..=ROUNDS {
         let member = &fixture.members[random.random_range(0..fixture.members.len())];
@@ -233,7 +233,7 @@ async fn compact_version_is_decoded_by_every_replica() {
         assert!(answer.refused(429).contains(&names[43]) && answer.headers.contains_key("retry-after"), "{query}");
     }
     away.start_listening().await;
-    // The router tries to reach an unreachable cluster every 8 to 12 seconds.
+    // The router tries to reach an unreachable cluster every 8 to 12 seconds, so an attempt is due after this time.
     pass(Duration::from_secs(12)).await;
     until(|| async { late.get(&format!("{CONFIG_MAPS}?{FILTER}&resourceVersion={from}")).await.code == 200 }).await;
     // A router with other clusters rejects the version, and the client must list again.

@@ -112,7 +112,7 @@ async fn flapping_member_causes_no_deletions_and_no_relist() {
     for round in 1..=6 {
         control.stop_listening().await;
         if round % 2 == 0 {
-            // After this time the cluster counts as unreachable.
+            // After this time the cluster counts as unreachable, and lists have a Warning.
             pass(Duration::from_secs(7)).await;
             assert_eq!(fixture.get(&made()).await.warnings().len(), 1);
         }
@@ -473,7 +473,7 @@ async fn cluster_under_two_names_is_listed_once() {
     assert_eq!(fixture.get(&format!("/clusters/twin{CONFIG_MAPS}/x")).await.ok()["metadata"]["name"], "x");
     let health = String::from_utf8(fixture.get("/readyz?verbose").await.body.to_vec()).unwrap();
     assert!(health.contains("[-]cluster/twin failed: the cluster is the same as a, under a second name"), "{health}");
-    // When the first name is removed, the objects appear under the second name.
+    // The cluster keeps its objects under the second name when the first name is removed.
     fixture.router.set_clusters(vec![setup(member, "twin").await]);
     assert_eq!(told(&mut events, 2).await, ["ADDED twin/x", "DELETED a/x"]);
 }

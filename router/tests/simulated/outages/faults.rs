@@ -205,7 +205,7 @@ async fn recreated_cluster_at_the_same_address_is_detected() {
     fixture.put("a", "x", "");
     let from = version(&fixture.get(CONFIG_MAPS).await.ok());
     fixture.member("a").control().new_incarnation();
-    // A refresh of discovery also reads the new uid.
+    // The request for an unknown group makes the router read discovery again, and with it the new uid.
     fixture.get("/apis/unknown.io/v1").await.no_route();
     until(|| async {
         let mut old = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
@@ -322,7 +322,7 @@ async fn read_names_a_cluster_that_becomes_stale_while_waiting() {
     control.reject(Some(Rejection { kinds, ..Rejection::all(500) }));
     control.cut_streams();
     tokio::time::sleep(crate::harness::QUIET).await;
-    // A lost connection causes no Warning within the first five seconds.
+    // A lost connection causes no Warning within the first five seconds, so the list after 3 s must wait for the write.
     pass(Duration::from_secs(3)).await;
     // The clock stands still until the list waits for the write.
     let mut asked = tokio::task::JoinSet::new();

@@ -158,7 +158,8 @@ async fn collections_become_fresh_soon_after_an_outage() {
         } else {
             control.stop_listening().await
         }
-        // After this time, the next regular attempt of each collection may be half a minute away.
+        // After this pause, the router's next regular attempt to read a collection could be half a minute away. The
+        // recovery must cause an earlier attempt.
         pass(Duration::from_secs(120)).await;
         quiet_without_time().await;
         assert!(warnings(&fixture).await.iter().all(|warnings| age(warnings) >= 120));
@@ -183,8 +184,8 @@ async fn become_fresh_soon(fixture: &Fixture) {
     assert!(back.elapsed() < Duration::from_secs(10), "{:?}", back.elapsed());
 }
 
-/// A load balancer without a backend preserves its connections and answers PING. It answers requests with an error or
-/// not at all, and closes the forwarded streams or preserves them.
+/// A load balancer without a backend preserves its connections and answers PING. Such a load balancer answers requests
+/// with an error or not at all, and closes the forwarded streams or preserves them.
 #[tokio::test]
 async fn cluster_behind_an_empty_load_balancer_is_stale() {
     for (code, breaks_off) in [(Some(503), false), (Some(502), false), (Some(504), true), (None, false), (None, true)] {
@@ -310,7 +311,8 @@ async fn slow_reader_does_not_hide_a_dead_cluster() {
     followed.frame().await.expect("a frame").expect("data");
     quiet_without_time().await;
     fixture.member("b").control().half_open(true);
-    // The member has filled the flow-control window of the stream.
+    // The member has filled the flow-control window of the stream, so the slow client can read for some seconds without
+    // new bytes from the member.
     let seconds = 8;
     for _ in 0..seconds {
         pass(Duration::from_secs(1)).await;

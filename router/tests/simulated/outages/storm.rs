@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use crate::clients::informer::Informer;
 use crate::harness::{CONFIG_MAPS, Fixture, SOON, until, vector, version};
 
-/// Changes members and plays faults at random.
+/// Changes members and injects faults at random.
 async fn storm(fixture: &Fixture, mut random: StdRng) {
     let mut undone = BTreeMap::new();
     for round in 0..220 {

@@ -362,7 +362,8 @@ async fn idle_collection_reaches_a_version_without_a_relist() {
     fixture.put("b", "x", "");
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let control = fixture.member("b").control();
-    // A write to another resource advances the revision of the member, while the ConfigMaps do not change.
+    // A write to another resource advances the revision of the member, while the ConfigMaps do not change. The router
+    // cannot reach this revision through an event of a ConfigMap.
     let service = json!({"kind": "Service", "apiVersion": "v1", "metadata": {"name": "s", "namespace": "default"}});
     let revision = fixture.member("b").apply(service).unwrap();
     let mut named = vector(&version(&list));

@@ -315,7 +315,7 @@ async fn not_found_does_not_wait_for_a_hidden_cluster() {
     .await;
     c.hold_requests(true);
     let answered_after = async |client: &Client, method: &str| {
-        // After 2 s, Tributary may send the next request to the cluster.
+        // Tributary sends at most one such request in 2 s to a member. After this pause, it may send the next.
         pass(Duration::from_millis(2500)).await;
         let begun = Instant::now();
         client.send(method, &format!("{SHOP}/nothing"), &[], "").await.refused(404);

@@ -114,7 +114,8 @@ async fn read_at_an_integer_version_waits_only_for_the_versions_cluster() {
     let fixture = start().await;
     fixture.get(CONFIG_MAPS).await.ok();
     for round in 0..20 {
-        // The test writes directly to the member, and the router has not received the event of this write.
+        // The test writes directly to the member, so the router may not have received the event of this write and must
+        // wait for it.
         let number = integer("b", fixture.put("b", "x", &round.to_string()));
         let path = if round % 2 == 0 {
             format!("{CONFIG_MAPS}/x?resourceVersion={number}")
@@ -162,7 +163,7 @@ async fn watch_resumes_from_the_integer_version_of_any_event() {
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
     fixture.resumes_after_each(&mut events).await;
-    // The watch waits for an event that has not arrived.
+    // The watch waits, because the router has not received the event of this integer version.
     let revision = fixture.put("b", "x7", "");
     let mut resumed = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", integer("b", revision))).await;
     fixture.put("a", "x8", "");
@@ -172,7 +173,7 @@ async fn watch_resumes_from_the_integer_version_of_any_event() {
 #[tokio::test]
 async fn watch_from_an_unknown_integer_version_gets_a_410() {
     let fixture = start().await;
-    // The integer is older than the router's log.
+    // The integer version is older than the router's log, so the watch cannot resume from it.
     let early = fixture.put("a", "x", "");
     fixture.get(CONFIG_MAPS).await.ok();
     for from in [integer("a", early), integer("a", 1 << 40)] {
@@ -356,7 +357,7 @@ async fn preconditions_of_every_kind_accept_integer_versions() {
         send(how, &composite(&json!({"a": stale.to_string()}))).await.refused(code);
         send(how, &item).await.ok();
     }
-    // A version from a live read or from another process may be newer than memory.
+    // The integer or the version may be newer than memory, for example from a live read or from another process.
     for round in 0..20 {
         let fresh = fixture.put("a", "x", &round.to_string());
         send("PUT", &integer("a", fresh)).await.ok();
@@ -410,7 +411,7 @@ async fn removed_cluster_sends_deletions_with_integer_versions() {
     let gone = events.soon().await;
     assert_eq!((brief(&gone).as_str(), version(&gone["object"])), ("DELETED b/x", integer("b", 1)));
     // A client with this integer, or with the object's own integer, must list again, because the cluster was removed.
-    // This is also true after the cluster has been added again.
+    // The client must also list again after the cluster has been added again.
     for clusters in [&["a"][..], &["a", "b"]] {
         fixture.set_clusters(clusters).await;
         for revision in [1, revision] {
@@ -451,7 +452,7 @@ async fn bookmark_is_sent_after_a_restore_although_its_version_repeats() {
     let before = before.to_string();
     until(|| async { vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["a"] == before }).await;
     fixture.put("a", "own", "");
-    // A bookmark may have been due before the event.
+    // A bookmark may already have been due before the event.
     let (events, again) = loop {
         let told = up_to_bookmark(&mut events).await;
         if !told.0.is_empty() {
@@ -573,8 +574,8 @@ async fn integer_version_of_a_namespace_view_resumes_only_in_this_view() {
     let everywhere = format!("/api/v1/configmaps?watch=1&{OWN}&resourceVersion={number}");
     let mut everywhere = fixture.watch(&everywhere).await;
     assert!(!is_expired(&mut everywhere, "ADDED a/z2").await, "all namespaces have one view");
-    // The view of the namespace has been dropped. The router still refuses integers of this view. It accepts later
-    // integers, because only one view sends them.
+    // The view of the namespace has been dropped. The router still refuses integers of this view. The router accepts
+    // later integers, because only one view sends them.
     drop(events);
     pass(NAMESPACE_UNUSED_AFTER + Duration::from_secs(20)).await;
     assert!(is_expired(&mut from(&fixture, &number).await, "ADDED a/z2").await, "nor later");
@@ -609,8 +610,8 @@ async fn integer_version_of_the_cluster_wide_view_expires_in_a_namespace_view() 
     assert!(!is_expired(&mut from(&fixture, &number).await, "ADDED a/w").await, "it is the only one again");
 }
 
-/// If the router has no capacity for a view of a namespace, the view of all namespaces serves its watches. It may
-/// contain objects of `b` that a later view of the namespace no longer contains.
+/// If the router has no capacity for a view of a namespace, the view of all namespaces serves its watches. The view of
+/// all namespaces may contain objects of `b` that a later view of the namespace no longer contains.
 #[tokio::test]
 async fn integer_version_of_a_substitute_view_expires_in_a_namespace_view() {
     let limits = Limits { namespace_views: 1, ..Limits::default() };
@@ -644,8 +645,8 @@ async fn integer_version_of_a_substitute_view_expires_in_a_namespace_view() {
     assert!(!is_expired(&mut from(&fixture, &number).await, "ADDED a/w").await, "it is the only one again");
 }
 
-/// After a drain the client resumes at the next process. The next process may have older objects of other clusters when
-/// it sends the same events.
+/// A stream that ends for a drain sends no more events. The client resumes at the next process, which may have older
+/// objects of other clusters when it sends the same events.
 #[tokio::test]
 async fn watch_ended_by_a_drain_sends_no_further_events() {
     let fixture = start().await;

@@ -157,7 +157,7 @@ async fn requests_are_counted_in_the_metrics() {
     described.sort_by_key(|line| line.split(' ').nth(2));
     described.dedup_by_key(|line| line.split(' ').nth(2).map(str::to_owned));
     assert_eq!(described.len(), names, "a name is described twice, which no reader takes\n{text}");
-    // The metric no longer counts a client after its disconnect.
+    // The watch has ended, so the metric no longer counts it.
     drop(watch);
     let text = fixture.router.metrics().expose();
     let watches = text.lines().find(|line| line.starts_with("apiserver_longrunning_requests{"));

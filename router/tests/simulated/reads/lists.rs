@@ -93,7 +93,7 @@ async fn list_and_its_watch_yield_the_members_state() {
     fixture.get(CONFIG_MAPS).await.ok();
     let follow = async {
         let mut known = Known::default();
-        // The list is read between changes, and the watch continues from the list's version.
+        // The test lists between two changes, and opens the watch from the list's version.
         tokio::time::sleep(Duration::from_millis(20)).await;
         let list = fixture.get(CONFIG_MAPS).await.ok();
         list["items"].as_array().unwrap().iter().for_each(|item| known.add(item));

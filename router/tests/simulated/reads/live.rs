@@ -97,7 +97,7 @@ async fn pages_of_an_uncached_resource_continue_from_cluster_to_cluster() {
         next = format!("&continue={token}");
     }
     assert_eq!(pages, [vec!["a/v", "a/w", "a/x"], vec!["a/y", "a/z", "b/x"], vec!["c/x"]]);
-    // The continue token is invalid, or from a time when the router cached the resource.
+    // This continue token is invalid, or is from a time when the router cached the resource.
     fixture.get(&format!("{own}&limit=3&continue=e30")).await.refused(410);
     // A client may write any number and any version into a continue token.
     let forged = |token: serde_json::Value| URL_SAFE_NO_PAD.encode(token.to_string());
@@ -106,7 +106,7 @@ async fn pages_of_an_uncached_resource_continue_from_cluster_to_cluster() {
     for (cluster, version) in [
         ("c", composite(&json!({"nope": "7"}))),
         ("c", composite(&json!({"a": "7", "nope": "7"}))),
-        // The page of this cluster has not been read yet.
+        // The version contains a component of `c`, although the list has not reached the pages of `c`.
         ("b", composite(&json!({"c": "7"}))),
         ("b", "garbage".to_owned()),
     ] {

@@ -66,7 +66,7 @@ async fn only_clusters_that_forbid_cluster_wide_lists_are_read_by_namespace() {
     assert_eq!([watches(&fixture, "a"), watches(&fixture, "b")], [1, 1], "theirs are of all namespaces");
     let of_c = watches(&fixture, "c");
     assert!(of_c >= 200, "{of_c}");
-    // One more watch may be open: the retry of a refused watch.
+    // A refused watch may be retried, so one more watch than the limit may be open.
     until(|| async { fixture.member("c").control().open_watches() <= 16 }).await;
     fixture.put("a", "x", "1");
     fixture.put("c", "z", "1");
@@ -182,7 +182,7 @@ async fn version_of_all_namespaces_is_valid_in_each_namespace() {
     let revision = fixture.member("a").apply(elsewhere).unwrap();
     let all = composite(&json!({ "a": revision.to_string() }));
     fixture.get(&format!("/api/v1/configmaps?resourceVersion={all}&resourceVersionMatch=NotOlderThan")).await.ok();
-    // The log of the namespace has not advanced by this write.
+    // This write to another namespace does not advance the log of this namespace.
     let reached = |list: &Value| vector(&version(list))["a"].as_str().unwrap().parse::<u64>().unwrap() >= revision;
     for query in ["&resourceVersionMatch=NotOlderThan", "&limit=5"] {
         let list = fixture.get(&format!("{}&resourceVersion={all}{query}", made())).await.ok();
@@ -227,7 +227,7 @@ async fn recreated_cluster_is_a_new_cluster_in_each_namespace() {
     let from = version(&fixture.get(&made()).await.ok());
     forbid(&fixture, "a", &[]);
     fixture.member("a").control().new_incarnation();
-    // A refresh of discovery also reads the new uid.
+    // The request for an unknown group makes the router read discovery again, and with it the new uid.
     fixture.get("/apis/unknown.io/v1").await.no_route();
     fixture.put("a", "w", "1");
     until(|| async { items(&fixture.get(&made()).await.ok()) == ["a/w", "a/x", "b/y"] }).await;
@@ -315,7 +315,8 @@ async fn views_of_forbidden_namespaces_replace_each_other_only_after_minutes() {
 #[tokio::test]
 async fn namespace_watches_over_http2_leave_streams_for_clients() {
     let member = Simulator::start(config("a")).await.unwrap();
-    // The client has one connection of each kind. The connection for clients' requests has 64 streams.
+    // The router has one connection of each kind to the member. The connection for clients' requests carries 64 HTTP/2
+    // streams.
     let tuning = ClientTuning { max_connections: 1, ..ClientTuning::default() };
     let setup = setup_through(&member, "a", &[member.url().parse().unwrap()], tuning).await;
     let fixture = Fixture { members: vec![member], router: router(allow()) };

@@ -108,15 +108,16 @@ async fn watch_resumes_at_any_replica_after_a_cut_between_two_deletions() {
             assert!(told.len() < 5, "{told:?}");
         }
     }
-    // A replica that has this revision only from its list may have missed the second deletion.
+    // This replica starts now and has the revision only from its list, so it may have missed the second deletion. A
+    // watch from within the revision must get 410.
     let late = fixture.restarted(allow()).await;
     let list = late.get(CONFIG_MAPS).await.ok();
     assert_eq!(crate::harness::vector(&version(&list))["a"], revision.to_string());
     assert_eq!(resume(&late, &cut).await.soon().await["object"]["code"], 410);
 }
 
-/// One namespace has a separate view. The version of a replica is from the moment of the first deletion, which is in
-/// another namespace.
+/// One namespace has a separate view. The client's version lies in the middle of a revision, after a deletion in
+/// another namespace. A watch from this version must still send the deletion in the client's namespace.
 #[tokio::test]
 async fn version_from_another_namespaces_deletion_skips_no_deletion() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -168,8 +169,8 @@ async fn watch_from_a_newer_version_opens_in_a_collection_without_bookmarks() {
     assert_eq!(events.brief().await, "DELETED b/e", "a deletion waits until all clusters are where the client is");
 }
 
-/// The client's version covers both deletions of `b`, and this process has received only the first. It sends the
-/// deletion of `a/x` only after `b` has sent the second deletion, which may be of an object with the same name.
+/// The client's version covers both deletions of `b`, and this process has received only the first. The process sends
+/// the deletion of `a/x` only after `b` has sent the second deletion, which may be of an object with the same name.
 #[tokio::test]
 async fn deletion_waits_until_the_other_cluster_has_sent_its_whole_revision() {
     let fixture = Fixture::start(["a", "b"]).await;

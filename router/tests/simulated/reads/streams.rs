@@ -145,7 +145,8 @@ async fn watch_allowed_without_roles_ends_when_a_role_is_lost() {
     listed(&fixture, "c", "bob", "shop").await;
     fixture.member("c").apply(config_map_of("shop", "y")).unwrap();
     assert_eq!(name(&of_bob.soon().await["object"]), "y");
-    // The router batches changes within 200 ms, and would miss a grant that is revoked within this time.
+    // The router batches changes within 200 ms. Without this pause, it would miss a grant that is revoked within this
+    // time.
     quiet_without_time().await;
     quiet_without_time().await;
     fixture.member("c").delete(&format!("rolebindings.{RBAC}"), "shop", "bob-reads").unwrap();
@@ -264,7 +265,7 @@ async fn streams_end_at_the_maximum_stream_age() {
     }
 }
 
-/// The router produces a long list at the speed of its reader.
+/// The router produces a long list at the speed of its reader, so the reader may lose access in the middle of the list.
 #[tokio::test]
 async fn slow_list_breaks_when_its_reader_loses_access() {
     let pods = Pods::start(SharedMode::default()).await;
@@ -342,8 +343,8 @@ async fn denied_user_is_refused_and_loses_open_streams() {
     {
         assert!(ann.get(path).await.refused(403).contains(words), "{path}");
     }
-    // A denial also applies if the denied user impersonates another user. It does not affect users who impersonate the
-    // denied user.
+    // A denial also applies if the denied user impersonates another user. The denial does not affect users who
+    // impersonate the denied user.
     let as_root = ann.send("GET", "/api/v1/configmaps", &[("impersonate-user", "root")], "").await;
     assert!(as_root.refused(403).contains(words));
     assert_eq!(root.get("/api/v1/configmaps").await.code, 200);

@@ -111,8 +111,8 @@ async fn logs_reach_a_cluster_that_forbids_pod_lists() {
     assert_eq!(cluster(&fixture.get(&format!("{path}/status")).await.ok()), "b");
 }
 
-/// kubectl gets a namespace after a 404, and before it applies a new object. It repeats a request whose response has
-/// Retry-After.
+/// kubectl gets a namespace after a 404, and before it applies a new object. kubectl repeats a request whose response
+/// has Retry-After.
 #[tokio::test]
 async fn forbidden_kind_gets_the_clusters_403_immediately() {
     let fixture = Fixture::start(["a", "b"]).await;

@@ -167,7 +167,8 @@ async fn count_overtaken(client: Client, worst: Worst) -> usize {
                 done.fetch_add(1, Ordering::SeqCst);
             });
         }
-        // A worker thread polls timers and sockets only if no task is ready.
+        // Each sleep stands for a wait for a socket: a worker thread polls timers and sockets only while no task is
+        // ready.
         for _ in 0..3 {
             tokio::time::sleep(Duration::from_millis(1)).await;
             client.send("GET", "/livez", &[], "").await;
@@ -176,7 +177,7 @@ async fn count_overtaken(client: Client, worst: Worst) -> usize {
         readers.shutdown().await;
         overtaken
     };
-    // Like a connection, the task waits behind tasks that are ready.
+    // The request runs in a task, as on a server connection, so it waits behind other tasks that are ready.
     tokio::spawn(asked).await.unwrap()
 }
 

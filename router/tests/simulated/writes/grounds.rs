@@ -172,7 +172,7 @@ async fn new_object_goes_to_the_only_possible_cluster() {
     let apply =
         fixture.patch(&format!("{maps}/y?fieldManager=t"), "apply-patch+yaml", &config_map_of("only-b", "y")).await;
     assert_eq!(cluster(&apply.ok()), "b");
-    // Both clusters have the namespace. The object's kind and its node determine the cluster.
+    // Both clusters have the namespace, so the object's kind or its node determines the cluster.
     fixture.member("a").control().serve("deployments.apps", false);
     let deployment =
         json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "d", "namespace": "default"}});
@@ -313,7 +313,7 @@ pub(crate) fn forbid(fixture: &Fixture, member: &str, kind: RequestKind, resourc
 #[tokio::test]
 async fn create_is_refused_if_a_cluster_forbids_a_decisive_lookup() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(false)).await;
-    // Both clusters have the namespace. `member` forbids reading namespaces.
+    // Both clusters have the namespace, but `member` forbids reading namespaces.
     for (member, other) in [("b", "a"), ("a", "b")] {
         forbid(&fixture, member, RequestKind::Get, "namespaces");
         let answer = fixture.write("POST", CONFIG_MAPS, &config_map(&format!("of-{other}"), "")).await;
@@ -448,7 +448,6 @@ async fn delete_reads_options_from_its_body_or_else_its_query() {
     assert_eq!(fixture.get(&path).await.code, 404, "read your writes");
 }
 
-/// The error message contains the last error of the cluster.
 #[tokio::test]
 async fn refusal_contains_the_last_error_of_the_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -559,7 +558,7 @@ async fn refusal_names_the_placement_rule_of_each_write() {
 
 #[tokio::test]
 async fn refusal_names_the_cluster_that_may_have_the_object() {
-    // The router has never read `b`.
+    // The router has never read `b`, so `b` may have the object.
     let (fixture, _first) = with_one_never_seen(allow()).await;
     let patched = fixture.patch(&format!("{CONFIG_MAPS}/x"), "merge-patch+json", &json!({"data": {"v": "2"}})).await;
     assert!(
@@ -677,7 +676,8 @@ async fn apply_of_a_new_name_sends_no_lookup_to_cached_clusters() {
     assert_eq!(values(&fixture, ["a"], "there"), [Value::Null]);
 }
 
-/// A reachable cluster that does not answer may have a new object with this name.
+/// A reachable cluster that does not answer may have a new object with this name, so the apply could create a second
+/// object.
 #[tokio::test]
 async fn silent_cluster_causes_refusal_of_an_apply_of_a_new_name() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(true)).await;
@@ -690,7 +690,8 @@ async fn silent_cluster_causes_refusal_of_an_apply_of_a_new_name() {
     assert_eq!(values(&fixture, ["a", "b"], "new"), [Value::Null, Value::Null]);
 }
 
-/// RBAC may allow changing an object and forbid reading it.
+/// RBAC may allow a user to change an object and forbid reading it, so the router cannot exclude that this cluster has
+/// the object.
 #[tokio::test]
 async fn cluster_that_forbids_get_makes_a_write_ambiguous() {
     let fixture = Fixture::with(["a", "b"].map(config), allow()).await;

@@ -60,7 +60,7 @@ fn owned_by(owner: &Value, name: &str) -> Value {
 #[tokio::test]
 async fn owned_object_goes_to_the_cluster_of_its_owner() {
     let fixture = Fixture::start(["a", "b"]).await;
-    // Both clusters have an owner with this name, and the uid decides.
+    // Both clusters have an owner with this name, so only the uid identifies the owner.
     for member in ["a", "b"] {
         fixture.put(member, "owner", "");
     }

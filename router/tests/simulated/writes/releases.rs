@@ -116,7 +116,7 @@ async fn helm_hook_goes_to_the_cluster_of_its_release() {
             "{message}"
         );
         assert_eq!(values(&fixture, ["a", "b"], "bare-again"), [Value::Null, Value::Null]);
-        // Helm is upgrading the release in `b`.
+        // A record with the status `pending-upgrade` shows that Helm is upgrading the release in `b`.
         let pending = |release: &str| {
             let mut object = record(release, 2);
             object["metadata"]["labels"]["status"] = "pending-upgrade".into();
@@ -131,7 +131,7 @@ async fn helm_hook_goes_to_the_cluster_of_its_release() {
         let mut of_test = hook("of-test", None);
         of_test["metadata"]["annotations"]["helm.sh/hook"] = "test".into();
         written(of_test).await.refused(409);
-        // Helm is now also upgrading the release in `a`.
+        // Now releases in both clusters are being upgraded, so the cluster of a hook without the label is ambiguous.
         fixture.write("POST", &format!("/clusters/a{CONFIG_MAPS}"), &pending("ra")).await.ok();
         crate::harness::until(|| async { written(hook("of-both", None)).await.code == 409 }).await;
         assert_eq!(values(&fixture, ["a", "b"], "of-test"), [Value::Null, Value::Null]);
@@ -277,7 +277,7 @@ async fn forged_helm_record_redirects_no_write() {
         fixture.member("b").apply(record_in_secret("r", 1)).unwrap();
         let decoy = format!("{CONFIG_MAPS}/sh.helm.release.v1.r.v1");
         crate::harness::until(|| async { fixture.get(&decoy).await.code == 200 }).await;
-        // The state of `b` is unknown, and it may contain the release.
+        // The state of `b` is unknown, so `b` may contain the release.
         let refused = fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await;
         let message = refused.refused(503);
         assert!(message.contains("which anyone may make: b may have the records in Secrets"), "{message}");
@@ -375,7 +375,8 @@ async fn helm_release_lookup_above_the_limit_gets_a_429() {
     }
 }
 
-/// The router does not cache the result of a lookup that a cluster did not answer.
+/// The router does not cache the result of a lookup if a cluster did not answer, so the next request repeats the
+/// lookup.
 #[tokio::test(start_paused = true)]
 async fn unanswered_helm_release_lookup_is_repeated() {
     let (fixture, [a, b]) = within_this_process().await;

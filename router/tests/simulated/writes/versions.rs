@@ -65,7 +65,8 @@ async fn update_accepts_the_version_of_a_watch_event() {
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name%3Dx")).await;
     fixture.put("a", "x", "1");
     let mut object = events.soon().await["object"].clone();
-    // A later write to another object advances the revision of the member beyond the revision of this object.
+    // A later write to another object advances the revision of the member beyond the revision of this object. The
+    // precondition of the PUT must compare only this object.
     fixture.put("a", "other", "1");
     object["data"]["v"] = "2".into();
     assert_eq!(vector(&version(&object)).as_object().unwrap().len(), 2);
@@ -78,7 +79,7 @@ async fn update_accepts_a_version_newer_than_memory() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "0").await;
     for round in 1..30 {
-        // The resourceVersion is from a live read or from another process.
+        // The resourceVersion may be newer than memory, for example from a live read or from another process.
         let revision = fixture.put("a", "x", &round.to_string());
         let mut object = config_map("x", "mine");
         object["metadata"]["resourceVersion"] = composite(&json!({"a": revision.to_string()})).into();
@@ -208,7 +209,7 @@ async fn merged_view_refuses_impersonation_in_personal_mode() {
     control.reset_counters();
     let object: Value = as_other(format!("{CONFIG_MAPS}/x")).await.ok();
     assert_eq!(cluster(&object), "a");
-    // A new connection begins with a request for the cluster's identity.
+    // A new connection begins with a request for the uid of the namespace `kube-system`, which the comparison ignores.
     let asked: Vec<_> = control.request_log().into_iter().filter(|line| !line.ends_with("/kube-system")).collect();
     assert_eq!(asked, [format!("GET {CONFIG_MAPS}/x")], "asked of the member, not of memory");
     assert_eq!(items_of(&as_other(format!("/clusters/a{CONFIG_MAPS}")).await.ok()), ["x"]);

@@ -123,7 +123,7 @@ mod tests {
         assert!(!state.overdue(now, false).connection);
         assert_eq!(cut(state.overdue(now, false)), [true, false, false, false], "who reads a log page by page may");
         assert_eq!(cut(state.overdue(now, true)), [true, true, true, false], "unless it is in others' way");
-        // A socket that accepts no data accepts no RST_STREAM either.
+        // A socket that accepts no data accepts no RST_STREAM either, so the whole connection must be closed.
         state.blocked = Some(before(60));
         assert!(state.overdue(now, false).connection);
         state.unread_answers.remove(&0);
@@ -136,7 +136,7 @@ mod tests {
         state.unread_answers.clear();
         state.blocked = Some(before(15));
         assert_eq!((state.overdue(now, false).connection, state.overdue(now, true).connection), (false, true));
-        // Over HTTP/1.1, a connection has one answer at a time.
+        // Over HTTP/1.1, a connection has one answer at a time, so an overdue answer closes the connection.
         let alone = UnreadAnswer { bytes: 1, since: before(60), is_long_running: false, stream: None };
         let state = UnreadAnswers { unread_answers: [(1, alone)].into(), ..UnreadAnswers::default() };
         assert!(state.overdue(now, false).connection);

@@ -33,7 +33,7 @@ impl FromStr for GoawayChance {
 impl GoawayChance {
     /// Decides at random whether a request with this HTTP version is the last on its connection.
     pub(crate) fn is_drawn(self, version: Version) -> bool {
-        // With a probability of 0, no random number is drawn.
+        // With a probability of 0, this branch draws no random number, which would cost time for each request.
         self.0 > 0.0 && version == Version::HTTP_2 && self.includes(rand::random())
     }
 

@@ -187,7 +187,7 @@ impl AccessRecord {
     /// determines the decision.
     fn decision(&self) -> Decision {
         let otherwise = || match &self.answered {
-            // No answer: the client disconnected while Tributary was waiting for a cluster's answer.
+            // There is no answer, because the client disconnected while Tributary was waiting for a cluster.
             None if self.trace.is_forwarded() => Decision::Forwarded,
             // For an exceeded limit of the listener, the answer is 429, and the router has decided nothing.
             Some(answered) if answered.status == StatusCode::TOO_MANY_REQUESTS => Decision::Limited,

@@ -210,7 +210,7 @@ impl Trail {
     /// Writes the event of stage ResponseComplete when an upgraded connection closes.
     async fn follow_tunnel(mut self) {
         if let Some(tunnel) = self.tunnel.take() {
-            // The drop of the permit's sender ends this wait. The result is always an error.
+            // This wait ends when the permit's sender is dropped, so the result is always an error.
             let _ = tunnel.await;
         }
         self.end(Stage::ResponseComplete, None).await;
@@ -260,7 +260,8 @@ impl Trail {
             });
             match filled.await {
                 Ok(event) => auditor.write(&event, stage).await,
-                // `spawn_blocking` fails only after the shutdown of the runtime.
+                // `spawn_blocking` fails only after the shutdown of the runtime, so the event is lost and the answer
+                // continues.
                 Err(_) => true,
             }
         })

@@ -208,7 +208,7 @@ impl Webhook {
 /// are posted.
 async fn client(path: &Path) -> Result<(kube::Client, Uri), String> {
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| match error {
-        // The caller's message already contains the kubeconfig's path.
+        // The caller's message already contains the kubeconfig's path, so this text must not repeat it.
         KubeconfigError::ReadConfig(source, _) => format!("the file cannot be read: {source}"),
         error => explain(&error),
     })?;

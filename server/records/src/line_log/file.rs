@@ -80,7 +80,7 @@ impl LogFile {
         let file = open(path)?;
         let bytes = file.metadata()?.len();
         let mut log = Self { path: path.to_owned(), rotation, file, bytes, compressing: None };
-        // An earlier process may have ended before it compressed its rotated files.
+        // An earlier process may have ended before it compressed its rotated files, so these files are compressed now.
         log.compress_rotated();
         Ok(log)
     }
@@ -302,7 +302,7 @@ mod tests {
         let texts: Vec<_> = files(path.parent().unwrap()).into_iter().map(|(_, text)| text).collect();
         assert_eq!(texts, ["one\ntwo\n", "three\n", "much longer than ten\n", "four\n"]);
         drop(log);
-        // New lines are appended to an existing file, and the file's size counts for the rotation.
+        // New lines are appended to an existing file, and its size counts for the rotation.
         let mut log = LogFile::open(&path, rotation).unwrap();
         add(&mut log, "five\n");
         add(&mut log, "six\n");
@@ -328,7 +328,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let rotation = Rotation { max_bytes: 10, max_backups: 2, compress: true, ..NO_BOUNDS };
-        // A rotated file that an earlier, interrupted process left uncompressed.
+        // An earlier process was interrupted and left this rotated file uncompressed.
         let rotated = rotated_path(&path, time("2020-11-23T12:00:00Z"));
         fs::write(&rotated, "earlier\n").unwrap();
         fs::write(compressed(&rotated), "half").unwrap();

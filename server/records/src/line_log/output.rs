@@ -90,7 +90,7 @@ impl Output {
             ends.push(end);
         }
         if std::mem::take(&mut self.torn) {
-            // A line feed ends the incomplete line before the next line is written.
+            // The previous write was incomplete. A line feed ends its line, so that the next line does not continue it.
             if let Err(error) = self.target.write_all(b"\n") {
                 self.torn = true;
                 return (0, Some(error));

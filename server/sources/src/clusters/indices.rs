@@ -221,7 +221,7 @@ mod tests {
         let indexes: Vec<_> = clusters.iter().map(|spec| spec.index).collect();
         assert_eq!(indexes, [Some(3), None, Some(10), Some(9)], "a file cluster gets no index of a member");
         assert_eq!(owners.0.keys().copied().collect::<Vec<_>>(), [9, 10]);
-        // A member loses an index that belonged to a different cluster.
+        // A member from the hub loses an index that belonged to a different cluster.
         let mut clusters = specs(&[("hub", Some(9))]);
         clusters[0].is_from_hub = true;
         owners.assign(&mut clusters).unwrap();

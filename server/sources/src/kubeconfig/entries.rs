@@ -242,7 +242,7 @@ fn removals(layout: &Layout<'_>, document: &Value, is_ours: impl Fn(&Value, &str
                 let first_kept = own.iter().position(|own| !own).unwrap_or(own.len());
                 for (index, (start, end)) in entries.iter().copied().enumerate().filter(|(index, _)| own[*index]) {
                     edits.push(Edit::remove(if index < first_kept {
-                        // The comma between the removed entry and the next entry is removed, too.
+                        // When an entry before the first kept entry is removed, the comma after it is removed, too.
                         (start, entries.get(index + 1).map_or(end, |next| next.0))
                     } else {
                         (entries[index - 1].1, end)
@@ -393,7 +393,7 @@ users:
             assert!(kept.any(|kept| kept == line), "{line:?} is gone from {put_in}");
         }
         assert_eq!(remove_own_entries(&put_in).unwrap().unwrap().text, OWN);
-        // The marked entries are not at the end of their lists.
+        // Entries of other programs follow the marked entries in each list.
         let more = put_in.replace("users:\n- name: admin", "users:\n- name: other\n  user: {}\n- name: admin")
             + "- name: last\n  user: {}\n";
         let kept = OWN.replace("users:\n- name: admin", "users:\n- name: other\n  user: {}\n- name: admin")

@@ -212,7 +212,7 @@ fn write_error(path: &Path, source: io::Error) -> UsersFileError {
 /// Reads the text of a kubeconfig. Returns `None` for a missing file.
 fn read(path: &Path) -> Result<Option<String>, UsersFileError> {
     match fs::metadata(path) {
-        // Reading a pipe would wait for a writer.
+        // Reading a pipe would wait for a writer, so only regular files are read.
         Ok(metadata) if !metadata.is_file() => Err(UsersFileError::NoFile(path.to_owned())),
         Ok(_) => match fs::read_to_string(path) {
             Ok(text) => Ok(Some(text)),

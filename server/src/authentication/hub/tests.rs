@@ -260,7 +260,7 @@ async fn forged_user_headers_are_removed_and_only_the_own_credential_counts() {
         ("only other headers", &nobody, &others, None),
     ];
     for (what, chain, headers, expected) in table {
-        // The second iteration uses the cached verification of the connection.
+        // The second iteration uses the cached verification of the connection, and must have the same result.
         for _ in 0..2 {
             assert_eq!(world.user(chain, headers).await, *expected, "{what}");
         }
@@ -288,10 +288,10 @@ async fn front_proxy_names_all_attributes_of_the_user() {
     assert_eq!(extra, &BTreeMap::from([("example.com/team".to_owned(), vec!["a".to_owned(), "b".to_owned()])]));
     assert_eq!(sender.user.authority.reach, Reach::Everywhere);
     assert!(sender.until.is_some() && sender.own_credential.is_none() && !sender.is_cross_origin);
-    // A browser adds its certificate to requests for pages of other origins.
+    // A browser also adds its certificate to requests that pages of other origins cause, so the sender must be marked.
     let ann = world.clients.client("ann");
     assert!(world.authenticate(&mut head("/api", &headers), &ann).await.unwrap().is_cross_origin);
-    // The hub may forward anonymous requests.
+    // The hub also forwards anonymous requests. Their user must not be in `system:authenticated`.
     let anonymous = [("X-Remote-User", "system:anonymous"), ("X-Remote-Group", "system:unauthenticated")];
     let sender = world.authenticate(&mut head("/api", &anonymous), &front).await.unwrap();
     assert_eq!(sender.user.info.groups, ["system:unauthenticated"]);
@@ -431,7 +431,7 @@ async fn hub_reviews_tokens_and_the_answer_is_cached() {
     let mut head = self::head("/api", &[]);
     assert!(audiences.authenticate(&mut head, &nobody, &[b"robot".to_vec()], CLIENT).await.is_ok());
     assert_eq!(world.hub.asked("tokenreviews").pop().unwrap()["spec"]["audiences"], json!(["tributary"]));
-    // A failed review is not cached.
+    // A failed review must not be cached.
     world.hub.is_down.store(true, Ordering::Relaxed);
     world.hub.users.lock().insert("late".to_owned(), json!({"username": "late"}));
     assert_eq!(world.user(&nobody, &[("Authorization", "Bearer late")]).await, None);

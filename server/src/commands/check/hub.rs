@@ -78,7 +78,7 @@ fn render(verdicts: &[Verdict]) -> String {
         let states = [Some(&verdict.accepted), verdict.resolved_refs.as_ref()];
         let failed = states.into_iter().flatten().filter(|state| state.status == ConditionStatus::False);
         let reasons: String = failed.map(|state| format!("; {}: {}", state.reason, state.message)).collect();
-        // `write!` to a `String` never fails.
+        // `write!` to a `String` never fails, so its result is ignored.
         let _ = writeln!(text, "  {}", plain(&format!("{kind} {name}: {word}{reasons}")));
     }
     text

@@ -17,7 +17,7 @@ pub(super) const LISTED_NAMESPACES_MAX: usize = 10;
 pub(super) struct ClusterAnswer {
     /// True if the user may list all namespaces.
     pub(super) all: bool,
-    /// True if the user may list all objects of each namespace.
+    /// For each namespace: true if the user may list all objects in the namespace.
     pub(super) within: BTreeMap<String, bool>,
     /// The number of namespaces in which roles grant rights, but for which no access review was sent.
     pub(super) unreviewed: usize,

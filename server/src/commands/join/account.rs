@@ -170,7 +170,7 @@ impl Account {
                 rules.allow(group, resource, passed.map(|verb| format!("{IMPERSONATED_VERB_PREFIX}{verb}")));
             }
         }
-        // Roles and bindings decide which cached objects a user may read.
+        // Tributary computes from roles and bindings which cached objects a user may read.
         for resource in ["clusterrolebindings", "clusterroles", "rolebindings", "roles"] {
             rules.allow(RbacKind::GROUP, resource, ["list", "watch"]);
         }
@@ -219,7 +219,7 @@ impl Account {
         }
         if *tokens {
             rules.allow(AUTHENTICATION, "tokenreviews", ["create"]);
-            // The cluster's own ServiceAccounts and their attributes are impersonated unchanged.
+            // A user that is a ServiceAccount of the cluster is impersonated with its own name, uid and extras.
             rules.allow("", "serviceaccounts", ["impersonate"]);
             let own = ["credential-id", "node-name", "node-uid", "pod-name", "pod-uid"];
             own.iter().for_each(|key| {

@@ -263,7 +263,7 @@ mod tests {
             let Command::Join(arguments) = Cli::parse_from(line.split_whitespace()).command else { panic!("{line}") };
             let mut config = kube::Config::new(url.parse().unwrap());
             config.root_cert = Some(vec![b"authority".to_vec()]);
-            // The test's proxy comes from the environment, not from the kubeconfig.
+            // This proxy is from the environment and not from the kubeconfig, whose proxy is the argument `proxy`.
             config.proxy_url = Some(Uri::from_static("http://me:hunter2@proxy.example:3128"));
             let purpose = purpose::read_purpose(&arguments, None, 36).unwrap();
             WrittenFiles::plan(&arguments, uid, &config, proxy, &purpose)
@@ -343,7 +343,7 @@ mod tests {
             (written.replacen(FIRST_LINE, "# mine", 1), "exists already and was not written by tributary join"),
             (
                 written.replace("spec:\n", "spec:\n  caFile: eu.crt\n"),
-                // The expected error is empty: the plan succeeds, and writes nothing.
+                // An empty expected error means that the plan succeeds. It writes nothing.
                 "",
             ),
         ] {
@@ -366,7 +366,7 @@ mod tests {
         folder.join("eu", ("u1", "https://moved"));
         let refused = folder.refused("eu", ("u2", "https://moved"));
         assert!(refused.contains("eu.yaml is of another cluster than https://moved"), "{refused}");
-        // Early versions of `join` stored no uid in the UpstreamCluster.
+        // Early versions of `join` stored no uid in the UpstreamCluster, so only the URL identifies the cluster.
         let text = folder.read("eu.yaml");
         let lines: Vec<_> =
             text.lines().filter(|line| !line.contains("annotations") && !line.contains("cluster-uid")).collect();
@@ -389,9 +389,9 @@ mod tests {
         for part in ["eu.yaml already has this cluster, as \"eu\"", "omit --name", "as \"europe\""] {
             assert!(refused.contains(part), "{part} in {refused}");
         }
-        // The second cluster gets a name that is derived from its context.
+        // The second cluster has no `--name`, so its name is derived from its context.
         assert_eq!(folder.plan("us", ("u2", "https://two"), None).unwrap().cluster, folder.file("us.yaml"));
-        // A user wrote this UpstreamCluster, in a file with a second object.
+        // A user wrote this UpstreamCluster, in a file with a second object, so `join` must refuse to change the file.
         let by_hand = folder.read("eu.yaml").replacen(FIRST_LINE, "# mine", 1);
         fs::remove_file(folder.file("eu.yaml")).unwrap();
         fs::write(folder.file("all.yml"), format!("{}---\n{by_hand}", by_hand.replace("eu", "us").replace("u1", "u3")))

@@ -57,7 +57,7 @@ pub(super) struct AnsweringEndpoint {
     parts: Parts,
 }
 
-/// The parts that a new configuration does not change.
+/// The parts of the endpoint that stay the same when the configuration is reloaded.
 struct Parts {
     logs: Logs,
     /// Cancelling this token ends the streams of all clusters.

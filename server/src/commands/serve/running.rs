@@ -124,7 +124,7 @@ impl RunningEndpoint {
         client: Arc<HubClient>,
         base: LoadedConfiguration,
     ) -> Result<LoadedConfiguration, Failure> {
-        // An error in a file ends the start before the wait for the hub.
+        // An error in a file must end the start before the wait for the hub, which may be long.
         self.check_sources(&base).map_err(Failure::Usage)?;
         let trusted = [&self.arguments.shared.token_review_cluster, &self.arguments.create_in];
         let rules = HubRules {
@@ -189,8 +189,8 @@ impl RunningEndpoint {
             omit_unnumbered(&mut policies, &configuration.clusters);
         }
         self.review_tokens_of(&configuration.clusters)?;
-        // Flow control is applied before the policies that refer to its schemas. After an error, the parts that follow
-        // are not applied.
+        // Flow control is applied before the policies, which refer to its schemas. After an error, the later parts of
+        // the configuration are not applied.
         self.router.set_flow_control(configuration.flow_control)?;
         self.sources.watch_files(configuration.files);
         self.clusters.update(configuration.clusters).await;
@@ -335,7 +335,7 @@ impl RunningEndpoint {
         let refused = checked.map(|base| hub.set_base(base));
         let (configuration, is_changed) = self.accept_hub(&mut hub).await;
         self.hub = Some(hub);
-        // Writes of status change objects of the hub, and not the configuration.
+        // A write of a status changes an object of the hub, but not the configuration, so nothing is applied.
         if is_changed || why != ReloadCause::HubChanged || self.refused.is_some() {
             self.apply(configuration).await?;
         }
@@ -386,8 +386,8 @@ impl RunningEndpoint {
         }
     }
 
-    /// Orders two names of one cluster. A cluster of another source has priority over members of the hub, and among
-    /// these the member that was accepted first.
+    /// Orders two names of one cluster by priority: a cluster of a file or kubeconfig before a member of the hub, and a
+    /// member that was accepted earlier before a later one.
     fn by_priority(&self, first: ClusterName, second: ClusterName) -> (ClusterName, ClusterName) {
         let order = |name: &ClusterName| self.hub.as_ref().and_then(|hub| hub.order_of(name.as_str()));
         if order(&first) > order(&second) { (second, first) } else { (first, second) }

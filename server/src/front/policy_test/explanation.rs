@@ -27,7 +27,7 @@ pub(super) fn describe_policies(
     policies: &DispatchPolicies,
     asked: &DispatchAttributes<'_>,
 ) -> String {
-    // `writeln!` to a `String` never fails.
+    // `writeln!` to a `String` never fails, so its result is ignored.
     let mut out = format!("{object}:\n");
     match frozen {
         None => {}
@@ -80,7 +80,7 @@ pub(super) fn describe_member_user(
         Verdict::Matched { place, outcome } => Some((Some(place), describe_outcome(outcome))),
     };
     let own = policies.decide(asked).verdict;
-    // For a request that is already refused, the decision for such a user is not described.
+    // For a request that is already refused, the output omits the decision for such a user.
     let is_refused = match own {
         Verdict::Ungoverned => false,
         Verdict::Unmatched => true,

@@ -21,7 +21,7 @@ pub(super) fn list_verdicts(
             true => ANSWERED_HERE.to_owned(),
             false => judge_merged_view(compiled, is_for_resource, asked),
         };
-        // `writeln!` to a `String` never fails.
+        // `writeln!` to a `String` never fails, so its result is ignored.
         let _ = writeln!(out, "  the merged view: {verdict}");
     }
     for cluster in &compiled.clusters {

@@ -104,8 +104,8 @@ impl MergedMaps {
     }
 }
 
-/// Checks the objects of a list. It must have all objects of the clusters that stay. Of the cluster that leaves and
-/// joins, it must have all objects or none.
+/// Checks the objects of a list. The list must contain all objects of the clusters that stay. Of the cluster that
+/// leaves and joins, the list must contain all objects or none.
 fn all_there(told: &BTreeMap<String, String>) -> Outcome {
     let mut counts = [0; CLUSTERS.len()];
     for home in told.values() {

@@ -36,7 +36,7 @@ impl Script<'_> {
         }
         let mut wrong = Vec::new();
         for command in self.commands {
-            // A quoted argument may contain spaces.
+            // A quoted argument may contain spaces, so the command is split at the quotes first.
             let arguments: Vec<&str> =
                 command.split('\'').enumerate().flat_map(|(at, part)| words(part, at % 2 == 1)).collect();
             if let Err(error) = sides.same(&arguments).await {
@@ -80,7 +80,7 @@ fn strip(value: &mut Value) {
         "clusterIP",
         "clusterIPs",
         "managedFields",
-        // These are labels that a Job's controller sets.
+        // A Job's controller sets these labels, with values that differ in every run, so the comparison ignores them.
         "batch.kubernetes.io/controller-uid",
         "controller-uid",
         "deletionTimestamp",

@@ -90,7 +90,7 @@ impl Comparison<'_> {
             }
             Expected::Of(member, said) => {
                 due(said.status.as_u16())?;
-                // The log of a container that never ran is empty.
+                // The log of a container that never ran is empty, and an empty body is no JSON.
                 let shown = if answer.body.is_empty() { Value::Null } else { answer.json()? };
                 let owner = &shown["metadata"]["annotations"]["tributary.dev/cluster"];
                 let is_owner = owner.as_str().is_none_or(|owner| owner == self.world.member_names()[*member]);

@@ -271,8 +271,8 @@ impl UserRequest {
 
     /// A self-review of the user's right to a verb on this kind.
     pub(super) fn review(&self, verb: &str, below: &str, name: &str) -> Request {
-        // A kube-apiserver authorizes a request for a Namespace object in the namespace of that name. It authorizes a
-        // request for a collection without a name.
+        // A kube-apiserver authorizes a request for a Namespace object in the namespace of that name. A kube-apiserver
+        // authorizes a request for a collection of Namespaces without a name.
         let is_named_namespace = self.kind.resource == "namespaces" && !name.is_empty();
         let place = if is_named_namespace { name } else { &self.place };
         review(json!({"verb": verb, "group": self.kind.group, "version": "v1", "resource": self.kind.resource,
