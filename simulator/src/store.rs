@@ -37,6 +37,7 @@ pub(crate) enum Content {
 pub enum HistoryEvent {
     /// An object was written or deleted.
     Changed {
+        /// The store's revision after the change.
         revision: u64,
         /// The object's key (`namespace/name`, or `name` for cluster-scoped resources).
         key: String,
