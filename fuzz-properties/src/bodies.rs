@@ -88,7 +88,7 @@ fn names_repeat(text: &[u8], start: usize) -> bool {
         || members.iter().any(|member| names_repeat(text, member.value.start))
 }
 
-/// The input is a JSON body, or a patch with the structure of the object.
+/// Checks the rewriting and the reading of a JSON body, or of a patch with the structure of the object.
 pub fn json_body(data: &[u8]) {
     let (kind, text) = choice(data);
     let formats = [Format::Json, Format::MergePatch, Format::StrategicMergePatch];

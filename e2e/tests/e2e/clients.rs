@@ -187,7 +187,7 @@ pub(crate) enum Lists {
     Paged,
     /// By a watch with initial events (`WatchListClient`).
     Streamed,
-    /// By a watch with initial events that the program compares with a list. A difference is a panic.
+    /// By a watch with initial events. The program compares the result with a list, and panics at a difference.
     StreamedAndCompared,
 }
 

@@ -303,8 +303,8 @@ impl Client {
     /// Reads a stream until the stream ends or the client closes it.
     async fn stream(&mut self, replica: usize, query: Vec<String>) -> anyhow::Result<End> {
         let path = format!("{}?{}", self.path(), query.join("&"));
-        // An integer resourceVersion has no mark of its cluster. A watch from an integer may continue at a state before
-        // a replacement, with versions that have the present marks.
+        // An integer resourceVersion has no mark of its cluster, so a watch from an integer may continue at a state
+        // before a replacement. For such a watch, the client therefore remembers no replacements.
         let is_after_item = self.follower.lock().as_ref().is_some_and(|follower| follower.item.is_some());
         (self.newest, self.replacements) = match is_after_item {
             true => (Newest::new(), BTreeMap::new()),

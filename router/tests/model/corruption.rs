@@ -265,7 +265,7 @@ fn pages_of_two_states() -> Result<(), Failed> {
     for (a, b) in [(10, 4), (12, 5), (13, 6), (15, 6)] {
         truth.is_state(&selection, &objects(&truth, a, b), &vector(a, b))?;
     }
-    // The second page is from a newer state than the first page.
+    // The second page is from a newer state than the first page, so the checker must reject the two pages.
     let mut pages = objects(&truth, 12, 5);
     pages.extend(objects(&truth, 12, 6));
     found_out(truth.is_state(&selection, &pages, &vector(12, 5)).map_err(|lie| lie.to_string()))

@@ -161,8 +161,8 @@ impl Ledger {
         for entry in self.entries.iter_mut().rev().filter(asked) {
             match entry.lands(change, truth, settled) {
                 Ok(()) => return Ok(()),
-                // The error of an unanswered write explains the deletion better than the error of a write with a
-                // response.
+                // If several writes could have deleted the object, the error of an unanswered write is the best
+                // explanation.
                 Err(lie) if entry.outcome.is_none() => why = lie,
                 Err(_) => {}
             }

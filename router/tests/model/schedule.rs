@@ -110,8 +110,8 @@ impl Profile {
             unmarked,
             lags,
             placement: placement(seed),
-            // A run with restores or renamed clusters has no replacements: a version from before a restore, or with an
-            // earlier cluster name, has no mark.
+            // A version from before a restore, or with an earlier cluster name, has no mark of its cluster. So a run
+            // with restores or renamed clusters has no replacements.
             replaces: !restores && !topology && StdRng::seed_from_u64(seed ^ 0xab1e).random_bool(0.4),
             window: if small { 6 } else { 10_000 },
         }

@@ -288,7 +288,7 @@ impl History {
         began.any(|step| self.eras_of(version).any(|(_, era)| era.steps.contains(&(revision, step))))
     }
 
-    /// The eras that a version may belong to.
+    /// Returns the eras to which a version may belong.
     fn eras_of(&self, version: Component) -> impl Iterator<Item = (usize, &Era)> {
         let cluster = self.cluster_of(version);
         self.eras.iter().enumerate().filter(move |(_, era)| cluster.is_none_or(|cluster| cluster == era.cluster))
@@ -632,9 +632,9 @@ impl Truth {
             && states.into_iter().flatten().any(|(_, state)| selection.of(key, state.as_ref()).is_some())
     }
 
-    /// Marks components as doubtful if their cluster was replaced after `since`, the numbers of earlier replacements. A
-    /// watch, or a list that waits, may write the marks of its beginning beside the new cluster's objects, and new
-    /// marks beside objects of the earlier cluster.
+    /// Marks the components of clusters that were replaced since the request began. `since` has the numbers of
+    /// replacements at that time. A watch, or a list that waits, may combine the marks and objects of the earlier and
+    /// the new cluster, so such a component identifies neither cluster.
     pub(crate) fn doubts(&self, since: &BTreeMap<String, usize>, vector: &mut Vector) {
         for (name, component) in vector {
             let replacements = self.history(name).map_or(0, History::replacements);

@@ -219,7 +219,7 @@ impl Fixture {
             own.is_some_and(|own| own.problem.is_some() || own.refusal.is_some())
         })
         .await;
-        // The cachers of the cluster are notified through a channel, which needs no time.
+        // The router notifies the cluster's cachers through a channel, which takes no time on the paused clock.
         quiet_without_time().await;
     }
 

@@ -421,8 +421,8 @@ async fn custom_resource_table_watch_equals_the_members_watch(gauges: &Gauges) -
             let mut ended = false;
             while events.iter().filter(|event| event["type"] != "BOOKMARK").count() < CHANGES {
                 let event = stream.expect(SOON).await?;
-                // With integer versions, a bookmark follows each burst of events. The test keeps only the first of these
-                // bookmarks.
+                // With integer versions, a bookmark follows each burst of events. The test keeps only the first of
+                // these bookmarks.
                 if event["type"] != "BOOKMARK" || !std::mem::replace(&mut ended, true) {
                     events.push(event);
                 }

@@ -48,8 +48,8 @@ async fn image(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Host names of the member: one name in `/etc/hosts`, and one name only in DNS. The lookup of a name must not need
-/// shared libraries that a C library loads at run time.
+/// Host names of the member: one name in `/etc/hosts`, and one name only in DNS. The program must resolve both names
+/// without shared libraries. A C library would load such libraries at run time, and the image has none.
 const IN_HOSTS: &str = "member.internal";
 const IN_DNS: &str = "member.tributary.test";
 

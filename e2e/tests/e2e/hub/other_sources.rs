@@ -14,7 +14,8 @@ use super::{Hub, SOON, logs};
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::shared_mode::make_config_map;
 
-/// The time for which a start without a copy is observed. A start with a copy is ready after 5 s.
+/// The time for which the test observes a start without a stored copy of the hub's objects. A start with a copy is
+/// ready after 5 s.
 const STAYS_UNREADY: Duration = Duration::from_secs(8);
 
 pub(super) fn cases() -> Vec<Case> {

@@ -19,7 +19,8 @@ fn remove_rules(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
             for rule in ["x-kubernetes-validations", "pattern", "maxLength", "enum"] {
-                // A property with such a name would be an object.
+                // A property of the object may be named like a rule, for example `pattern`. Its schema is an object and
+                // must stay.
                 if fields.get(rule).is_some_and(|rule| !rule.is_object()) {
                     fields.remove(rule);
                 }
@@ -119,7 +120,7 @@ async fn replace(hub: &Hub, spec: Value) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let mut object = hub.server.http().get(&path).send().await?.expect(200)?.json()?;
         object["spec"] = spec.clone();
-        // A status write in between causes a conflict.
+        // If Tributary writes the status between the get and the put, the put gets a conflict and is repeated.
         hub.server.http().put(&path, &object).send().await?.expect(200).map(drop)
     })
     .await

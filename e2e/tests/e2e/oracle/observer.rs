@@ -37,7 +37,7 @@ pub(crate) enum Observer {
 /// The objects of a client by resource and store, and the client's records.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// `configmaps/store` → its objects.
+    /// The client's objects, by resource and store: the key is for example `configmaps/store`.
     pub(crate) stores: BTreeMap<String, States>,
     pub(crate) violations: Vec<String>,
     /// Number of states that a stream skipped.

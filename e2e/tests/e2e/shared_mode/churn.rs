@@ -117,7 +117,7 @@ async fn proof_answers_follow_webhooks_with_changing_decisions(context: TestCont
 /// Denied combinations of member, namespace and user.
 type Denied = Arc<Mutex<BTreeSet<(String, String, String)>>>;
 
-/// How rights change.
+/// The mechanism by which rights change.
 enum Means {
     /// By bindings. `denied` is the constant decision of the members' webhooks, by the member's name and the review's
     /// `spec`.

@@ -118,7 +118,8 @@ impl RequestSeriesCache {
         }
         let request = request.to_static();
         known.kinds.insert_unique(hash, KnownRequests { hash, request, code, series }, |known| known.hash);
-        // The ten thousand kinds are dropped after the release of the lock, because their drop takes time.
+        // A full cache has ten thousand kinds. Freeing these kinds takes time, so it happens after the release of the
+        // lock.
         drop(known);
         drop(let_go);
     }

@@ -188,7 +188,7 @@ impl Client {
         version: &Vector,
         answer: &Answer,
     ) -> anyhow::Result<()> {
-        // A cluster that does not serve the resource is not missing.
+        // A cluster that does not serve the resource is not missing, so runs with such clusters skip this check.
         if self.world.profile.hides || self.world.profile.topology {
             return Ok(());
         }

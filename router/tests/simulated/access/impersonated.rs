@@ -528,10 +528,11 @@ async fn impersonation_revoked_while_role_watches_lag_is_refused() {
     }
     rbac.learn(a);
     drop(rbac.came());
-    // The rights in memory still allow the impersonation to both users, and a recent review also allows it to Bob.
+    // The rights in memory still allow both users to impersonate `root`, and so does Bob's last review. The router must
+    // not rely on these old results, because the watches of roles and bindings are interrupted.
     assert_eq!(as_root(&ann, "DELETE", &object).await.refused(403), NOT_ROOT);
     as_root(&bob, "DELETE", &object).await.refused(403);
-    // The watches are open again and have delivered no event.
+    // The watches are open again, but have delivered no event, so the rights in memory are still old.
     pass(SETTLED_WITHIN).await;
     assert_eq!(as_root(&ann, "DELETE", &object).await.refused(403), NOT_ROOT);
     as_root(&bob, "DELETE", &object).await.refused(403);

@@ -19,7 +19,7 @@ use crate::membership::members::{acting, resource_attributes};
 /// The authorizers that a simulated member has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Only roles and bindings.
+    /// The member authorizes by roles and bindings only.
     Rbac,
     /// A list of users who may do everything, without roles.
     Abac(&'static [&'static str]),

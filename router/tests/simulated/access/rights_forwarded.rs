@@ -133,7 +133,8 @@ async fn write_without_read_rights_goes_to_the_permitting_cluster() {
     assert_eq!(apply("new").await.code, 201);
     assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (3, 2));
     dan.get(&format!("{SHOP}/new")).await.refused(404);
-    // The third cluster may have a new object with this name that Dan may change but not read.
+    // The third cluster may have a new object with this name that Dan may change but not read, so the router refuses
+    // the apply.
     let_dan(2, &[("configmaps", &["patch"])]);
     let attempt = std::cell::Cell::new(0);
     until(async || {
@@ -249,7 +250,8 @@ async fn access_review_of_a_path_goes_to_permitting_clusters() {
     let said = async |client: &Client| write(client, "POST", ACCESS, &review).await.ok()["status"]["allowed"].clone();
     let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
     until(async || said(&ann).await == true).await;
-    // Each member would allow everything to any user.
+    // The simulated members themselves would allow every user everything. So a denial for Bob proves that the router
+    // asks no member.
     fixture.members.iter().for_each(|member| member.control().reset_counters());
     assert_eq!(said(&bob).await, false);
     assert_eq!(said(&ann).await, true);

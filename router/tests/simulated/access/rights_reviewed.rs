@@ -399,7 +399,7 @@ async fn review_contains_the_identity_that_the_member_would_see() {
     let lines = chains[1].reviewed();
     let expected = "ann (u-1 {\"team\":[\"blue\"]}) list configmaps shop/";
     assert!(lines.iter().any(|line| line == expected), "{lines:?}");
-    // A user with the same name and another uid is a different user.
+    // A user with the same name but another uid is a different user, so the router sends a new review.
     let plain = fixture.user("ann", &[]);
     plain.get(SHOP).await.ok();
     assert!(chains[1].reviewed().iter().any(|line| line == "ann list configmaps shop/"));
@@ -440,7 +440,8 @@ async fn review_denial_by_one_member_does_not_wait_for_another() {
     pass(ALLOWED_FOR - Duration::from_secs(3)).await;
     fixture.member("b").control().lag_reviews(Duration::from_secs(20));
     chains[0].set(Mode::Webhook("ann", ""));
-    // The cached review of `a` expires in three seconds, and `b` does not answer within five seconds.
+    // The cached review of `a` expires in three seconds, and `b` does not answer within five seconds. The watch must
+    // end because of `a` alone.
     let last = tokio::time::timeout(Duration::from_secs(6), events.next()).await.expect("it ends at once").unwrap();
     assert_eq!((&last["type"], &last["object"]["code"]), (&"ERROR".into(), &410.into()), "{last}");
 }

@@ -102,7 +102,7 @@ impl Informer {
         };
         let keys: BTreeSet<_> = items.iter().map(|item| (cluster(item), name(item))).collect();
         assert_eq!(keys.len(), items.len(), "an object is listed twice");
-        // A new list may be older than events from another replica.
+        // A new list may be older than events from another replica, so the list replaces all objects.
         (self.objects, self.names) = Default::default();
         items.iter().for_each(|item| self.add(item));
         self.from = Some(of);

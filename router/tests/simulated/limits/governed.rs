@@ -89,7 +89,7 @@ async fn reads_from_memory_pass_the_flow_control_schema() {
     passed(&fixture.get(&format!("{CONFIG_MAPS}/nothing")).await, "reads");
     fixture.get(&format!("/clusters/a{CONFIG_MAPS}")).await.ok();
     assert_eq!(fixture.get("/readyz").await.code, 200);
-    // A client that writes events must not retry.
+    // A client that writes Events must not retry, so the refusal has no Retry-After.
     let events = "/api/v1/namespaces/default/events";
     let event = until_refused(&fixture, events).await;
     assert!(!event.headers.contains_key("retry-after"));

@@ -138,7 +138,8 @@ async fn memory_for_a_write_response_is_reserved_before_sending() {
     assert_eq!(held(), 0);
 }
 
-/// The listener reports this error for a body if the memory for the response is exhausted.
+/// If the memory for the response is exhausted, the listener ends a request body with an error. The router must then
+/// not send the incomplete body to the member.
 #[tokio::test]
 async fn write_with_an_incomplete_body_is_not_executed() {
     let fixture = Fixture::start(["a"]).await;

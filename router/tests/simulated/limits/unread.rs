@@ -145,7 +145,7 @@ async fn upgrade_header_is_ignored_for_paths_without_upgrades() {
         let answer = call(&fixture, 1, request, text).await;
         assert_eq!(answer.status(), code, "{method} {path}");
     }
-    // The merged view ignores the header.
+    // The merged view ignores the Upgrade header.
     assert_eq!(call(&fixture, 1, switching("GET", CONFIG_MAPS), body::empty()).await.status(), 200);
 }
 

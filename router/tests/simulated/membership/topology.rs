@@ -160,7 +160,8 @@ async fn replaced(above: bool) {
     let new = setup(&other, "a").await;
     fixture.router.set_clusters(vec![new, setup(fixture.member("b"), "b").await]);
     fixture.members.push(other);
-    // An object with an equal name in the new cluster is a different object.
+    // An object with an equal name in the new cluster is a different object, so the watch sends both a deletion and an
+    // addition.
     let mut told = Vec::new();
     for _ in 0..4 {
         told.push(events.brief().await);
@@ -203,7 +204,7 @@ async fn restore_is_detected_after_later_writes() {
     control.stop_listening().await;
     assert!(control.restore(backup));
     while fixture.put("a", "kept", "again") <= seen {}
-    // A kube-apiserver that starts after a restore has no older events.
+    // A kube-apiserver that starts after a restore has no older events, so the router must relist the member.
     control.compact();
     control.start_listening().await;
     // An open watch receives the differences. A watch from an earlier version must begin again.
@@ -425,7 +426,8 @@ async fn starting_kube_apiserver_does_not_remove_known_resources() {
     let list = fixture.get(DEPLOYMENTS).await.ok();
     let mut events = fixture.watch(&format!("{DEPLOYMENTS}?watch=1&resourceVersion={}", version(&list))).await;
     let control = fixture.member("b").control();
-    // A kube-apiserver that has just started serves discovery before it has read its CustomResourceDefinitions.
+    // A kube-apiserver that has just started serves discovery before it has read its CustomResourceDefinitions. The
+    // missing kind must not cause deletions.
     control.ready(false);
     control.serve("deployments.apps", false);
     control.disconnect();
@@ -534,7 +536,7 @@ async fn member_that_claims_anothers_uid_does_not_hide_its_objects() {
     ] {
         assert!(health.contains(part), "{part}: {health}");
     }
-    // After the removal of the hostile cluster, the health checks no longer mention an identity.
+    // The hostile cluster is removed, so the health checks no longer mention an identity.
     fixture.router.set_clusters(vec![setup(victim, "victim").await]);
     until(async || !String::from_utf8_lossy(&fixture.get("/readyz?verbose").await.body).contains("identity")).await;
 }
@@ -561,7 +563,7 @@ async fn cluster_under_two_names_uses_the_alphabetically_first_name() {
     fixture.put_and_see("m", "x", "").await;
     let member = fixture.member("m");
     let (second, first) = (setup(member, "second").await, setup(member, "first").await);
-    // At first, the first name has no usable configuration.
+    // The first name has no usable configuration at first.
     let lost = ClusterSetup {
         client: Err("no such file".into()),
         address: ClusterAddress::from_description("lost"),

@@ -54,7 +54,7 @@ async fn endpoint_lost_under_load_affects_only_writes_in_flight() {
     let mut events =
         fixture.watch(&format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name!=kube-root-ca.crt")).await;
     assert!(readyz(&fixture).await.contains(&format!("[+]cluster/a/endpoint/127.0.0.1:{} ok\n", relays[0].port())));
-    // Each of these requests makes the router open another watch, so that each endpoint has a watch.
+    // Each of these requests makes the router open one more watch, so that each endpoint has a watch.
     for resource in ["events", "services", "pods", "namespaces", "nodes"] {
         fixture.get(&format!("/api/v1/{resource}")).await.ok();
     }
@@ -168,7 +168,7 @@ async fn drained_endpoints_get_no_requests_and_reads_use_memory() {
 async fn requests_to_a_silent_member_fail_immediately() {
     let tuning = ClientTuning {
         keep_alive_interval: Duration::from_millis(300),
-        // This timeout is longer than a busy machine delays the response on a working connection.
+        // This timeout is longer than a response on a working connection takes on a busy machine.
         keep_alive_timeout: Duration::from_secs(2),
         ..ClientTuning::default()
     };

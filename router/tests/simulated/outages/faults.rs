@@ -209,7 +209,7 @@ async fn recreated_cluster_at_the_same_address_is_detected() {
     fixture.get("/apis/unknown.io/v1").await.no_route();
     until(|| async {
         let mut old = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
-        // A watch that opens before the router has read the new uid receives no event.
+        // A watch that opens before the router has read the new uid receives no event, so the test opens another watch.
         let event = tokio::time::timeout(crate::harness::QUIET, old.next()).await;
         event.is_ok_and(|event| event.is_some_and(|event| event["object"]["code"] == 410))
     })

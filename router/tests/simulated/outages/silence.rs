@@ -213,7 +213,8 @@ async fn cluster_behind_an_empty_load_balancer_is_stale() {
     }
 }
 
-/// A load balancer may answer `/readyz` itself, or the member allows `/readyz` without credentials.
+/// Some load balancers answer `/readyz` themselves, and some members allow `/readyz` without credentials. So `/readyz`
+/// may succeed while the credentials are rejected.
 #[tokio::test]
 async fn member_that_rejects_credentials_gets_few_requests() {
     let fixture = held().await;
@@ -233,7 +234,7 @@ async fn member_that_rejects_credentials_gets_few_requests() {
     let count = asked() - before;
     assert!(count <= 2 * (8 * COLLECTIONS.len() as u64 + 15), "{count}");
     control.reject(None);
-    // No event announces that the credentials are valid again. The next request discovers it.
+    // No event announces that the credentials are valid again, so the router discovers it with its next request.
     until(|| async {
         pass(Duration::from_millis(250)).await;
         all_are_fresh(&fixture).await

@@ -209,8 +209,8 @@ async fn integer_version_of_a_deletion_found_by_relist_expires() {
     assert_eq!(brief(&deleted), "DELETED a/x");
     // The deletion has the version before the relist, and so includes no later change that the relist discovered.
     assert_eq!(version(&deleted["object"]), integer("a", added));
-    // The integer is also the version of `x`, after which the stream sent `y` of `b`. The position of a client with
-    // this integer is therefore ambiguous.
+    // The ADDED event of `x` had the same integer, and the stream sent `y` of `b` after it. A client with this integer
+    // may therefore lack `y`, so the router must refuse the integer.
     let from = |version: &str| format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={version}");
     let error = fixture.watch(&from(&version(&deleted["object"]))).await.soon().await;
     assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)), "{error}");
@@ -452,7 +452,7 @@ async fn bookmark_is_sent_after_a_restore_although_its_version_repeats() {
     let before = before.to_string();
     until(|| async { vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["a"] == before }).await;
     fixture.put("a", "own", "");
-    // A bookmark may already have been due before the event.
+    // A bookmark may already have been due before the event, so the loop skips bookmarks without an event before them.
     let (events, again) = loop {
         let told = up_to_bookmark(&mut events).await;
         if !told.0.is_empty() {
@@ -480,7 +480,7 @@ async fn registry_selects_integer_versions_for_its_resources() {
     let read = fixture.get("/api/v1/namespaces/default/pods/x").await.ok();
     assert_eq!(vector(&version(&read)), json!({"b": revision.to_string()}));
     fixture.get(&format!("/api/v1/pods?resourceVersion={}", integer("b", revision))).await.refused(410);
-    // The form of resourceVersions may change while the process runs. Open watches do not change their form.
+    // The form of resourceVersions may change while the process runs. An open watch keeps its form.
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let mut open = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
     fixture.router.set_policies(allow());

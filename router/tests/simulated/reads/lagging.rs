@@ -63,7 +63,7 @@ async fn lagging_member_causes_one_504_and_then_warnings_in_lists() {
     }
     let of_b = fixture.get(&format!("{}&labelSelector=tributary.dev/cluster=b", made())).await;
     assert!(of_b.warnings().is_empty(), "{of_b:?}");
-    // Additional writes do not extend the wait, and the router still refuses a get of a written object.
+    // Additional writes do not extend the wait of a list, and the router still refuses a get of a written object.
     fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "more", "1")).await.ok();
     assert_eq!(fixture.get(&made()).await.warnings().len(), 1);
     fixture.get(&format!("{CONFIG_MAPS}/more")).await.refused(504);

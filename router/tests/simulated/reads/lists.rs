@@ -126,7 +126,7 @@ async fn pages_show_one_state_while_objects_change() {
         assert_eq!(page["metadata"]["resourceVersion"], whole["metadata"]["resourceVersion"]);
         paged.extend(page["items"].as_array().unwrap().iter().cloned());
         pages += 1;
-        // All objects change between the pages.
+        // All objects change between two pages, and the pages must still show one state.
         for number in 0..30 {
             fixture.put("a", &format!("m{number:02}"), &pages.to_string());
             fixture.member("b").delete("configmaps", "default", &format!("n{number:02}"));

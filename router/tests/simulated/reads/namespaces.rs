@@ -84,7 +84,7 @@ async fn read_of_a_missing_namespace_starts_no_namespace_view() {
     }
     let asked = fixture.member("c").control().request_log();
     assert!(!asked.iter().any(|line| line.contains("/namespaces/made-up-")), "{asked:?}");
-    // A watch waits for the namespace to be created.
+    // A watch of a missing namespace waits for the creation of the namespace.
     let mut events = fixture.watch(&format!("{}?watch=1", of("late"))).await;
     let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "late"}});
     fixture.member("c").apply(namespace).unwrap();
@@ -233,7 +233,7 @@ async fn recreated_cluster_is_a_new_cluster_in_each_namespace() {
     until(|| async { items(&fixture.get(&made()).await.ok()) == ["a/w", "a/x", "b/y"] }).await;
     let may_follow = || async {
         let mut old = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
-        // A watch that opens before the router has read the new uid receives no event.
+        // A watch that opens before the router has read the new uid receives no event, so the test opens another watch.
         let event = timeout(crate::harness::QUIET, old.next()).await;
         event.is_ok_and(|event| event.is_some_and(|event| event["object"]["code"] == 410))
     };
@@ -340,8 +340,8 @@ async fn namespace_watches_over_http2_leave_streams_for_clients() {
     let _other = fixture.connection(2).watch(&path).await;
 }
 
-/// Starts a member `a` with HTTP/1.1 that forbids reading all ConfigMaps, with eight connections for long-running
-/// requests, and opens watches of eight of its namespaces.
+/// Starts a member `a` with HTTP/1.1 that forbids reading all ConfigMaps, and opens watches of eight of its namespaces.
+/// The router has eight connections for long-running requests.
 async fn eight_namespaces_over_http1() -> (Fixture, Vec<Events>) {
     let member = Simulator::start(SimulatorConfig { http2: false, ..config("a") }).await.unwrap();
     let tuning = ClientTuning { max_http1_requests: 8, ..ClientTuning::default() };
@@ -554,7 +554,7 @@ async fn read_without_a_namespace_view_does_not_show_deleted_objects_again() {
     fixture.member("b").delete("configmaps", "default", "x");
     until(|| async { items(&fixture.get(&made()).await.ok()) == ["a/y"] }).await;
     let from = version(&fixture.get(&made()).await.ok());
-    // Between a list and the watch from its version, a client reads another namespace.
+    // A client reads another namespace between a list and the watch from the list's version.
     let other = fixture.watch(&format!("{}?watch=1", of("kube-public"))).await;
     let refused = fixture.get(&made()).await;
     assert!(refused.refused(429).contains("--max-namespace-views"), "{refused:?}");

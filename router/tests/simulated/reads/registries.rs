@@ -80,7 +80,7 @@ async fn objects_outside_the_registrys_clusters_are_found_by_name() {
     fixture.write("PUT", &x, &object).await.refused(409);
     let patched = fixture.patch(&x, "merge-patch+json", &json!({"data": {"v": "3"}})).await.ok();
     assert_eq!((cluster(&patched).as_str(), &patched["data"]["v"]), ("b", &json!("3")));
-    // An object in the view takes precedence over an object with the same name in an omitted cluster.
+    // An object in the view takes precedence over an object with the same name in a cluster outside the view.
     fixture.put_and_see("a", "x", "of a").await;
     assert_eq!(cluster(&fixture.get(&x).await.ok()), "a");
     fixture.client().send("DELETE", &x, &[], "").await.ok();

@@ -151,8 +151,8 @@ async fn version_from_another_namespaces_deletion_skips_no_deletion() {
     }
 }
 
-/// In a collection without bookmarks, the router does not know the current version, so it relists the collection for a
-/// client with a later version.
+/// Without bookmarks, the router does not know the current version of the collection. So the router relists the
+/// collection for a client with a later version.
 #[tokio::test]
 async fn watch_from_a_newer_version_opens_in_a_collection_without_bookmarks() {
     let fixture = Fixture::start(["a", "b"]).await;

@@ -133,8 +133,7 @@ async fn followed_log_breaks_after_revocation() {
 #[tokio::test]
 async fn watch_allowed_without_roles_ends_when_a_role_is_lost() {
     let fixture = ann().await;
-    // The simulated member allows every request, because it has an authorizer besides its roles, which the router does
-    // not know.
+    // The simulated member allows every request, because it has a second authorizer that the router does not know.
     let mut of_bob = watch(&fixture.user("bob", &[]), "c", "shop").await;
     grant(fixture.member("c"), "bank", "bob");
     listed(&fixture, "c", "bob", "bank").await;

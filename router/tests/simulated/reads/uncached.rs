@@ -129,7 +129,8 @@ async fn forbidden_kind_gets_the_clusters_403_immediately() {
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     fixture.member("b").control().stop_listening().await;
     fixture.out_of_reach("b").await;
-    // Memory contains all objects of the other cluster, so the response is the 403.
+    // Memory contains all objects of the other cluster and lacks this name, so the response is the 403 of the
+    // forbidding cluster.
     refused_for_good(&fixture.get(&of("elsewhere")).await, 403);
 }
 

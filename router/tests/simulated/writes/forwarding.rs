@@ -273,9 +273,10 @@ async fn refusal_names_the_unreachable_cluster_with_reason_and_duration() {
     other.router.asked_once(SOON).await;
     let due =
         |method, path: &str| Due { method, path: path.to_owned(), code: 503, words: &["b", "cannot be reached", " s"] };
-    // The router did not send the request. With Retry-After, client-go would repeat the request ten times before it
-    // shows the reason.
+    // The router did not send the request, but a retry would fail, too. With Retry-After, client-go would repeat the
+    // request ten times before it shows the reason.
     check(&fixture, vec![due("POST", CONFIG_MAPS), due("GET", &below), due("PUT", &path("x"))]).await;
-    // A router that has never read the cluster does not know whether the cluster has the name.
+    // A router that has never read the cluster does not know whether the cluster has the name, so it refuses the
+    // request.
     check(&other, vec![due("GET", &path("x")), due("DELETE", &path("x"))]).await;
 }

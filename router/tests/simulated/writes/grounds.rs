@@ -372,7 +372,7 @@ async fn apply_keeps_its_version_precondition_for_an_uncached_object() {
     assert_eq!(fixture.patch(&apply, "apply-patch+yaml", &object).await.code, 201);
 }
 
-/// Memory may lack a new object, so the router does not use memory for a version that can never match.
+/// Memory may lack a new object, so a version that can never match must be refused without a look at memory.
 #[tokio::test]
 async fn impossible_version_is_refused_for_an_uncached_object() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -607,7 +607,7 @@ async fn uid_that_two_clusters_share_identifies_neither_object() {
         assert_eq!(refused.json()["reason"], "BadRequest", "nobody tries again: {message}");
     }
     assert_eq!(values(&fixture, ["a"], "x"), [json!("1")]);
-    // The resourceVersion beside the uid identifies the cluster.
+    // The uid is ambiguous now, but the resourceVersion beside it identifies the cluster.
     let version = composite(
         &json!({"a": fixture.member("a").get("configmaps", "default", "x").unwrap()["metadata"]["resourceVersion"]}),
     );
@@ -652,7 +652,7 @@ async fn impersonated_user_patches_an_object_without_the_right_to_get() {
     let patch =
         async |name: &str| fixture.client().send("PATCH", &format!("{CONFIG_MAPS}/{name}"), &headers, &change).await;
     assert_eq!(cluster(&patch("only").await.ok()), "b");
-    // The name stays ambiguous with impersonation.
+    // Impersonation does not make the name unambiguous.
     let message = patch("x").await.refused(409);
     assert!(message.starts_with("kubectl --context a … or kubectl --context b …: "), "{message}");
     assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("1"), json!("1")]);

@@ -138,7 +138,8 @@ async fn helm_hook_goes_to_the_cluster_of_its_release() {
     }
 }
 
-/// Helm 3 deletes the objects of an uninstalled release even if the change of its record is refused.
+/// Helm 3 deletes the objects of an uninstalled release even if the change of its record is refused, so the router must
+/// also refuse these deletions.
 #[tokio::test]
 async fn delete_of_a_helm_release_in_several_clusters_is_refused() {
     for held in [true, false] {
@@ -234,7 +235,7 @@ async fn forbidden_helm_records_do_not_disable_other_placement_rules() {
         namespace(&fixture, "b", "only-b").await;
         fixture.put_and_see("b", "x", "1").await;
         if held {
-            // The account may list ConfigMaps, which may also be records.
+            // The account may list ConfigMaps, but not Secrets. Both may contain the records of a release.
             fixture.get(CONFIG_MAPS).await.ok();
         }
         for member in ["a", "b"] {
@@ -257,7 +258,7 @@ async fn forbidden_helm_records_do_not_disable_other_placement_rules() {
         let mut annotated = released("new", "r");
         annotated["metadata"]["annotations"][ANNOTATION] = "b".into();
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &annotated).await.ok()), "b", "{held}");
-        // A cluster without records of the release does not imply that the other cluster has none.
+        // Cluster `a` answers now, and has no records of the release. Cluster `b` may still have records.
         fixture.member("a").control().reject(None);
         let message = fixture.write("POST", CONFIG_MAPS, &released("more", "s")).await;
         assert!(message.refused(503).contains("may be in b, which cannot be queried"), "{held}: {message:?}");

@@ -42,12 +42,13 @@ async fn body_whose_yaml_aliases_expand_too_far_is_refused_on_every_path() {
         ("DELETE", &x, "application/yaml", options),
         ("DELETE", CONFIG_MAPS, "application/yaml", options),
         ("POST", REVIEWS, "application/yaml", review),
-        // A body with an annotation of the merged view must be converted.
+        // A body with an annotation of the merged view must be converted, so the limits also apply to this body.
         ("POST", &own, "application/yaml", object),
     ] {
         for body in [merges(head), repeated(head)] {
             let answer = fixture.client().send(method, path, &[("content-type", media_type)], &body).await;
-            // The size limits for the options of a collection's deletion, and for a review, are lower.
+            // The size limits for the options of a collection's deletion, and for a review, are lower, so these bodies
+            // may get 413.
             let message = if answer.code == 413 { EXCESSIVE.to_owned() } else { answer.refused(400) };
             assert!(message.starts_with(EXCESSIVE), "{method} {path}: {message}");
         }

@@ -80,7 +80,7 @@ pub(super) fn describe_member_user(
         Verdict::Matched { place, outcome } => Some((Some(place), describe_outcome(outcome))),
     };
     let own = policies.decide(asked).verdict;
-    // For a request that is already refused, the output omits the decision for such a user.
+    // If the request is already refused, the output omits the decision for a user that only one cluster authenticates.
     let is_refused = match own {
         Verdict::Ungoverned => false,
         Verdict::Unmatched => true,

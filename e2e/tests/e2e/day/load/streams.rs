@@ -32,7 +32,7 @@ const POD_NEEDS: Needs = Needs { cluster: Some(0), is_merged: true, is_write: tr
 /// The needs of requests that Tributary answers from its cache. Tributary still needs the user's rights in each
 /// cluster.
 const MEMORY_NEEDED: Needs = Needs { cluster: None, is_merged: true, is_write: false, through_front: false };
-/// The needs of requests that Tributary answers without a cluster and without the user's rights.
+/// The parts of the system that requests need if Tributary answers without a cluster and without the user's rights.
 const NOTHING_NEEDED: Needs = Needs { is_merged: false, ..MEMORY_NEEDED };
 
 pub(super) async fn begin(part: &LoadContext, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {

@@ -113,8 +113,7 @@ impl Writer<'_> {
             };
             let state = self.state(&name).await?;
             for (member, object) in state.iter().enumerate() {
-                // For a user who cannot see the existing object, the write may create an object in the member without
-                // the object.
+                // If the user cannot see the existing object, the write may create a second object in the other member.
                 let is_changed = match member == self.owner {
                     true => object.as_ref().is_none_or(is_touched),
                     false => object.is_some(),
