@@ -59,7 +59,7 @@ pub struct ClusterSourceStatus {
     /// The `metadata.generation` that the conditions describe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Accepted`: the source is valid, and its list is read.
+    /// `Accepted`: the source is valid and in force. `Synced`: the list is up to date.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,

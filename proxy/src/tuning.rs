@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderMap;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -114,6 +115,8 @@ pub struct ClientTuning {
     /// Policy for the addresses of each dial. Default `None`: all addresses are allowed, because the user of a
     /// kubeconfig or a file runs this process.
     pub dial_policy: Option<Arc<DialPolicy>>,
+    /// Headers of CONNECT requests to an http or https proxy. Default: none.
+    pub proxy_headers: HeaderMap,
     /// Credential plugins. Clones share the plugins, so that few plugins run at once in a process.
     pub plugins: Plugins,
     /// Tracker of the tasks of upgraded connections (exec, attach, port-forward). Clones share one tracker.
@@ -160,6 +163,7 @@ impl Default for ClientTuning {
             probe: Probe::default(),
             breaker: BreakerTuning::default(),
             dial_policy: None,
+            proxy_headers: HeaderMap::new(),
             plugins: Plugins::default(),
             tunnels: TaskTracker::new(),
             tunnel_permits: PermitPool::new(1024),

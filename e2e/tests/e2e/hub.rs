@@ -12,6 +12,7 @@ mod other_sources;
 mod outages;
 mod refused_fields;
 mod replicas;
+mod sources;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -62,6 +63,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(outages::cases());
     cases.extend(refused_fields::cases());
     cases.extend(replicas::cases());
+    cases.extend(sources::cases());
     cases
 }
 

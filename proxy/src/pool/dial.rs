@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use base64::Engine as _;
-use http::{HeaderValue, Uri};
+use http::{HeaderMap, HeaderValue, Uri};
 use hyper::client::conn::{http1, http2};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::GaiResolver;
@@ -167,7 +167,7 @@ impl Dialer {
             None if proxy.is_some() && !target.is_https() => {
                 Err("the server is http://, and the proxy would see credentials")
             }
-            None => connector(proxy, tuning.dial_policy.clone()),
+            None => connector(proxy, &tuning.proxy_headers, tuning.dial_policy.clone()),
         };
         let via = proxy.filter(|_| !is_given).and_then(Uri::host).map(without_brackets);
         let first_hop = via.unwrap_or(target.host()).into();
@@ -412,8 +412,13 @@ impl std::error::Error for OneLine {}
 #[error(transparent)]
 struct NotResolved(io::Error);
 
-/// Returns a connector through the proxy. Without a proxy, the connector connects directly. Every dial passes `policy`.
-fn connector(proxy: Option<&Uri>, policy: Option<Arc<DialPolicy>>) -> Result<Connector, &'static str> {
+/// Returns a connector through the proxy, which gets `headers`. Without a proxy, the connector connects directly. Every
+/// dial passes `policy`.
+fn connector(
+    proxy: Option<&Uri>,
+    headers: &HeaderMap,
+    policy: Option<Arc<DialPolicy>>,
+) -> Result<Connector, &'static str> {
     let resolver = MapErr::new(GaiResolver::new(), NotResolved as fn(io::Error) -> NotResolved);
     let checked = CheckedResolver { inner: resolver.clone(), policy: policy.clone() };
     let mut tcp = HttpConnector::new_with_resolver(checked);
@@ -424,12 +429,12 @@ fn connector(proxy: Option<&Uri>, policy: Option<Arc<DialPolicy>>) -> Result<Con
     tcp.set_keepalive_retries(Some(TCP_KEEP_ALIVE_RETRIES));
     let tcp = Guarded { inner: tcp, policy: policy.clone() };
     let Some(proxy) = proxy else { return Ok(boxed(tcp)) };
-    let through = through_proxy(proxy, tcp)?;
+    let through = through_proxy(proxy, headers, tcp)?;
     Ok(BoxCloneSyncService::new(CheckedTarget { inner: through, resolver, policy }))
 }
 
 /// Returns a connector through the proxy. `tcp` connects to the proxy.
-fn through_proxy<T>(proxy: &Uri, tcp: T) -> Result<Connector, &'static str>
+fn through_proxy<T>(proxy: &Uri, headers: &HeaderMap, tcp: T) -> Result<Connector, &'static str>
 where
     T: Service<Uri, Error = BoxError> + Clone + Send + Sync + 'static,
     T::Response:
@@ -441,7 +446,7 @@ where
     }
     let user = user_info(proxy)?;
     match proxy.scheme_str() {
-        Some("http") => Ok(boxed(tunnel(proxy, tcp, user))),
+        Some("http") => Ok(boxed(tunnel(proxy, tcp, user).with_headers(headers.clone()))),
         Some("https") => {
             // The proxy is a third party. It does not receive the client certificate, and its own certificate is
             // checked against the system's root certificates.
@@ -451,7 +456,7 @@ where
                 .https_only()
                 .enable_http1()
                 .wrap_connector(tcp);
-            Ok(boxed(tunnel(proxy, tls, user)))
+            Ok(boxed(tunnel(proxy, tls, user).with_headers(headers.clone())))
         }
         Some("socks5" | "socks5h") => {
             let socks = SocksV5::new(with_socks_port(proxy), tcp);
@@ -527,9 +532,9 @@ mod tests {
         let user = |url: &str| user_info(&url.parse().unwrap()).unwrap();
         assert_eq!(user("http://proxy:3128"), None);
         assert_eq!(user("http://a:p%40ss%3Aw@proxy"), Some(("a".to_owned(), "p@ss:w".to_owned())));
-        assert!(connector(Some(&Uri::from_static("ftp://proxy")), None).is_err());
+        assert!(connector(Some(&Uri::from_static("ftp://proxy")), &HeaderMap::new(), None).is_err());
         for url in ["http://proxy:1", "socks5://u:p@proxy:1"] {
-            assert!(connector(Some(&url.parse().unwrap()), None).is_ok(), "{url}");
+            assert!(connector(Some(&url.parse().unwrap()), &HeaderMap::new(), None).is_ok(), "{url}");
         }
     }
 
@@ -552,7 +557,8 @@ mod tests {
         let (direct, proxy) = (format!("http://{name}"), format!("http://{name}:3128"));
         let through: Uri = proxy.parse().unwrap();
         for (proxy, dialed) in [(None, &*direct), (Some(&through), "https://127.0.0.1")] {
-            let Err(error) = connector(proxy, None).unwrap().oneshot(dialed.parse().unwrap()).await else {
+            let Err(error) = connector(proxy, &HeaderMap::new(), None).unwrap().oneshot(dialed.parse().unwrap()).await
+            else {
                 panic!("{dialed} is there")
             };
             assert_eq!(Exhaustion::from_error(&*error, || Ok(())), None, "{error:?}");

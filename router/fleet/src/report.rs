@@ -73,9 +73,26 @@ pub struct HubObjectReport {
     /// Generation in force. `None` if no generation of the object is in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation_in_force: Option<i64>,
-    /// Reason for the refusal of the object, or of its references.
+    /// Reason for the refusal of the object, of its references, or of items of its list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// List of a ClusterSource. `None` for other objects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<SourceReport>,
+}
+
+/// State of the list of a ClusterSource.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SourceReport {
+    /// Field of `spec` with the list.
+    pub list: String,
+    /// Number of items in the list. `None` until the list is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub found: Option<usize>,
+    /// Number of items in force. `None` until the list is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accepted: Option<usize>,
 }
 
 /// Condition of a cluster. If several conditions apply, the first one in this order counts.

@@ -101,7 +101,13 @@ pub(crate) fn read_karmada_cluster(
     draft.warnings.extend(pull_warning(&spec));
     draft.location = location(&spec);
     draft.uid = Some(spec.id).filter(|id| !id.is_empty());
-    draft.proxy_headers = split_headers(&spec.proxy_header);
+    let is_http = draft.spec.proxy_url.as_ref().is_some_and(|url| url.starts_with("http"));
+    if is_http {
+        draft.proxy_headers = split_headers(&spec.proxy_header);
+    } else if !spec.proxy_header.is_empty() {
+        let message = "spec.proxyHeader has no effect without a spec.proxyURL with http or https.".to_owned();
+        draft.warnings.push(ItemWarning { reason: "ProxyHeaderWithoutEffect", message });
+    }
     Ok(draft)
 }
 

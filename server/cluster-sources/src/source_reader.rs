@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use tributary_apimachinery::{Object, ResourceVersion, Snapshot};
 use tributary_authentication::IdentityPolicy;
-use tributary_crds::{ClusterSource, ConfigurationObjects, InsecureMembers, Severity};
+use tributary_crds::{ClusterSource, ConfigurationObjects, IdentityType, InsecureMembers, Severity};
 
 use crate::SourceRefusal;
 use crate::argo_cd::read_argo_cd_secret;
@@ -19,7 +19,7 @@ use crate::kubeconfig_secret::read_kubeconfig_secret;
 use crate::managed_cluster::read_managed_cluster;
 use crate::secret::Secret;
 use crate::server_trust::UnverifiedServers;
-use crate::source_list::SourceList;
+use crate::source_list::{SourceKind, SourceList};
 
 /// A placement label that stands for all labels.
 const ALL_LABELS: &str = "*";
@@ -90,8 +90,17 @@ impl SourceReader {
     /// The list is not supported, or an identity rule is wrong.
     pub fn new(source: &ClusterSource, insecure: InsecureMembers) -> Result<Self, SourceRefusal> {
         let spec = &source.spec;
+        let list = SourceList::from_spec(spec)?;
+        if spec.identity.kind != IdentityType::Impersonate && list.kind() != SourceKind::ClusterGatewaySecrets {
+            let message = format!(
+                "spec.identity.type: only clusterGatewaySecrets allow types other than Impersonate, and the list is {}. \
+                 Remove spec.identity.",
+                list.kind().field()
+            );
+            return Err(SourceRefusal::new("NotSupported", message));
+        }
         Ok(Self {
-            list: SourceList::from_spec(spec)?,
+            list,
             identity: read_identity(&spec.identity)?,
             is_strict: spec.identity.strict,
             placement_labels: spec.placement_labels.clone(),

@@ -23,7 +23,7 @@ use tributary_crds::{API_VERSION, GROUP, VERSION};
 
 use crate::source_items::ListedSource;
 use crate::verdict::shorten;
-use crate::{ConditionState, HubClient, HubKind, ObjectReference};
+use crate::{ConditionState, ConditionStatus, HubClient, HubKind, ObjectReference};
 
 /// The label of Secrets with credentials of members. Tributary reads no other Secrets.
 pub const CREDENTIAL_LABEL: &str = "tributary.dev/credential";
@@ -262,6 +262,16 @@ impl HubCollections {
             Some(own) => own.condition(),
             None => ConditionState::unknown("Pending", "Tributary has not read the list yet."),
         }
+    }
+
+    /// Returns the reason why changes of each source do not arrive, by the name of the ClusterSource.
+    pub(crate) fn source_problems(&self) -> BTreeMap<String, String> {
+        let sources = self.sources.lock();
+        let problem = |(name, own): (&String, &FollowedSource)| {
+            let state = own.condition();
+            (state.status == ConditionStatus::False).then(|| (name.clone(), state.message))
+        };
+        sources.iter().filter_map(problem).collect()
     }
 
     /// Returns the objects at this time. Does no I/O. The result includes all changes that [`changed`](Self::changed)

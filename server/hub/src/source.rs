@@ -1,5 +1,6 @@
 //! The hub as a source of the configuration.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,8 @@ pub struct HubSource {
     /// True until the first acceptance.
     is_starting: bool,
     problem: Mutex<Option<String>>,
+    /// The last problem of each source that was logged.
+    source_problems: Mutex<BTreeMap<String, String>>,
     verdicts: watch::Sender<Vec<Verdict>>,
     client: Arc<HubClient>,
 }
@@ -81,6 +84,7 @@ impl HubSource {
             decides_at: None,
             is_starting: true,
             problem: Mutex::default(),
+            source_problems: Mutex::default(),
             verdicts: watch::Sender::default(),
             client,
         })
@@ -171,6 +175,17 @@ impl HubSource {
             _ => {}
         }
         *last = problem;
+        let problems = self.collections.source_problems();
+        let mut last = self.source_problems.lock();
+        for (source, problem) in &problems {
+            if last.get(source) != Some(problem) {
+                tracing::warn!(source, problem, "changes of a ClusterSource do not arrive; its members stay");
+            }
+        }
+        for source in last.keys().filter(|source| !problems.contains_key(*source)) {
+            tracing::info!(source, "changes of a ClusterSource arrive, or the ClusterSource is gone");
+        }
+        *last = problems;
     }
 
     fn write_copy(&mut self) {

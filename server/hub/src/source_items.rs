@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tributary_apimachinery::{ForeignSystem, Object, ResourceVersion, Snapshot, explain};
 use tributary_cluster_sources::{ItemObject, RefusedItem, Secrets, SourceItem, SourceKind, SourceReader, UsedSecret};
 use tributary_crds::{ClusterSource, UpstreamCluster, hub_problems};
@@ -150,6 +151,7 @@ async fn make_member(
     if let Some(same) = same {
         return Ok(same.clone());
     }
+    check_supported(&item.item)?;
     let cluster = without_credentials(&item.item);
     check_problems(hub_problems(&cluster, rules.insecure))?;
     check_addresses(&cluster.spec, rules)?;
@@ -169,6 +171,16 @@ async fn make_member(
     Ok(member)
 }
 
+/// Refuses settings that Tributary cannot honour.
+fn check_supported(item: &SourceItem) -> Result<(), ConditionState> {
+    if item.scope.is_none() {
+        return Ok(());
+    }
+    let message = "Key \"namespaces\": Tributary serves all namespaces that the credential may read. Remove the key, and \
+                   restrict the credential by RBAC in the cluster.";
+    Err(ConditionState::failed("NotSupported", message))
+}
+
 /// Returns the member of an item in the form of an object of the hub: without secrets.
 fn without_credentials(item: &SourceItem) -> UpstreamCluster {
     let mut cluster = item.upstream_cluster();
@@ -186,6 +198,10 @@ fn without_credentials(item: &SourceItem) -> UpstreamCluster {
 /// The problem with the connection settings.
 pub(crate) async fn describe_item(member: &MemberInForce, rules: &HubRules) -> Option<Result<ClusterSpec, String>> {
     let item = &member.item.as_ref()?.item;
+    let proxy_headers = match proxy_headers(item) {
+        Ok(headers) => headers,
+        Err(problem) => return Some(Err(problem)),
+    };
     // An item contains no relative path, so the base is not used.
     Some(match cluster_spec(&item.upstream_cluster(), Path::new("")).await {
         Ok((_, files)) if !files.is_empty() => Err("the item names a file".to_owned()),
@@ -195,10 +211,29 @@ pub(crate) async fn describe_item(member: &MemberInForce, rules: &HubRules) -> O
             dial_policy: Some(Arc::clone(&rules.dial_policy)),
             warnings: item.warnings.iter().map(|warning| warning.message.clone()).collect(),
             impersonator: item.impersonator.clone(),
+            proxy_headers,
             ..spec
         }),
         Err(error) => Err(explain(&error)),
     })
+}
+
+/// Returns the headers for the proxy of an item.
+///
+/// # Errors
+/// A name or a value that is not allowed. The message has no value, because it can be a password.
+fn proxy_headers(item: &SourceItem) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    for (name, values) in &item.proxy_headers {
+        for value in values {
+            let header = name.parse::<HeaderName>().ok().zip(HeaderValue::from_str(value.expose()).ok());
+            let (name, mut value) = header
+                .ok_or_else(|| format!("spec.proxyHeader: {name:?} or its value is not allowed in an HTTP header"))?;
+            value.set_sensitive(true);
+            headers.append(name, value);
+        }
+    }
+    Ok(headers)
 }
 
 fn judge_item(

@@ -4,6 +4,7 @@ pub mod indices;
 
 use std::collections::BTreeMap;
 
+use http::HeaderMap;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{ClusterName, explain};
 use tributary_proxy::{Address, BreakerTuning, ClientTuning, ClusterClient, ConnectError, Probe};
@@ -42,6 +43,8 @@ struct ConnectedCluster {
     /// True if users' bearer tokens are forwarded to the cluster. The client opens separate connections for these
     /// tokens.
     passes_tokens: bool,
+    /// Headers of CONNECT requests to the proxy. Changing them needs a new client.
+    proxy_headers: HeaderMap,
     setup: ClusterSetup,
 }
 
@@ -96,6 +99,7 @@ impl Clusters {
             impersonation,
             authorization,
             passes_tokens,
+            proxy_headers,
             dial_policy,
             ..
         } = spec;
@@ -107,8 +111,14 @@ impl Clusters {
         let client = match config {
             Ok(config) => {
                 let (probe, breaker) = (probe.clone(), breaker.clone());
-                let tuning =
-                    ClientTuning { shutdown: shutdown.clone(), probe, breaker, dial_policy, ..self.tuning.clone() };
+                let tuning = ClientTuning {
+                    shutdown: shutdown.clone(),
+                    probe,
+                    breaker,
+                    proxy_headers: proxy_headers.clone(),
+                    dial_policy,
+                    ..self.tuning.clone()
+                };
                 let client = connected(name.clone(), config, &further_endpoints, tuning, passes_tokens);
                 client.await.map_err(|e| explain(&e))
             }
@@ -140,6 +150,7 @@ impl Clusters {
             shutdown,
             duplicate_of: None,
             passes_tokens,
+            proxy_headers,
             setup,
         }
     }
@@ -194,6 +205,11 @@ impl Clusters {
             known.setup.client = Err(reason);
             known.duplicate_of = Some(duplicate_of.clone());
         }
+    }
+
+    /// Returns the cluster of which this cluster is a refused second name.
+    pub fn duplicate_of(&self, name: &ClusterName) -> Option<&ClusterName> {
+        self.known.get(name)?.duplicate_of.as_ref()
     }
 }
 
@@ -285,6 +301,7 @@ impl ConnectedCluster {
             && self.passes_tokens == spec.passes_tokens
             && self.probe == spec.probe
             && self.breaker == spec.breaker
+            && self.proxy_headers == spec.proxy_headers
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use http::HeaderMap;
 use tributary_apimachinery::ClusterName;
 use tributary_crds::{ConfigurationObjects, SecretText};
 use tributary_hosts::ClusterHosts;
@@ -64,6 +65,8 @@ pub struct ClusterSpec {
     /// The token for requests of users, which Tributary impersonates with it. `None` if the cluster's user impersonates
     /// them.
     pub impersonator: Option<SecretText>,
+    /// The headers of CONNECT requests to the cluster's proxy.
+    pub proxy_headers: HeaderMap,
     /// The policy for the addresses of each dial. `None` allows all addresses.
     pub dial_policy: Option<Arc<DialPolicy>>,
 }
@@ -93,6 +96,7 @@ impl ClusterSpec {
             labels: BTreeMap::new(),
             is_from_hub: false,
             impersonator: None,
+            proxy_headers: HeaderMap::new(),
             dial_policy: None,
         }
     }

@@ -203,6 +203,7 @@ pub async fn cluster_spec(
         labels: cluster.metadata.labels.clone().unwrap_or_default(),
         is_from_hub: false,
         impersonator: None,
+        proxy_headers: http::HeaderMap::new(),
         dial_policy: None,
         name,
     };

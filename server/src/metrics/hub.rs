@@ -62,13 +62,23 @@ impl Collector for HubView {
             let labels = [("kind", object.kind.as_str()), ("name", object.name.as_str())];
             ConstGauge::new(generation).encode(family.encode_family(&labels)?)?;
         }
+        let help = "Items of a ClusterSource";
+        let mut family = encoder.encode_descriptor("tributary_hub_source_items", help, None, metric.metric_type())?;
+        for object in &report.objects {
+            let Some(source) = &object.source else { continue };
+            let (Some(found), Some(accepted)) = (source.found, source.accepted) else { continue };
+            for (verdict, count) in [("accepted", accepted), ("refused", found - accepted)] {
+                let count = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
+                count.encode(family.encode_family(&[("source", object.name.as_str()), ("verdict", verdict)])?)?;
+            }
+        }
         Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tributary_router::report::HubObjectReport;
+    use tributary_router::report::{HubObjectReport, SourceReport};
 
     use super::*;
 
@@ -80,9 +90,21 @@ mod tests {
             generation: 4,
             generation_in_force,
             problem: problem.map(str::to_owned),
+            source: None,
         };
-        let objects =
-            vec![object("us", Some(3), Some("no")), object("new", None, Some("no")), object("eu", Some(4), None)];
+        let list = SourceReport { list: "karmadaClusters".to_owned(), found: Some(12), accepted: Some(11) };
+        let source = HubObjectReport {
+            kind: "ClusterSource".to_owned(),
+            name: "karmada".to_owned(),
+            source: Some(list),
+            ..HubObjectReport::default()
+        };
+        let objects = vec![
+            object("us", Some(3), Some("no")),
+            object("new", None, Some("no")),
+            object("eu", Some(4), None),
+            source,
+        ];
         let problem = Some("upstreamclusters: forbidden".to_owned());
         let view = HubView::new(move || HubReport { problem: problem.clone(), objects: objects.clone() });
         let mut registry = Registry::default();
@@ -94,9 +116,12 @@ mod tests {
             samples,
             [
                 "tributary_hub_up 0",
+                "tributary_hub_object_problems{kind=\"ClusterSource\"} 0",
                 "tributary_hub_object_problems{kind=\"UpstreamCluster\"} 2",
                 "tributary_hub_generation_in_force{kind=\"UpstreamCluster\",name=\"us\"} 3",
                 "tributary_hub_generation_in_force{kind=\"UpstreamCluster\",name=\"eu\"} 4",
+                "tributary_hub_source_items{source=\"karmada\",verdict=\"accepted\"} 11",
+                "tributary_hub_source_items{source=\"karmada\",verdict=\"refused\"} 1",
             ]
         );
     }

@@ -848,6 +848,18 @@ pub const METRICS: &[MetricDescription] = &[
         is_objective: false,
     },
     MetricDescription {
+        name: "tributary_hub_source_items",
+        section: Section::Hub,
+        kind: MetricKind::Gauge,
+        unit: None,
+        labels: &["source", "verdict"],
+        help: "Items of a ClusterSource",
+        meaning: "Items of each ClusterSource by verdict: `accepted` or `refused`. Without a sample, the list is not \
+            read.",
+        shown_by: &["source", "verdict"],
+        is_objective: false,
+    },
+    MetricDescription {
         name: "tributary_access_log_lines_total",
         section: Section::AccessLog,
         kind: MetricKind::Counter,

@@ -67,6 +67,16 @@ fn rules_of_a_secret_come_before_rules_of_the_source() {
 }
 
 #[test]
+fn source_of_a_list_without_a_door_for_its_names_has_no_identity_of_its_own() {
+    for list in [json!({"karmadaClusters": {}}), json!({"argoCDSecrets": {"namespace": "argocd"}})] {
+        let spec: ClusterSourceSpec =
+            serde_json::from_value(changed(list, &json!({"identity": {"type": "Stored"}}))).unwrap();
+        let refusal = SourceReader::new(&ClusterSource::new("source", spec), InsecureMembers::Refused).unwrap_err();
+        assert_eq!(refusal.reason, "NotSupported");
+    }
+}
+
+#[test]
 fn source_with_a_wrong_rule_is_refused() {
     let identity = json!({"identity": {"type": "Rules", "rules": [
         {"name": "r", "type": "PrivilegedIdentityExchanger", "source": {"userPattern": "("}},

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tributary_hosts::HostTable;
-use tributary_hub::{ConditionStatus, HubAddress, HubClient, HubSource, OtherSources, Verdict};
+use tributary_hub::{ConditionStatus, HubAddress, HubClient, HubSource, ItemVerdict, OtherSources, Verdict};
 use tributary_sources::clusters::indices::IndexOwners;
 use tributary_sources::policies::{KnownClusters, PolicyFlags, named_resources, policies};
 use tributary_sources::{ConfigurationFlags, ConfigurationSources, LoadedConfiguration};
@@ -49,7 +49,10 @@ pub(super) async fn print_verdicts(address: &HubAddress, arguments: &CheckArgume
     let mut verdicts = source.accept(&others, &check).await.verdicts;
     verdicts.sort_by(|a, b| (a.object.kind, &a.object.name).cmp(&(b.object.kind, &b.object.name)));
     print(&render(&verdicts));
-    match verdicts.iter().filter(|verdict| verdict.problem().is_some()).count() {
+    let is_refused = |verdict: &&Verdict| {
+        verdict.problem().is_some() || verdict.source.as_ref().is_some_and(|source| source.refused().next().is_some())
+    };
+    match verdicts.iter().filter(is_refused).count() {
         0 => Ok(()),
         refused => {
             let of_all = counted(verdicts.len(), "object");
@@ -80,8 +83,18 @@ fn render(verdicts: &[Verdict]) -> String {
         let reasons: String = failed.map(|state| format!("; {}: {}", state.reason, state.message)).collect();
         // `write!` to a `String` never fails, so its result is ignored.
         let _ = writeln!(text, "  {}", plain(&format!("{kind} {name}: {word}{reasons}")));
+        for item in verdict.source.iter().flat_map(|source| source.items.iter().flatten()) {
+            let _ = writeln!(text, "    {}", plain(&item_line(item)));
+        }
     }
     text
+}
+
+fn item_line(item: &ItemVerdict) -> String {
+    match &item.member {
+        Some(member) if item.is_accepted() => format!("{}: accepted as member {member}", item.name),
+        _ => format!("{}: refused; {}: {}", item.name, item.accepted.reason, item.accepted.message),
+    }
 }
 
 #[cfg(test)]

@@ -104,6 +104,7 @@ impl BoundEndpoint {
             access_log: logs.observers.access_log.clone(),
             tls,
             hosts,
+            foreign: Vec::new(),
             doors: Arc::new(OpenDoors::new(arguments.hub.door.iter().map(|door| door.system()))),
             arguments,
             merged_kubeconfig,

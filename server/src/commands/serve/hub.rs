@@ -99,8 +99,8 @@ pub(super) struct FollowedHub {
     denied: Arc<DeniedUsers>,
     /// The last valid configuration of all other sources.
     base: LoadedConfiguration,
-    /// The refusals that were logged, by object.
-    logged: BTreeMap<ObjectReference, String>,
+    /// The refusals that were logged, by object and, for a ClusterSource, by item.
+    logged: BTreeMap<(ObjectReference, Option<String>), String>,
 }
 
 impl FollowedHub {
@@ -159,14 +159,21 @@ impl FollowedHub {
     fn log_refusals(&mut self, verdicts: &[Verdict]) {
         let mut refusals = BTreeMap::new();
         for verdict in verdicts {
-            refusals.extend(verdict.problem().map(|problem| (verdict.object.clone(), problem)));
+            refusals.extend(verdict.problem().map(|problem| ((verdict.object.clone(), None), problem)));
+            let items = verdict.source.iter().flat_map(|source| source.refused());
+            refusals.extend(items.map(|item| {
+                let problem = format!("{}: {}", item.accepted.reason, item.accepted.message);
+                ((verdict.object.clone(), Some(item.name.clone())), problem)
+            }));
         }
-        for (object, problem) in &refusals {
-            if self.logged.get(object) != Some(problem) {
+        for (key, problem) in &refusals {
+            if self.logged.get(key) != Some(problem) {
+                let (object, item) = key;
                 let (kind, name) = (object.kind.as_str(), &object.name);
                 tracing::warn!(
                     kind,
                     name,
+                    item,
                     generation = object.generation,
                     problem,
                     "an object of the hub has a problem"

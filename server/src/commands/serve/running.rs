@@ -9,11 +9,12 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 use tributary_apimachinery::{ClusterName, or_pending};
+use tributary_authentication::IdentityPolicy;
 use tributary_hosts::{HostTable, Hosts, is_valid_for};
 use tributary_hub::{HubClient, HubRules, OwnEndpoint, leads_to};
 use tributary_listener::tls::TlsSettings;
 use tributary_records::access_log::AccessLog;
-use tributary_router::{ForeignMembers, Policies, Router};
+use tributary_router::{ForeignMember, ForeignMembers, Policies, Router};
 use tributary_sources::clusters::Clusters;
 use tributary_sources::clusters::indices::{self, IndexOwners};
 use tributary_sources::contexts::format_exclusion;
@@ -82,6 +83,8 @@ pub(super) struct RunningEndpoint {
     pub(super) tls: Arc<TlsSettings>,
     /// The host table, which selects the API of each host.
     pub(super) hosts: Arc<Hosts>,
+    /// The members as foreign systems know them.
+    pub(super) foreign: Vec<ForeignMember>,
     /// The doors of foreign systems at the aggregated entry.
     pub(super) doors: Arc<OpenDoors>,
     /// The socket address of the listener.
@@ -203,10 +206,25 @@ impl RunningEndpoint {
         self.router.set_policies(policies);
         self.unserved.set(named);
         self.router.set_clusters(self.clusters.setups());
-        let foreign = Arc::new(ForeignMembers::from_iter(configuration.foreign));
-        self.router.set_foreign_members(Arc::clone(&foreign));
-        self.doors.set_members(&foreign);
+        self.foreign = configuration.foreign;
+        self.name_foreign_members();
         self.serve_hosts(hosts)
+    }
+
+    /// Applies the names of members in foreign systems. The second name of a cluster leads to the first member. Without
+    /// impersonation, it leads nowhere: the author of the second object would choose the user that the first member
+    /// sees.
+    fn name_foreign_members(&self) {
+        let members = self.foreign.iter().filter_map(|member| match self.clusters.duplicate_of(&member.cluster) {
+            None => Some(member.clone()),
+            Some(first) if member.identity == IdentityPolicy::Impersonate => {
+                Some(ForeignMember { cluster: first.clone(), ..member.clone() })
+            }
+            Some(_) => None,
+        });
+        let members = Arc::new(members.collect::<ForeignMembers>());
+        self.router.set_foreign_members(Arc::clone(&members));
+        self.doors.set_members(&members);
     }
 
     /// Returns the hosts of a configuration, if they are consistent with each other and with the authentication.
@@ -383,6 +401,7 @@ impl RunningEndpoint {
             tracing::error!(cluster = %second, reason, "the cluster is refused");
             self.clusters.refuse(&second, &first, reason);
             self.router.set_clusters(self.clusters.setups());
+            self.name_foreign_members();
         }
     }
 

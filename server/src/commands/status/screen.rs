@@ -106,10 +106,20 @@ fn hub_objects(hub: &HubReport) -> Vec<ScreenRow> {
     }
     let row = |object: &HubObjectReport| {
         let in_force = object.generation_in_force.map_or_else(none, |generation| generation.to_string());
-        vec![object.name.clone(), object.kind.clone(), object.generation.to_string(), in_force]
+        let items = object.source.as_ref().and_then(|source| {
+            let (accepted, found) = (source.accepted?, source.found?);
+            Some(format!("{accepted}/{found} {}", source.list))
+        });
+        vec![
+            object.name.clone(),
+            object.kind.clone(),
+            object.generation.to_string(),
+            in_force,
+            items.unwrap_or_else(none),
+        ]
     };
     let rows = hub.objects.iter().map(|object| (row(object), object.problem.clone().into_iter().collect()));
-    table(&["OBJECT OF THE HUB", "KIND", "GENERATION", "IN FORCE"], rows.collect())
+    table(&["OBJECT OF THE HUB", "KIND", "GENERATION", "IN FORCE", "ITEMS"], rows.collect())
 }
 
 /// Formats the clusters. Clusters with problems come first, with the problems below them.
@@ -287,7 +297,7 @@ fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tributary_router::report::EndpointReport;
+    use tributary_router::report::{EndpointReport, SourceReport};
 
     use super::*;
 
@@ -341,7 +351,7 @@ mod tests {
         problem: Option<&str>,
     ) -> HubObjectReport {
         let (kind, name, problem) = ("UpstreamCluster".to_owned(), name.to_owned(), problem.map(str::to_owned));
-        HubObjectReport { kind, name, generation, generation_in_force, problem }
+        HubObjectReport { kind, name, generation, generation_in_force, problem, source: None }
     }
 
     fn report() -> Report {
@@ -393,6 +403,15 @@ mod tests {
                 objects: vec![
                     hub_object("us", 4, Some(3), Some("spec.endpoints: 127.0.0.1 is a loopback address")),
                     hub_object("eu", 7, Some(7), None),
+                    HubObjectReport {
+                        kind: "ClusterSource".to_owned(),
+                        source: Some(SourceReport {
+                            list: "karmadaClusters".to_owned(),
+                            found: Some(12),
+                            accepted: Some(11),
+                        }),
+                        ..hub_object("karmada", 1, Some(1), None)
+                    },
                 ],
             }),
             ..Report::default()
@@ -402,7 +421,7 @@ mod tests {
     const SCREEN: &str = "\
 tributary 0.1.0, up 2h, 64MiB of memory
 clusters: 1 ready, 1 refusing, 1 unreachable; 16062 objects in 107MiB; 4 of 9 collections behind
-hub: 2 objects, 1 with a problem
+hub: 3 objects, 1 with a problem
   its changes do not arrive: upstreamclusters: forbidden: the hub answers 403
 
 CLUSTER  HEALTH       VERSION  AGE  LATENCY  OBJECTS  MEMORY   BEHIND
@@ -424,10 +443,11 @@ LIMIT               USED  OF    REFUSED  FOR
 requests_in_flight  3500  4000  7
 short_to_member     90    100   -        eu
 
-OBJECT OF THE HUB  KIND             GENERATION  IN FORCE
-us                 UpstreamCluster  4           3
+OBJECT OF THE HUB  KIND             GENERATION  IN FORCE  ITEMS
+us                 UpstreamCluster  4           3         -
   spec.endpoints: 127.0.0.1 is a loopback address
-eu                 UpstreamCluster  7           7
+eu                 UpstreamCluster  7           7         -
+karmada            ClusterSource    1           1         11/12 karmadaClusters
 ";
 
     #[test]
