@@ -57,6 +57,7 @@ pub mod service_account;
 pub mod snapshot;
 pub mod status;
 pub mod text;
+pub mod user_info;
 pub mod user_names;
 pub mod when_woken;
 pub mod wire;
@@ -100,6 +101,7 @@ pub use selector::{FieldSelector, LabelSelector, SelectorBounds};
 pub use service_account::{SERVICE_ACCOUNT_USERNAME_PREFIX, ServiceAccount};
 pub use snapshot::{Scope, Snapshot, Walk};
 pub use status::{FieldError, Status, StatusCause, StatusDetails, StatusMetadata, StatusReason};
+pub use user_info::UserInfo;
 pub use user_names::{
     ANONYMOUS_USER, AUTHENTICATED_GROUP, MASTERS_GROUP, NOBODY, NODE_USER_PREFIX, NODES_GROUP, SYSTEM_PREFIX,
     UNAUTHENTICATED_GROUP,

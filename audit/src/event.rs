@@ -4,12 +4,11 @@ mod annotation;
 mod object_reference;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::Range;
 
 use serde_json::value::RawValue;
-use tributary_apimachinery::{RequestInfo, Verb};
+use tributary_apimachinery::{RequestInfo, UserInfo, Verb};
 
 use crate::body::{AuditBody, Omitted};
 use crate::checker::{AuditAttributes, AuditDecision};
@@ -30,43 +29,6 @@ const KNOWN_BYTES: usize = 768;
 /// The usual length of the remaining fields of an event, without the constant part and without bodies, in bytes.
 const REST_BYTES: usize = 320;
 
-/// The user of a request, with the fields of `UserInfo` in authentication.k8s.io/v1.
-#[derive(Clone, Copy, Debug)]
-pub struct AuditedUser<'a> {
-    /// The user's name.
-    pub username: &'a str,
-    /// The user's uid; empty if the user has none.
-    pub uid: &'a str,
-    /// The user's groups.
-    pub groups: &'a [String],
-    /// The extra fields of the user, by key.
-    pub extra: &'a BTreeMap<String, Vec<String>>,
-}
-
-impl AuditedUser<'_> {
-    /// Appends the user as JSON. Empty fields are omitted, except the name.
-    fn write_to(self, line: &mut Vec<u8>) {
-        line.extend_from_slice(br#"{"username":"#);
-        json::string(line, self.username);
-        if !self.uid.is_empty() {
-            json::field(line, r#","uid":"#, self.uid);
-        }
-        if !self.groups.is_empty() {
-            line.extend_from_slice(br#","groups":"#);
-            json::strings(line, self.groups);
-        }
-        for (at, (key, values)) in self.extra.iter().enumerate() {
-            json::field(line, if at == 0 { r#","extra":{"# } else { "," }, key);
-            line.push(b':');
-            json::strings(line, values);
-        }
-        if !self.extra.is_empty() {
-            line.push(b'}');
-        }
-        line.push(b'}');
-    }
-}
-
 /// The properties of a request on arrival, for its audit event.
 #[derive(Debug)]
 pub struct RequestFacts<'a> {
@@ -77,7 +39,7 @@ pub struct RequestFacts<'a> {
     /// The parsed request; `None` if the path is malformed.
     pub info: Option<&'a RequestInfo>,
     /// The user; `None` for an unauthenticated request.
-    pub user: Option<AuditedUser<'a>>,
+    pub user: Option<&'a UserInfo>,
     /// The impersonated user as JSON, a `UserInfo` of authentication.k8s.io/v1.
     pub impersonated_user: Option<Box<RawValue>>,
     /// The addresses of the client and of proxies before Tributary, the nearest last.
@@ -369,7 +331,7 @@ fn encode_constant_part(level: Level, verb: &str, facts: &RequestFacts<'_>) -> (
     match facts.user {
         Some(user) => {
             known.extend_from_slice(br#","user":"#);
-            user.write_to(&mut known);
+            write_user(user, &mut known);
         }
         None => known.extend_from_slice(br#","user":{}"#),
     }
@@ -404,6 +366,28 @@ pub fn event_list<L: AsRef<[u8]>>(lines: &[L]) -> Vec<u8> {
     }
     list.extend_from_slice(b"]}");
     list
+}
+
+/// Appends the user as JSON. Empty fields are omitted, except the name.
+fn write_user(user: &UserInfo, line: &mut Vec<u8>) {
+    line.extend_from_slice(br#"{"username":"#);
+    json::string(line, &user.username);
+    if !user.uid.is_empty() {
+        json::field(line, r#","uid":"#, &user.uid);
+    }
+    if !user.groups.is_empty() {
+        line.extend_from_slice(br#","groups":"#);
+        json::strings(line, &user.groups);
+    }
+    for (at, (key, values)) in user.extra.iter().enumerate() {
+        json::field(line, if at == 0 { r#","extra":{"# } else { "," }, key);
+        line.push(b':');
+        json::strings(line, values);
+    }
+    if !user.extra.is_empty() {
+        line.push(b'}');
+    }
+    line.push(b'}');
 }
 
 #[cfg(test)]

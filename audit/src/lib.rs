@@ -21,7 +21,7 @@ mod truncation;
 
 pub use body::{AuditBody, BODY_BYTES_MAX};
 pub use checker::{AuditAttributes, AuditDecision, decoded};
-pub use event::{Annotation, AuditedUser, Event, ObjectReference, RequestFacts, event_list};
+pub use event::{Annotation, Event, ObjectReference, RequestFacts, event_list};
 pub use level::{Stage, Stages};
 pub use micro_time::MicroTime;
 pub use policy::{AuditPolicy, GroupResources, InvalidPolicy, PolicyRule};

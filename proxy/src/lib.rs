@@ -55,7 +55,7 @@ pub use client::{ClusterClient, Health, Transport};
 pub use client_upgrade::ClientUpgrade;
 pub use cluster_uid::{ClusterChanges, ClusterUid, Successor, UidMatch, is_uid};
 pub use credentials::identity::{
-    Impersonation, ImpersonationPart, InvalidClientImpersonation, InvalidImpersonation, RequestIdentity, UserToken,
+    Impersonation, InvalidClientImpersonation, InvalidImpersonation, RequestIdentity, UserToken,
 };
 pub use credentials::plugins::Plugins;
 pub use dial_policy::{DialPolicy, RefusedAddress};

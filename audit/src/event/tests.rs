@@ -19,11 +19,12 @@ fn event(level: Level, method: &str, uri: &str) -> Option<Event> {
         Some(info) => AuditAttributes::from_request(info, user),
         None => AuditAttributes { user, verb: "get", path: path.into(), resource: None },
     };
+    let sender = UserInfo { username: "ann".to_owned(), groups: groups.to_vec(), ..UserInfo::default() };
     let facts = RequestFacts {
         audit_id: "one".into(),
         uri,
         info: info.as_ref(),
-        user: Some(AuditedUser { username: "ann", uid: "", groups: &groups, extra: &BTreeMap::new() }),
+        user: Some(&sender),
         impersonated_user: None,
         source_ips: vec!["10.0.0.1".parse().unwrap()],
         user_agent: "kubectl",

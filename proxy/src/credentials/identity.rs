@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use tributary_apimachinery::{AUTHENTICATED_GROUP, NOBODY, ServiceAccount, UNAUTHENTICATED_GROUP};
+use tributary_apimachinery::{AUTHENTICATED_GROUP, NOBODY, ServiceAccount, UNAUTHENTICATED_GROUP, UserInfo};
 
 use crate::credentials::exec_plugin::bearer;
 use crate::headers::is_impersonation;
@@ -51,19 +51,6 @@ pub enum InvalidClientImpersonation {
     /// The value of this header is not text.
     #[error("{0} is not UTF-8")]
     NotText(HeaderName),
-}
-
-/// One attribute of the impersonated user. Its bytes may be invalid UTF-8.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ImpersonationPart<'a> {
-    /// Name of the user.
-    User(&'a [u8]),
-    /// uid of the user.
-    Uid(&'a [u8]),
-    /// Name of a group.
-    Group(&'a [u8]),
-    /// Key and one value of an extra field of the user.
-    Extra(Cow<'a, [u8]>, &'a [u8]),
 }
 
 /// Returns the key of an extra field from a header name. Percent-encoded bytes keep their case; other letters are lower
@@ -192,18 +179,26 @@ impl Impersonation {
         Ok(Some(Self { headers: Arc::new(client_impersonation) }))
     }
 
-    /// Returns the name of each impersonation header, with its meaning for a kube-apiserver.
-    pub fn parts(&self) -> impl Iterator<Item = (&HeaderName, ImpersonationPart<'_>)> {
-        self.headers.iter().map(|(name, value)| {
-            let value = value.as_bytes();
-            let part = match name.as_str() {
-                "impersonate-user" => ImpersonationPart::User(value),
-                "impersonate-uid" => ImpersonationPart::Uid(value),
-                "impersonate-group" => ImpersonationPart::Group(value),
-                other => ImpersonationPart::Extra(extra_key(other.strip_prefix(EXTRA).unwrap_or_default()), value),
-            };
-            (name, part)
-        })
+    /// Returns the user whom a kube-apiserver reads in the headers. `text` decodes the bytes of a header's value, or of
+    /// the key of an extra field.
+    ///
+    /// # Errors
+    /// Those of `text`.
+    pub fn user<E>(&self, text: impl Fn(&HeaderName, &[u8]) -> Result<String, E>) -> Result<UserInfo, E> {
+        let mut user = UserInfo::default();
+        for (name, value) in self.headers.iter() {
+            let value = text(name, value.as_bytes())?;
+            match name.as_str() {
+                "impersonate-user" => user.username = value,
+                "impersonate-uid" => user.uid = value,
+                "impersonate-group" => user.groups.push(value),
+                other => {
+                    let key = text(name, &extra_key(other.strip_prefix(EXTRA).unwrap_or_default()))?;
+                    user.extra.entry(key).or_default().push(value);
+                }
+            }
+        }
+        Ok(user)
     }
 
     /// Returns the impersonation headers.
@@ -273,10 +268,8 @@ mod tests {
         assert_eq!(all(headers, "impersonate-uid"), ["u-1"]);
         assert_eq!(all(headers, "impersonate-extra-scopes.example.com%2f%41%25b"), ["x", "y"]);
         let client_impersonation = Impersonation::from_client_headers(headers).unwrap().unwrap();
-        let key = client_impersonation
-            .parts()
-            .find_map(|(_, part)| if let ImpersonationPart::Extra(key, _) = part { Some(key) } else { None });
-        assert_eq!(key.as_deref(), Some(&b"scopes.example.com/A%b"[..]), "it arrives as it was");
+        let user = client_impersonation.user(|_, bytes| String::from_utf8(bytes.to_vec())).unwrap();
+        assert_eq!(user.extra.keys().collect::<Vec<_>>(), ["scopes.example.com/A%b"], "it arrives as it was");
     }
 
     #[test]

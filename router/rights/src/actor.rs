@@ -1,7 +1,6 @@
 //! The user in whose name a request acts in clusters, in shared mode. Forwarded requests and reads from the cacher use
 //! the same value, so a read shows no object that the cluster would not show. This module does no I/O.
 
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::LazyLock;
 
@@ -12,7 +11,7 @@ use tributary_authentication::{
     names_beyond_member,
 };
 use tributary_authorization::RbacUser;
-use tributary_proxy::{Impersonation, ImpersonationPart, InvalidClientImpersonation};
+use tributary_proxy::{Impersonation, InvalidClientImpersonation};
 use tributary_sharing::flow::share_key::ShareKey;
 use tributary_sharing::limits::{IMPERSONATED_BYTES, IMPERSONATED_VALUES};
 
@@ -268,19 +267,9 @@ pub fn bounded(given: &UserInfo) -> Result<(), RequestRefusal> {
 /// # Errors
 /// [`InvalidClientImpersonation`] if a value, or the decoded key of an extra, is not UTF-8.
 pub fn given_user(given: &Impersonation) -> Result<UserInfo, InvalidClientImpersonation> {
-    let mut user = UserInfo { username: String::new(), uid: String::new(), groups: Vec::new(), extra: BTreeMap::new() };
-    for (name, part) in given.parts() {
-        let text = |bytes: &[u8]| {
-            String::from_utf8(bytes.to_vec()).map_err(|_| InvalidClientImpersonation::NotText(name.clone()))
-        };
-        match part {
-            ImpersonationPart::User(value) => user.username = text(value)?,
-            ImpersonationPart::Uid(value) => user.uid = text(value)?,
-            ImpersonationPart::Group(value) => user.groups.push(text(value)?),
-            ImpersonationPart::Extra(key, value) => user.extra.entry(text(&key)?).or_default().push(text(value)?),
-        }
-    }
-    Ok(user)
+    given.user(|name, bytes| {
+        String::from_utf8(bytes.to_vec()).map_err(|_| InvalidClientImpersonation::NotText(name.clone()))
+    })
 }
 
 #[cfg(test)]

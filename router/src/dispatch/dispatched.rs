@@ -12,7 +12,7 @@ use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Outcome, Poli
 use tributary_proxy::EndpointSubset;
 
 use super::entry_points::{Dispatch, DispatchGate};
-use super::sender::{Counted, PolicyInput, PolicySender};
+use super::sender::{PolicyInput, PolicySender};
 use crate::request_trace::RequestTrace;
 
 /// A request in the form that policies match, and the decision of the policies.
@@ -137,12 +137,12 @@ impl Dispatched {
     fn policy_input(&self) -> PolicyInput<'_> {
         let PolicySender { acting, authenticated, .. } = &self.sender;
         let authenticated = authenticated.as_ref().map(|user| self.seen_as(user));
-        PolicyInput { acting: self.seen_as(acting), authenticated, counted: Counted::Acting }
+        PolicyInput { acting: self.seen_as(acting), authenticated, counted: None }
     }
 
     /// Returns the request in the form that the policies of the entry point match.
     fn entry_point_input(&self) -> PolicyInput<'_> {
-        PolicyInput { counted: self.sender.counted.seen_as(|user| self.seen_as(user)), ..self.policy_input() }
+        PolicyInput { counted: self.sender.counted.as_ref().map(|user| self.seen_as(user)), ..self.policy_input() }
     }
 
     pub(crate) fn schema(&self) -> &SchemaName {

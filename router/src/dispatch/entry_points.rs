@@ -18,7 +18,7 @@ use tributary_policy::{
 };
 use tributary_proxy::EndpointSubset;
 
-use super::sender::{Counted, PolicyInput};
+use super::sender::PolicyInput;
 use crate::request_trace::RequestTrace;
 
 /// Name of the object that contains the policies of the merged view, for messages.
@@ -207,7 +207,7 @@ impl CompiledPolicies {
         trace: Option<&RequestTrace>,
     ) -> Result<Option<&Outcome>, PolicyRefusal> {
         let (acting, authenticated) = (self.policies.decide(&asked.acting), self.of_authenticated(asked));
-        let counted = self.counted((acting.verdict, authenticated), &asked.counted, may_act);
+        let counted = self.counted((acting.verdict, authenticated), asked.counted.as_ref(), may_act);
         if let (Verdict::Matched { outcome, .. }, Some(trace)) = (counted, trace) {
             trace.record_log_mode(outcome.log_mode);
         }
@@ -233,7 +233,7 @@ impl CompiledPolicies {
         let (acting, authenticated) = (self.policies.decide(&asked.acting), self.of_authenticated(asked));
         // These policies do not check the right to impersonate again.
         let counted = match (authenticated, &asked.counted) {
-            (None, Counted::Less(counted)) => self.policies.decide(counted).verdict,
+            (None, Some(counted)) => self.policies.decide(counted).verdict,
             _ => acting.verdict,
         };
         PolicyDecision { verdict: strictest(acting.verdict, authenticated, counted), ..acting }
@@ -248,13 +248,13 @@ impl CompiledPolicies {
     fn counted<'a>(
         &'a self,
         (acting, authenticated): (Verdict<'a>, Option<Verdict<'a>>),
-        counted: &Counted<DispatchAttributes<'_>>,
+        counted: Option<&DispatchAttributes<'_>>,
         may_act: &dyn Fn() -> Option<bool>,
     ) -> Verdict<'a> {
         let counted = match (counted, authenticated) {
-            (Counted::Acting, _) | (Counted::Authenticated, None) => return acting,
-            (Counted::Authenticated, Some(authenticated)) => authenticated,
-            (Counted::Less(user), _) => self.policies.decide(user).verdict,
+            (None, None) => return acting,
+            (None, Some(authenticated)) => authenticated,
+            (Some(user), _) => self.policies.decide(user).verdict,
         };
         if authenticated.is_none() || given_by(counted) == given_by(acting) {
             return counted;

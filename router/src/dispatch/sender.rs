@@ -15,6 +15,7 @@
 
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::UserInfo;
+use tributary_authorization::RbacUser;
 use tributary_policy::DispatchAttributes;
 
 use tributary_rights::{CallerRights, UserSelector, user_info};
@@ -27,28 +28,10 @@ pub(crate) struct PolicySender {
     /// Authenticated user of an impersonated request. A denial of the authenticated user also applies to the
     /// impersonated user.
     pub(crate) authenticated: Option<UserInfo>,
-    /// User whose verdict chooses the schema and the access-log mode.
-    pub(crate) counted: Counted<UserInfo>,
-}
-
-/// User for whom policies choose a schema and a log mode.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Counted<User> {
-    Acting,
-    /// The authenticated user, because the right to impersonate is not known yet.
-    Authenticated,
-    /// The authenticated user, without the name or groups that only one member vouches for.
-    Less(User),
-}
-
-impl<User> Counted<User> {
-    pub(super) fn seen_as<'a, Seen>(&'a self, see: impl FnOnce(&'a User) -> Seen) -> Counted<Seen> {
-        match self {
-            Self::Acting => Counted::Acting,
-            Self::Authenticated => Counted::Authenticated,
-            Self::Less(user) => Counted::Less(see(user)),
-        }
-    }
+    /// User whose verdict chooses the schema and the access-log mode: the authenticated user, without the name or
+    /// groups that only one member vouches for. `None` if all names count. The verdict is then of the authenticated
+    /// user, or without impersonation of the acting user.
+    pub(crate) counted: Option<UserInfo>,
 }
 
 impl PolicySender {
@@ -57,19 +40,13 @@ impl PolicySender {
         let actor = rights.actor();
         let acting = user_info(actor.judged(UserSelector::Acting));
         let authenticated = actor.impersonated_user().map(|_| user_info(actor.judged(UserSelector::User)));
-        let counted = match actor.counted_at(place) {
-            Some((name, groups)) => {
-                Counted::Less(UserInfo { username: name.clone(), groups: groups.clone(), ..UserInfo::default() })
-            }
-            None if authenticated.is_some() => Counted::Authenticated,
-            None => Counted::Acting,
-        };
+        let counted = actor.counted_at(place).map(|(name, groups)| user_info(RbacUser { name, groups }));
         Self { acting, authenticated, counted }
     }
 
     /// Makes the sender in personal mode. Policies match only the acting user, impersonated or not.
     pub(crate) fn alone(acting: UserInfo) -> Self {
-        Self { acting, authenticated: None, counted: Counted::Acting }
+        Self { acting, authenticated: None, counted: None }
     }
 }
 
@@ -80,6 +57,6 @@ pub(crate) struct PolicyInput<'a> {
     pub(crate) acting: DispatchAttributes<'a>,
     /// The request of the authenticated user, if a denial of this user also applies.
     pub(crate) authenticated: Option<DispatchAttributes<'a>>,
-    /// The request of the user whose verdict chooses the schema. The acting user for policies that choose no schema.
-    pub(crate) counted: Counted<DispatchAttributes<'a>>,
+    /// The request of [`PolicySender::counted`]. `None` for policies that choose no schema.
+    pub(crate) counted: Option<DispatchAttributes<'a>>,
 }

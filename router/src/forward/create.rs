@@ -19,7 +19,8 @@ use crate::request::ClientRequest;
 /// cluster.
 ///
 /// # Errors
-/// As [`Write::owner_of_new`]; 400 if no ground names a cluster, with the ways to name one. The member's own refusals are passed on.
+/// As [`Write::owner_of_new`]; 400 if no ground names a cluster, with the ways to name one. The member's own refusals
+/// are passed on.
 pub(crate) async fn create(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { info, resource, .. } = request;
     let form = request.preferences.form(ResponseKind::Object)?;

@@ -106,16 +106,9 @@ impl ClientRequest<'_> {
     }
 }
 
-/// Waits for the first lists of the selected clusters, until `deadline`. Returns the state of the clusters. A partial
-/// answer is allowed, so no refusal is possible.
-async fn cache_states_until(view: &View, wanted: &ClusterSelector, deadline: Instant) -> Arc<CacheStates> {
-    let cache_states = view.wait_until_known(Partial::Allow, wanted, deadline).await;
-    cache_states.unwrap_or_else(|_| view.cache_states_of(wanted))
-}
-
 impl ViewRead<'_> {
-    /// Returns the cached view for the read, and the state of its clusters. If a member forbids reading all namespaces and
-    /// the request names a namespace, the result is the view of the namespace.
+    /// Returns the cached view for the read, and the state of its clusters. If a member forbids reading all namespaces
+    /// and the request names a namespace, the result is the view of the namespace.
     ///
     /// # Errors
     /// As [`ClientRequest::read`].
@@ -169,13 +162,18 @@ impl ViewRead<'_> {
             let cluster = configuration.clusters.get(name).filter(|_| served.clusters.contains(name));
             cluster.is_some_and(|cluster| cluster.can_be_asked())
         };
+        // A partial answer is allowed, so no refusal is possible.
+        let states_until = async |until| {
+            let cache_states = view.wait_until_known(Partial::Allow, wanted, until).await;
+            cache_states.unwrap_or_else(|_| view.cache_states_of(wanted))
+        };
         if lifetime == Lifetime::Name {
-            let cache_states = cache_states_until(view, wanted, Instant::now() + NAME_ASKED_AFTER).await;
+            let cache_states = states_until(Instant::now() + NAME_ASKED_AFTER).await;
             if cache_states.under_way().all(can_be_asked) {
                 return cache_states;
             }
         }
-        cache_states_until(view, wanted, deadline).await
+        states_until(deadline).await
     }
 
     /// Returns the view of one namespace, for clusters that forbid reading all namespaces. At the limit of views, the

@@ -11,7 +11,7 @@ use rcgen::{CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa,
 use rcgen::{KeyUsagePurpose, PublicKeyData, SigningKey};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use tributary_authentication::{CertificateError, ClientCertificates};
+use tributary_authentication::{CertificateError, ClientCertificates, UserInfo};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::FromDer;
@@ -87,14 +87,6 @@ pub struct ClientAuthority {
     key: KeyPair,
 }
 
-/// The user name and groups that a certificate contains.
-pub struct NamedUser<'a> {
-    /// The user name, which becomes the certificate's common name.
-    pub name: &'a str,
-    /// The user's groups, which become the certificate's organizations.
-    pub groups: &'a [String],
-}
-
 /// A user's certificate and its key.
 pub struct UserCertificate {
     /// The user's certificate in PEM, followed by the certificate of an intermediate authority.
@@ -123,13 +115,14 @@ impl ClientAuthority {
     }
 
     /// Signs a certificate for a user that is valid for `lifetime`, but not longer than the authority's certificate.
-    /// Verifies the certificate as an endpoint with this authority does. `now` is the time since 1970.
+    /// The user name becomes the common name, and the groups become the organizations. Verifies the certificate as an
+    /// endpoint with this authority does. `now` is the time since 1970.
     ///
     /// # Errors
     /// [`UserCertificateError`], except errors of the key and the bundle.
     pub fn issue(
         &self,
-        user: &NamedUser<'_>,
+        user: &UserInfo,
         now: Duration,
         lifetime: Duration,
     ) -> Result<UserCertificate, UserCertificateError> {
@@ -146,7 +139,7 @@ impl ClientAuthority {
             chain.push(self.certificate.clone());
         }
         let known = self.all.user(&chain, UnixTime::since_unix_epoch(now)).map_err(UserCertificateError::Refused)?.0;
-        if known.username != user.name || known.groups != user.groups {
+        if known.username != user.username || known.groups != user.groups {
             return Err(UserCertificateError::Form);
         }
         let chain_pem = pem::certificates(chain.iter().map(AsRef::as_ref));
@@ -215,12 +208,12 @@ fn insert_names(
 }
 
 /// Encodes a user as a distinguished name (DER): organizations for the groups, then the common name.
-fn distinguished_name(user: &NamedUser<'_>) -> Vec<u8> {
+fn distinguished_name(user: &UserInfo) -> Vec<u8> {
     let part = |kind: [u8; 5], text: &str| {
         element(SET, &element(SEQUENCE, &[&kind[..], &element(UTF8_STRING, text.as_bytes())].concat()))
     };
     let groups = user.groups.iter().map(|group| part(ORGANIZATION, group));
-    element(SEQUENCE, &groups.chain([part(COMMON_NAME, user.name)]).collect::<Vec<_>>().concat())
+    element(SEQUENCE, &groups.chain([part(COMMON_NAME, &user.username)]).collect::<Vec<_>>().concat())
 }
 
 // Encodes an element in DER (X.690, section 8.1): a tag, a length and the content.
@@ -297,7 +290,8 @@ mod tests {
             let key = KeyPair::generate_for(algorithm).unwrap();
             let authority = opened(&key);
             for groups in [&[][..], &few, &long] {
-                let user = NamedUser { name: "ann@example.com", groups };
+                let user =
+                    UserInfo { username: "ann@example.com".to_owned(), groups: groups.to_vec(), ..UserInfo::default() };
                 let made = authority.issue(&user, now(), 30 * DAY).unwrap();
                 assert!(!made.is_shortened);
                 let chain: Vec<_> =
@@ -328,7 +322,7 @@ mod tests {
     #[test]
     fn issued_certificate_ends_no_later_than_its_authority() {
         let key = KeyPair::generate().unwrap();
-        let user = NamedUser { name: "ann", groups: &[] };
+        let user = UserInfo { username: "ann".to_owned(), ..UserInfo::default() };
         let made = opened(&key).issue(&user, now(), 365 * DAY).unwrap();
         assert!(made.is_shortened);
         assert!(made.end <= now() + 90 * DAY && made.end > now() + 89 * DAY);
@@ -350,7 +344,8 @@ mod tests {
         let own = parameters.signed_by(&key, &Issuer::new(of_root, root_key)).unwrap().pem();
         let read = AuthorityKey::read(key.serialize_pem().as_bytes()).unwrap();
         let authority = ClientAuthority::new(format!("{root}{own}").as_bytes(), read).unwrap();
-        let made = authority.issue(&NamedUser { name: "ann", groups: &[] }, now(), DAY).unwrap();
+        let made =
+            authority.issue(&UserInfo { username: "ann".to_owned(), ..UserInfo::default() }, now(), DAY).unwrap();
         let chain: Vec<_> = CertificateDer::pem_slice_iter(made.chain_pem.as_bytes()).map(Result::unwrap).collect();
         let alone = ClientCertificates::new(root.as_bytes()).unwrap();
         assert_eq!(alone.user(&chain, UnixTime::now()).unwrap().0.username, "ann");
@@ -367,7 +362,8 @@ mod tests {
         assert!(matches!(AuthorityKey::read(b"no PEM"), Err(UserCertificateError::NoKey)));
         let server = CertificateParams::default().self_signed(&key).unwrap().pem();
         let none = ClientAuthority::new(server.as_bytes(), read(&key)).unwrap();
-        let error = none.issue(&NamedUser { name: "ann", groups: &[] }, now(), DAY).err().unwrap();
+        let error =
+            none.issue(&UserInfo { username: "ann".to_owned(), ..UserInfo::default() }, now(), DAY).err().unwrap();
         assert!(matches!(error, UserCertificateError::Refused(_)), "{error}");
     }
 }

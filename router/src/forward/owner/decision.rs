@@ -92,30 +92,24 @@ impl Evidence {
     /// # Errors
     /// [`OwnerError`].
     pub(crate) fn owner_of_name(&self, claim: &Claim<'_>) -> Result<ClusterName, OwnerError> {
-        let (owner, is_guess) = match claim {
-            Claim::MadeIn(_, cluster) => return Ok(cluster.clone()),
-            Claim::Of(_, cluster) if self.has.contains(cluster) => return Ok(cluster.clone()),
-            Claim::Annotated(named) => (self.owner_where_named(named), false),
-            Claim::AnyKnown => (self.only_owner(false), false),
-            Claim::OnlyOne | Claim::Of(..) => (self.only_owner(true), true),
+        // A write that names no cluster must not guess, so an unknown cluster with a second object matters.
+        let is_guess = matches!(claim, Claim::OnlyOne | Claim::Of(..));
+        let owner = match (claim, &self.has[..]) {
+            (Claim::MadeIn(_, cluster), _) => return Ok(cluster.clone()),
+            (Claim::Of(_, cluster), has) if has.contains(cluster) => return Ok(cluster.clone()),
+            (Claim::Annotated(named), _) => self.owner_where_named(named),
+            (_, []) if self.may.is_empty() => Err(OwnerError::NotFound),
+            (_, []) => Err(OwnerError::Unknown(self.may.clone())),
+            (_, [known]) if is_guess && !self.may.is_empty() => {
+                Err(OwnerError::Unsure { known: known.clone(), unknown: self.may.clone() })
+            }
+            (_, [owner]) => Ok(owner.clone()),
+            (_, several) => Err(OwnerError::Several(several.to_vec())),
         };
         match owner {
             Err(OwnerError::NotFound) if self.is_one_hidden => Err(OwnerError::RightsUnknown),
             Ok(_) if self.is_one_hidden && is_guess => Err(OwnerError::RightsUnknown),
             owner => owner,
-        }
-    }
-
-    /// Returns the only cluster with the object. `excludes_unknown`: no other cluster may have one.
-    fn only_owner(&self, excludes_unknown: bool) -> Result<ClusterName, OwnerError> {
-        match (&self.has[..], self.may.is_empty()) {
-            ([], true) => Err(OwnerError::NotFound),
-            ([], false) => Err(OwnerError::Unknown(self.may.clone())),
-            ([known], false) if excludes_unknown => {
-                Err(OwnerError::Unsure { known: known.clone(), unknown: self.may.clone() })
-            }
-            ([owner], _) => Ok(owner.clone()),
-            (several, _) => Err(OwnerError::Several(several.to_vec())),
         }
     }
 

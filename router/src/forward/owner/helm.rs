@@ -17,7 +17,8 @@ use super::decision::OwnerError;
 use super::searched::Searched;
 use crate::request::ClientRequest;
 
-/// Returns whether [`refuse_torn_release`] may refuse the write: a deletion, or a write of a resource that may be a record.
+/// Returns whether [`refuse_torn_release`] may refuse the write: a deletion, or a write of a resource that may be a
+/// record.
 pub(super) fn may_refuse(request: ClientRequest<'_>) -> bool {
     request.info.verb == Verb::Delete || are_records(&request.resource.resource)
 }

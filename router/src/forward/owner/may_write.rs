@@ -20,8 +20,8 @@ use crate::request::ClientRequest;
 /// (`system:basic-user` in apiserver's `plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go`).
 const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// Asks the clusters that forbid the get whether they allow the write. A cluster that does not forbid the write, or does
-/// not answer, becomes an unknown cluster. Cost: one small request to each of these clusters.
+/// Asks the clusters that forbid the get whether they allow the write. A cluster that does not forbid the write, or
+/// does not answer, becomes an unknown cluster. Cost: one small request to each of these clusters.
 pub(super) async fn review_write_in_forbidding_clusters(request: ClientRequest<'_>, answers: &mut Answers) {
     let clusters = answers.forbidden.iter().filter_map(|name| request.cluster(name)).collect();
     let verb = request.info.verb;

@@ -42,8 +42,8 @@ impl<'a> Write<'a> {
         self.body.is_apply() && self.request.resource.subresource.is_none()
     }
 
-    /// Finds the cluster of a new object, or `None` if no ground names one. Renews discovery before a ground that depends
-    /// on discovery decides.
+    /// Finds the cluster of a new object, or `None` if no ground names one. Renews discovery before a ground that
+    /// depends on discovery decides.
     ///
     /// # Errors
     /// 400 for a named cluster that does not serve the resource; 503 if an unknown cluster may decide.
@@ -130,6 +130,8 @@ impl<'a> Write<'a> {
     ) -> Result<Option<(Ground, Arc<Cluster>)>, Refusal> {
         let (request, facts, name) = (self.request, &self.body.facts, self.object_name());
         let placement = request.configuration.policy(&request.resource.resource).placement.as_ref();
+        let (names_node, is_namespaced) =
+            (facts.node_name.is_some() || facts.target.is_some(), request.resource.namespace.is_some());
         let mut hidden_release = None;
         for &ground in grounds {
             let release = (ground == Ground::Release)
@@ -137,9 +139,10 @@ impl<'a> Write<'a> {
                 .flatten();
             let Gathered { mut evidence, failures, not_sent } = match (ground, &release) {
                 (Ground::Release, Some(release)) => helm::find_records(request, release).await,
-                (Ground::Node, _) => evidence::find_node(request, facts).await?,
+                (Ground::Node, _) if names_node => evidence::find_node(request, facts).await?,
                 (Ground::Kind, _) => evidence::find_serving(request).into(),
-                (Ground::Namespace, _) => evidence::find_namespace(request).await?,
+                (Ground::Namespace, _) if is_namespaced => evidence::find_namespace(request).await?,
+                // The write names nothing for this ground.
                 _ => continue,
             };
             evidence.is_one_hidden = request.candidates.has_unknown();

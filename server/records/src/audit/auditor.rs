@@ -1,6 +1,7 @@
 //! Applies the audit policy to each request, and passes the events to the backends.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,11 +13,10 @@ use prometheus_client::registry::Registry;
 use serde_json::value::{RawValue, to_raw_value};
 use tributary_apimachinery::RequestInfo;
 use tributary_audit::{
-    Annotation, AuditAttributes, AuditPolicy, AuditedUser, Event, Level, MicroTime, RequestFacts, Stage, decoded,
-    source_ips,
+    Annotation, AuditAttributes, AuditPolicy, Event, Level, MicroTime, RequestFacts, Stage, decoded, source_ips,
 };
-use tributary_authentication::{Reach, UserInfo, names_beyond_member};
-use tributary_proxy::{Impersonation, ImpersonationPart};
+use tributary_authentication::{Reach, names_beyond_member};
+use tributary_proxy::Impersonation;
 use tributary_router::{Peer, User};
 
 use super::emission::Emission;
@@ -127,7 +127,7 @@ impl Auditor {
             audit_id: lossy(arrival.id.as_bytes()),
             uri: head.uri.path_and_query().map_or("", |target| target.as_str()),
             info,
-            user: user.map(|user| audited(&user.info)),
+            user: user.map(|user| &user.info),
             impersonated_user,
             source_ips: source_ips(&text(FORWARDED_FOR), &text(REAL_IP), client),
             user_agent: &text(USER_AGENT),
@@ -157,32 +157,19 @@ fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
-fn audited(user: &UserInfo) -> AuditedUser<'_> {
-    AuditedUser { username: &user.username, uid: &user.uid, groups: &user.groups, extra: &user.extra }
-}
-
 /// Returns the user that a request's headers impersonate, as authentication.k8s.io/v1 `UserInfo`. Includes the groups
 /// that clusters add to this user.
 fn impersonated(headers: &HeaderMap) -> Option<Box<RawValue>> {
     // Clusters refuse invalid impersonation headers, so an invalid header impersonates nobody.
     let given = Impersonation::from_client_headers(headers).ok()??;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let mut user = UserInfo::default();
-    for (_, part) in given.parts() {
-        match part {
-            ImpersonationPart::User(value) => user.username = text(value),
-            ImpersonationPart::Uid(value) => user.uid = text(value),
-            ImpersonationPart::Group(value) => user.groups.push(text(value)),
-            ImpersonationPart::Extra(key, value) => user.extra.entry(text(&key)).or_default().push(text(value)),
-        }
-    }
+    let Ok(user) = given.user(|_, bytes| Ok::<_, Infallible>(String::from_utf8_lossy(bytes).into_owned()));
     to_raw_value(&user.impersonated()).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use http::HeaderName;
-    use tributary_authentication::{Authority, VerifierName};
+    use tributary_authentication::{Authority, UserInfo, VerifierName};
 
     use super::*;
 

@@ -18,7 +18,7 @@ use tributary_sources::kubeconfig::write::{ALL, ClientContext, ClientKubeconfig,
 
 use crate::cli::UserArguments;
 use crate::credentials::certificates::now;
-use crate::credentials::user_certificate::{AuthorityKey, ClientAuthority, NamedUser, UserCertificate};
+use crate::credentials::user_certificate::{AuthorityKey, ClientAuthority, UserCertificate};
 use crate::exit::Failure;
 use crate::output::print;
 
@@ -104,7 +104,8 @@ fn issue_certificate(arguments: &UserArguments) -> anyhow::Result<UserCertificat
         let at = if error.is_about_key() { &of_key } else { &of_ca };
         anyhow::Error::new(error).context(at.clone())
     })?;
-    authority.issue(&NamedUser { name, groups }, now(), arguments.expires).context(of_ca)
+    let user = UserInfo { username: name.clone(), groups: groups.clone(), ..UserInfo::default() };
+    authority.issue(&user, now(), arguments.expires).context(of_ca)
 }
 
 fn read_file(path: &Path, flag: &str) -> anyhow::Result<Vec<u8>> {
