@@ -9,20 +9,16 @@
 //! | `…/clusters`, `…/clusters/<name>`, health checks | the answer of the merged view |
 //! | any other path | 404 |
 
+mod views;
+
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{Method, Response, StatusCode, Uri, header};
-use serde_json::Value;
-use tributary_answers::answer;
-use tributary_answers::negotiate::{Clause, NotAcceptable, Preferences};
-use tributary_answers::refusal::{Refusal, RequestRefusal};
-use tributary_apimachinery::{
-    Door, ForeignDoors, GroupVersionResource, Mount, RequestInfo, ResourceRequest, Status, Verb,
-};
-use tributary_fleet::aggregated_group::{
-    CLUSTERS, GROUP, VERSION, VIEWS, aggregated_discovery, legacy_discovery, view, view_list,
-};
+use http::{Method, Response, Uri, header};
+use tributary_answers::negotiate::Preferences;
+use tributary_answers::refusal::Refusal;
+use tributary_apimachinery::{Door, ForeignDoors, GroupVersionResource, Mount, RequestInfo, ResourceRequest, Status};
+use tributary_fleet::aggregated_group::{CLUSTERS, GROUP, VERSION, VIEWS, aggregated_discovery, legacy_discovery};
 use tributary_fleet::discovery::{DiscoveryPath, documents};
 use tributary_fleet::openapi::{self, OpenApiRequest};
 use tributary_sharing::body::{self, Body};
@@ -99,7 +95,7 @@ fn open_doors(mount: &Mount) -> Arc<ForeignDoors> {
 
 fn answer_own_path(head: &Parts, info: &RequestInfo, doors: &ForeignDoors) -> Result<Response<Body>, EntryRefusal> {
     if let Some(request) = own_resource(info).filter(|request| &*request.resource.resource == VIEWS) {
-        return answer_about_views(head, info.verb, request);
+        return views::answer(head, info.verb, request);
     }
     let is_read = matches!(head.method, Method::GET | Method::HEAD);
     if info.path.starts_with("/openapi/") {
@@ -117,28 +113,6 @@ fn answer_own_path(head: &Parts, info: &RequestInfo, doors: &ForeignDoors) -> Re
     Ok(response::discovery::answer_document(&head.headers, document.clone(), wish))
 }
 
-fn answer_about_views(head: &Parts, verb: Verb, request: &ResourceRequest) -> Result<Response<Body>, EntryRefusal> {
-    let found = match (verb, &request.name) {
-        (Verb::Get, Some(name)) => {
-            view(name).ok_or_else(|| EntryRefusal::Written(Status::not_found(&request.resource, name)))?
-        }
-        (Verb::List, None) => view_list(),
-        (verb, _) => return Err(EntryRefusal::Written(Status::method_not_supported(&request.resource, verb.as_str()))),
-    };
-    answer_with_json(head, &found)
-}
-
-/// Answers with an object in JSON, the only form of views.
-fn answer_with_json(head: &Parts, object: &Value) -> Result<Response<Body>, EntryRefusal> {
-    const JSON: &str = "application/json";
-    let accept = read_accept_header(head);
-    let is_plain = |clause: &Clause<'_>| clause.names(JSON) && clause.parameters().all(|(key, _)| key != "as");
-    if !accept.trim().is_empty() && !Clause::parse_all(accept).iter().any(is_plain) {
-        return Err(RequestRefusal::NotAcceptable(NotAcceptable::Unavailable { available: vec![JSON] }).into());
-    }
-    Ok(answer::json(StatusCode::OK, object.to_string()))
-}
-
 fn read_accept_header(head: &Parts) -> &str {
     head.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default()
 }
@@ -147,6 +121,7 @@ fn read_accept_header(head: &Parts) -> &str {
 mod tests {
     use http::Request;
     use http_body_util::BodyExt;
+    use serde_json::Value;
     use tributary_apimachinery::MountTarget;
 
     use super::*;
@@ -233,9 +208,15 @@ mod tests {
     #[tokio::test]
     async fn entry_serves_the_view_of_all_clusters() {
         let (code, list) = get(&format!("{BASE}/views"), &[]).await;
-        assert_eq!((code, &list["items"][0]["metadata"]["name"]), (200, &"all".into()));
-        const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-        assert_eq!(get(&format!("{BASE}/views/all"), &[("accept", TABLE)]).await.1["kind"], "View");
+        assert_eq!(
+            (code, &list["kind"], &list["items"][0]["metadata"]["name"]),
+            (200, &"ViewList".into(), &"all".into())
+        );
+        let (code, view) = get(&format!("{BASE}/views/all"), &[]).await;
+        assert_eq!(
+            (code, &view["kind"], &view["status"]["path"]),
+            (200, &"View".into(), &format!("{BASE}/views/all/proxy").into())
+        );
         assert_eq!(get(&format!("{BASE}/views/eu"), &[]).await.0, 404);
         assert_eq!(get(&format!("{BASE}/views/eu/proxy"), &[]).await.0, 404);
         assert_eq!(get(&format!("{BASE}/views?watch=1"), &[]).await.0, 405);
@@ -245,6 +226,29 @@ mod tests {
                 assert_eq!(ask(method, path, &[]).unwrap().status(), 405, "{method} {path}");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn views_are_selected_and_printed_as_a_table() {
+        const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+        for path in ["views", "views/all"] {
+            let (code, table) = get(&format!("{BASE}/{path}"), &[("accept", TABLE)]).await;
+            assert_eq!((code, &table["kind"]), (200, &"Table".into()));
+            let columns: Vec<_> =
+                table["columnDefinitions"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+            assert_eq!(columns, ["Name", "Path"]);
+            assert_eq!(table["rows"][0]["cells"], serde_json::json!(["all", format!("{BASE}/views/all/proxy")]));
+        }
+        for (selector, count) in [
+            ("fieldSelector=metadata.name%3Dall", 1),
+            ("fieldSelector=metadata.name%3Deu", 0),
+            ("labelSelector=a%3Db", 0),
+            ("labelSelector=a%21%3Db", 1),
+        ] {
+            let (code, list) = get(&format!("{BASE}/views?{selector}"), &[]).await;
+            assert_eq!((code, list["items"].as_array().unwrap().len()), (200, count), "{selector}");
+        }
+        assert_eq!(get(&format!("{BASE}/views?fieldSelector=spec.x%3D1"), &[]).await.0, 400);
     }
 
     #[test]

@@ -319,7 +319,7 @@ impl<H: Handler> Front<H> {
         {
             return answer.into();
         }
-        if !entry.serves_clusters() && !is_health_check(&context) {
+        if !entry.serves_clusters() && !is_liveness_check(&context) {
             return status::not_configured().into();
         }
         // Stage: WebSocket handshakes of watches. The front handles the handshake, and the router answers a plain
@@ -359,8 +359,12 @@ struct AdmittedRequest<'a> {
     entry: &'a Entry,
 }
 
-/// Returns whether a request is a health check of this process, which needs no configuration.
-fn is_health_check(context: &RequestContext) -> bool {
+/// Returns whether a request is a health check of this process that needs no configuration: all except `/readyz`, by
+/// which load balancers choose a process that serves the clusters.
+fn is_liveness_check(context: &RequestContext) -> bool {
     let info = context.arrival.reading.info();
-    info.is_ok_and(|info| info.cluster.is_none() && tributary_policy::is_health_check(&info.path))
+    info.is_ok_and(|info| {
+        let is_check = info.cluster.is_none() && tributary_policy::is_health_check(&info.path);
+        is_check && !info.path.trim_start_matches('/').starts_with("readyz")
+    })
 }

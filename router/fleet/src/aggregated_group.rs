@@ -9,7 +9,7 @@ mod entry;
 mod openapi;
 
 pub(crate) use entry::{COMBINATIONS, combination, foreign_groups};
-pub use entry::{aggregated_discovery, legacy_discovery, view, view_list};
+pub use entry::{aggregated_discovery, legacy_discovery, view};
 pub(crate) use openapi::SpecificationVersion;
 pub use openapi::{merged_view_openapi_v3, openapi_v2, openapi_v3};
 
@@ -48,18 +48,30 @@ pub fn resource_list() -> Value {
 
 /// Returns kind and columns of the resource `clusters`.
 pub fn clusters_kind() -> ResourceKind {
-    let (printer, _) = Printer::custom(&CLUSTER_COLUMNS.map(|(name, kind, path)| ColumnDefinition {
+    kind_with_columns(CLUSTERS, "Cluster", CLUSTER_COLUMNS)
+}
+
+/// Returns kind and columns of the resource `views`.
+pub fn views_kind() -> ResourceKind {
+    kind_with_columns(VIEWS, "View", [("Path", "string", ".status.path")])
+}
+
+fn kind_with_columns<const N: usize>(plural: &str, kind: &str, columns: [PrintedColumn; N]) -> ResourceKind {
+    let (printer, _) = Printer::custom(&columns.map(|(name, kind, path)| ColumnDefinition {
         name: name.to_owned(),
         r#type: kind.to_owned(),
         json_path: path.to_owned(),
         ..ColumnDefinition::default()
     }));
-    let resource = GroupVersionResource::new(GROUP, VERSION, CLUSTERS);
-    ResourceKind { resource, kind: "Cluster".into(), namespaced: false, printer }
+    let resource = GroupVersionResource::new(GROUP, VERSION, plural);
+    ResourceKind { resource, kind: kind.into(), namespaced: false, printer }
 }
 
-/// Columns of `clusters` after the name: heading, type and path.
-const CLUSTER_COLUMNS: [(&str, &str, &str); 7] = [
+/// A column after the name: heading, type and path.
+type PrintedColumn = (&'static str, &'static str, &'static str);
+
+/// Columns of `clusters` after the name.
+const CLUSTER_COLUMNS: [PrintedColumn; 7] = [
     ("Ready", "string", r#".status.conditions[?(@.type=="Ready")].status"#),
     ("Reason", "string", r#".status.conditions[?(@.type=="Ready")].reason"#),
     ("Version", "string", ".status.version"),

@@ -196,6 +196,10 @@ fn ready(cluster: &ClusterReport) -> Judgement {
 fn synced(cluster: &ClusterReport, behind: &[&CollectionReport]) -> Judgement {
     let (status, reason) = match (cluster.condition, behind) {
         (ClusterCondition::Pending, _) => (ConditionStatus::Unknown, "Pending"),
+        // A cluster that has never answered has no collection that could be outdated.
+        (_, []) if cluster.collections == 0 && ready(cluster).status == ConditionStatus::False => {
+            (ConditionStatus::Unknown, ready(cluster).reason)
+        }
         (_, []) => (ConditionStatus::True, "Synced"),
         (_, behind) if behind.iter().any(|collection| collection.refused) => (ConditionStatus::False, "Refusing"),
         (_, behind) if behind.iter().any(|collection| collection.state == CollectionState::Stale) => {
@@ -327,6 +331,18 @@ mod tests {
                 (condition["status"].as_str().unwrap(), condition["reason"].as_str().unwrap())
             };
             assert_eq!((shown(0), shown(1)), (ready, synced), "{condition:?}");
+        }
+    }
+
+    #[test]
+    fn sync_of_a_cluster_that_never_answered_is_unknown() {
+        use ClusterCondition as C;
+        let cases = [(C::Misconfigured, "Misconfigured"), (C::Unreachable, "Unreachable"), (C::Pending, "Pending")];
+        for (condition, reason) in cases {
+            let cluster = ClusterReport { name: "us".into(), condition, ..ClusterReport::default() };
+            let report = Report::from_parts(vec![cluster], Vec::new(), Vec::new(), Vec::new());
+            let status = ClusterStatus::from_report(&report, origin(), None, Timestamp::UNIX_EPOCH).unwrap();
+            assert_eq!((status.synced.status, status.synced.reason), (ConditionStatus::Unknown, reason));
         }
     }
 

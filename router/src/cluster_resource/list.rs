@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
-use tributary_answers::negotiate::{Encoding, Representation, ResponseKind};
-use tributary_answers::protobuf;
+use tributary_answers::negotiate::ResponseKind;
 use tributary_answers::refusal::{Refusal, VersionRefusal};
-use tributary_apimachinery::{ListOptions, Object, ResourceVersionMatch, Status};
+use tributary_apimachinery::{ListOptions, ResourceVersionMatch, Status};
 use tributary_fleet::aggregated_group::clusters_kind;
 use tributary_sharing::body::Body;
 use tributary_sharing::limits;
@@ -15,8 +14,8 @@ use super::known::KnownClusters;
 use super::request::ClustersRequest;
 use super::sample;
 use super::version::ClustersVersion;
-use crate::response::list::list_kind;
-use crate::response::{self, Columns, ObjectContext, ObjectWriter};
+use crate::response::list::whole_list;
+use crate::response::{self, ObjectWriter};
 
 /// Answers a list with all objects at once: the parameter `limit` has no effect, because a fleet has at most some
 /// thousand clusters.
@@ -52,41 +51,8 @@ pub(super) async fn list(request: ClustersRequest<'_>) -> Result<Response<Body>,
     let shown = objects.iter().filter(|(cluster, object)| known.has(cluster) && filter.matches(cluster, object));
     let items: Vec<_> =
         shown.map(|(_, object)| (Arc::clone(object), store.version(object.resource_version().0, scope))).collect();
-    let mut writer = ObjectWriter::without_clusters(&clusters_kind(), form, include);
-    let text = write_list(&mut writer, &items, &store.version(revision, scope));
+    let kind = clusters_kind();
+    let mut writer = ObjectWriter::without_clusters(&kind, form, include);
+    let text = whole_list(&kind, &mut writer, &items, &store.version(revision, scope));
     Ok(response::whole(StatusCode::OK, form, text))
-}
-
-/// Writes a list of objects, each with its version. Text formats become JSON.
-fn write_list(writer: &mut ObjectWriter, items: &[(Arc<Object>, String)], version: &str) -> Vec<u8> {
-    let form = writer.form();
-    let mut out = Vec::new();
-    if form.encoding == Encoding::Protobuf {
-        let mut list = protobuf::list_metadata(version, "", None);
-        for (object, version) in items {
-            writer.write_of(None, object, version, ObjectContext::Item, &mut list);
-        }
-        protobuf::list_begin(list.len(), &mut out);
-        out.extend(list);
-        protobuf::list_end(&mut out);
-        return out;
-    }
-    let metadata = format!("\"resourceVersion\":\"{version}\"");
-    if matches!(form.shape, Representation::Table(_)) {
-        writer.table_head(Columns::Defined, &metadata, &mut out);
-    } else {
-        let kind = clusters_kind();
-        let (kind, api_version) = list_kind(&kind.kind, &kind.resource, form);
-        let head =
-            format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{{metadata}}},\"items\":[");
-        out.extend_from_slice(head.as_bytes());
-    }
-    for (at, (object, version)) in items.iter().enumerate() {
-        if at > 0 {
-            out.push(b',');
-        }
-        writer.write_of(None, object, version, ObjectContext::Item, &mut out);
-    }
-    out.extend_from_slice(b"]}\n");
-    out
 }

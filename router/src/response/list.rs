@@ -18,7 +18,8 @@ use tributary_answers::compression::{Gzip, THRESHOLD_BYTES};
 use tributary_answers::negotiate::{AnswerForm, Encoding, Representation};
 use tributary_answers::protobuf;
 use tributary_answers::refusal::Refusal;
-use tributary_apimachinery::{GroupVersionResource, Object};
+use tributary_apimachinery::Object;
+use tributary_fleet::discovery::ResourceKind;
 use tributary_fleet::topology::ClusterMark;
 use tributary_merge::ListCursor;
 use tributary_rights::{ClusterItemVersions, ItemVersions};
@@ -401,10 +402,7 @@ impl ListWriter {
         if matches!(self.writer.form().shape, Representation::Table(_)) {
             return self.writer.table_head(Columns::Defined, &metadata, out);
         }
-        let (kind, api_version) = list_kind(&self.view.kind.kind, &self.view.kind.resource, self.writer.form());
-        let head =
-            format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{{metadata}}},\"items\":[");
-        out.extend_from_slice(head.as_bytes());
+        list_head(&self.view.kind, self.writer.form(), &metadata, out);
     }
 }
 
@@ -439,10 +437,48 @@ impl ItemTexts {
     }
 }
 
-/// Returns the kind and the `apiVersion` of a list in this form.
-pub(crate) fn list_kind(kind: &str, resource: &GroupVersionResource, form: AnswerForm) -> (String, String) {
-    match form.shape {
+/// Writes a list up to the bracket before its first item. `metadata` is the text between the braces of its metadata.
+fn list_head(kind: &ResourceKind, form: AnswerForm, metadata: &str, out: &mut Vec<u8>) {
+    let (kind, api_version) = match form.shape {
         Representation::PartialMetadata(version) => ("PartialObjectMetadataList".into(), version.api_version().into()),
-        _ => (format!("{kind}List"), resource.group_version().to_string()),
+        _ => (format!("{}List", kind.kind), kind.resource.group_version().to_string()),
+    };
+    let head =
+        format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{{metadata}}},\"items\":[");
+    out.extend_from_slice(head.as_bytes());
+}
+
+/// Writes a list of Tributary's own objects, each with its version. Text formats become JSON.
+pub(crate) fn whole_list(
+    kind: &ResourceKind,
+    writer: &mut ObjectWriter,
+    items: &[(Arc<Object>, String)],
+    version: &str,
+) -> Vec<u8> {
+    let form = writer.form();
+    let mut out = Vec::new();
+    if form.encoding == Encoding::Protobuf {
+        let mut list = protobuf::list_metadata(version, "", None);
+        for (object, version) in items {
+            writer.write_of(None, object, version, ObjectContext::Item, &mut list);
+        }
+        protobuf::list_begin(list.len(), &mut out);
+        out.extend(list);
+        protobuf::list_end(&mut out);
+        return out;
     }
+    let metadata = format!("\"resourceVersion\":\"{version}\"");
+    if matches!(form.shape, Representation::Table(_)) {
+        writer.table_head(Columns::Defined, &metadata, &mut out);
+    } else {
+        list_head(kind, form, &metadata, &mut out);
+    }
+    for (at, (object, version)) in items.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        writer.write_of(None, object, version, ObjectContext::Item, &mut out);
+    }
+    out.extend_from_slice(b"]}\n");
+    out
 }

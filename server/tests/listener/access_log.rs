@@ -5,23 +5,21 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use http::request::Parts;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::Frame;
 use hyper_util::rt::TokioIo;
-use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tributary_apimachinery::body::{Body, empty, full};
 use tributary_policy::{AccessLogSetting, LoggingModes};
 use tributary_records::access_log::{AccessLog, AccessLogSettings};
 use tributary_records::line_log::Rotation;
-use tributary_router::{Answer, Report, RequestContext};
+use tributary_router::{Answer, RequestContext};
 use tributary_server::front::Observers;
 use tributary_server::handler::Handler;
 
-use crate::fixture::{SOON, Server, start_observed, text};
+use crate::fixture::{SOON, Server, default_handler_methods, start_observed, text};
 
 /// A handler that replaces the router. It serves an object, a watch that does not end, and an exec.
 struct StandIn;
@@ -57,25 +55,7 @@ impl Handler for StandIn {
         self.respond(request, context).await.into()
     }
 
-    async fn may_get_non_resource_url(
-        &self,
-        _head: &Parts,
-        _context: &RequestContext,
-    ) -> Result<(), Box<Response<Body>>> {
-        Ok(())
-    }
-
-    async fn drain(&self) {}
-
-    fn register_metrics(&self, _register: &mut dyn FnMut(&mut Registry)) {}
-
-    async fn report(&self) -> Report {
-        Report::default()
-    }
-
-    fn expose_metrics(&self) -> String {
-        String::new()
-    }
+    default_handler_methods!();
 }
 
 /// An access log in a temporary folder.

@@ -3,18 +3,16 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use http::request::Parts;
 use http::{Request, Response, header};
 use http_body_util::Empty;
-use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tributary_apimachinery::body::{Body, full};
 use tributary_records::audit::AuditMode;
-use tributary_router::{Answer, Policies, Report, RequestContext, Router, RouterConfig};
+use tributary_router::{Answer, Policies, RequestContext, Router, RouterConfig};
 use tributary_server::handler::Handler;
 
 use crate::audit::{auditor, ended, events};
-use crate::fixture::{SOON, Server, router_over, start, start_aggregated, text};
+use crate::fixture::{SOON, Server, default_handler_methods, router_over, start, start_aggregated, text};
 use crate::slow_readers::{Talker, get as get_request, reluctant, settled, until};
 
 const GROUP: &str = "/apis/aggregation.tributary.dev/v1alpha1";
@@ -44,7 +42,8 @@ async fn json_of(server: &Server, path: &str) -> Value {
 async fn aggregated_entry_serves_its_documents_before_the_first_configuration() {
     const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     let server = start_aggregated(Router::new(RouterConfig::default()), None).await;
-    for path in ["/apis", "/apis/aggregation.tributary.dev", GROUP, "/openapi/v2", "/openapi/v3", "/readyz"] {
+    for path in ["/apis", "/apis/aggregation.tributary.dev", GROUP, "/openapi/v2", "/openapi/v3", "/livez", "/healthz"]
+    {
         assert_eq!(get(&server, path, &[]).await.0, 200, "{path}");
     }
     let (status, headers, first) = get(&server, "/apis", &[("accept", V2)]).await;
@@ -54,7 +53,8 @@ async fn aggregated_entry_serves_its_documents_before_the_first_configuration() 
     assert_eq!((status, again.as_str()), (304, ""));
     assert_eq!(json_of(&server, &format!("{GROUP}/views")).await["items"][0]["metadata"]["name"], "all");
 
-    let unconfigured = [format!("{ALL}/api/v1/pods"), format!("{EU}/api"), format!("{GROUP}/clusters")];
+    let unconfigured =
+        [format!("{ALL}/api/v1/pods"), format!("{EU}/api"), format!("{GROUP}/clusters"), "/readyz".to_owned()];
     for path in &unconfigured {
         let (status, headers, text) = get(&server, path, &[]).await;
         assert_eq!((status, headers[header::RETRY_AFTER].to_str().unwrap()), (503, "1"), "{path}: {text}");
@@ -183,21 +183,7 @@ impl Handler for Redirecting {
         answer.body(full("secret")).unwrap().into()
     }
 
-    async fn may_get_non_resource_url(&self, _: &Parts, _: &RequestContext) -> Result<(), Box<Response<Body>>> {
-        Ok(())
-    }
-
-    async fn drain(&self) {}
-
-    fn register_metrics(&self, _register: &mut dyn FnMut(&mut Registry)) {}
-
-    async fn report(&self) -> Report {
-        Report::default()
-    }
-
-    fn expose_metrics(&self) -> String {
-        String::new()
-    }
+    default_handler_methods!();
 }
 
 /// Checks every redirect status at each kind of path: the entry's own, mounts, unknown and unreadable paths.
@@ -257,6 +243,8 @@ async fn audit_log_has_the_outer_path_and_the_inner_resource() {
 async fn drain_ends_readiness_of_the_aggregated_entry_before_its_discovery() {
     let router = Router::new(RouterConfig::default());
     let server = start_aggregated(router.clone(), None).await;
+    server.entry.serve_clusters();
+    assert_eq!(get(&server, "/readyz", &[]).await.0, 200);
     router.leave();
     assert_eq!(get(&server, "/readyz", &[]).await.0, 500);
     for path in ["/livez", "/apis", GROUP] {

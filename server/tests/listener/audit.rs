@@ -10,7 +10,6 @@ use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::Frame;
 use hyper_util::rt::TokioIo;
-use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tributary_apimachinery::body::{Body, empty, full};
@@ -18,10 +17,10 @@ use tributary_apimachinery::{AuditLevel, RequestInfo};
 use tributary_listener::Bounds;
 use tributary_records::audit::{AuditLogSettings, AuditMode, AuditSettings, Auditor};
 use tributary_records::line_log::Rotation;
-use tributary_router::{Answer, Report, RequestContext};
+use tributary_router::{Answer, RequestContext};
 use tributary_server::handler::Handler;
 
-use crate::fixture::{SOON, Server, router_over, start_audited, text};
+use crate::fixture::{SOON, Server, default_handler_methods, router_over, start_audited, text};
 use crate::slow_readers::watch_over_websocket;
 
 /// A handler that replaces the router. It serves a pod, a watch, an exec, errors, and a panic.
@@ -86,14 +85,6 @@ impl Handler for StandIn {
         self.respond(request, context).await.into()
     }
 
-    async fn may_get_non_resource_url(
-        &self,
-        _head: &Parts,
-        _context: &RequestContext,
-    ) -> Result<(), Box<Response<Body>>> {
-        Ok(())
-    }
-
     /// Simulates dispatch policies that disable audit events for some pods and for Tributary's own paths.
     fn audit_level(&self, head: &Parts, _info: &RequestInfo, _context: &RequestContext) -> Option<AuditLevel> {
         let path = head.uri.path();
@@ -102,17 +93,7 @@ impl Handler for StandIn {
         is_unwritten.then_some(AuditLevel::None)
     }
 
-    async fn drain(&self) {}
-
-    fn register_metrics(&self, _register: &mut dyn FnMut(&mut Registry)) {}
-
-    async fn report(&self) -> Report {
-        Report::default()
-    }
-
-    fn expose_metrics(&self) -> String {
-        String::new()
-    }
+    default_handler_methods!();
 }
 
 const POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [

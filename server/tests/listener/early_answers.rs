@@ -3,17 +3,15 @@
 
 use std::time::Duration;
 
-use http::request::Parts;
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use prometheus_client::registry::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep, timeout};
 use tributary_apimachinery::body::{Body, full};
-use tributary_router::{Answer, Report, RequestContext};
+use tributary_router::{Answer, RequestContext};
 use tributary_server::handler::Handler;
 
-use crate::fixture::{SOON, Server, start};
+use crate::fixture::{SOON, Server, default_handler_methods, start};
 
 /// A handler that answers before the end of a body. The handler ignores the request's body, reads a part of it, or
 /// moves it to a task.
@@ -42,25 +40,7 @@ impl Handler for Early {
         self.respond(request).await.into()
     }
 
-    async fn may_get_non_resource_url(
-        &self,
-        _head: &Parts,
-        _context: &RequestContext,
-    ) -> Result<(), Box<Response<Body>>> {
-        Ok(())
-    }
-
-    async fn drain(&self) {}
-
-    fn register_metrics(&self, _register: &mut dyn FnMut(&mut Registry)) {}
-
-    async fn report(&self) -> Report {
-        Report::default()
-    }
-
-    fn expose_metrics(&self) -> String {
-        String::new()
-    }
+    default_handler_methods!();
 }
 
 fn post(server: &Server, path: &str, headers: &str) -> String {

@@ -41,6 +41,32 @@ use tributary_sources::data_directory::DataDirectory;
 /// The time limit for an expected event. The limit detects missing events and does not measure speed.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
+/// The methods of a test's [`Handler`] besides `handle`: all users may read the metrics, which are empty.
+macro_rules! default_handler_methods {
+    () => {
+        async fn may_get_non_resource_url(
+            &self,
+            _: &http::request::Parts,
+            _: &tributary_router::RequestContext,
+        ) -> Result<(), Box<http::Response<tributary_server::handler::Body>>> {
+            Ok(())
+        }
+
+        async fn drain(&self) {}
+
+        fn register_metrics(&self, _: &mut dyn FnMut(&mut prometheus_client::registry::Registry)) {}
+
+        async fn report(&self) -> tributary_router::Report {
+            tributary_router::Report::default()
+        }
+
+        fn expose_metrics(&self) -> String {
+            String::new()
+        }
+    };
+}
+pub(crate) use default_handler_methods;
+
 /// A running listener with the configuration of `tributary serve`.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,

@@ -9,13 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use prometheus_client::registry::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
@@ -25,12 +23,11 @@ use tributary_apimachinery::body::{Body, full};
 use tributary_listener::ListenerRefusal;
 use tributary_proxy::{ClientTuning, ClusterClient};
 use tributary_router::{
-    Answer, ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Report, RequestContext, Router,
-    RouterConfig,
+    Answer, ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, RequestContext, Router, RouterConfig,
 };
 use tributary_server::handler::Handler;
 
-use crate::fixture::{SOON, Server, start, text};
+use crate::fixture::{SOON, Server, default_handler_methods, start, text};
 use crate::frames::{self, Frame};
 
 /// A request that the member has received.
@@ -426,25 +423,7 @@ impl Handler for Counting {
         self.respond(request).await.into()
     }
 
-    async fn may_get_non_resource_url(
-        &self,
-        _head: &Parts,
-        _context: &RequestContext,
-    ) -> Result<(), Box<Response<Body>>> {
-        Ok(())
-    }
-
-    async fn drain(&self) {}
-
-    fn register_metrics(&self, _: &mut dyn FnMut(&mut Registry)) {}
-
-    async fn report(&self) -> Report {
-        Report::default()
-    }
-
-    fn expose_metrics(&self) -> String {
-        String::new()
-    }
+    default_handler_methods!();
 }
 
 /// The maximum median time of another client's `/livez` requests during a flood. On a busy machine any single response

@@ -11,26 +11,24 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 use futures::{FutureExt, StreamExt};
-use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http2::SendRequest;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use prometheus_client::registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::RequestClass;
 use tributary_apimachinery::body::{Body, BoxError, full};
-use tributary_router::{Answer, Report, RequestContext};
+use tributary_router::{Answer, RequestContext};
 use tributary_server::handler::Handler;
 
 use tributary_listener::{Bounds, ListenerRefusal};
 
 use crate::aggregated;
-use crate::fixture::{SOON, Server, start, start_within, text};
+use crate::fixture::{SOON, Server, default_handler_methods, start, start_within, text};
 
 /// The size of a large object, in bytes.
 const LARGE_BYTES: usize = 1 << 20;
@@ -236,25 +234,7 @@ impl Handler for Talker {
         Answer { class, ..self.respond(request).await.into() }
     }
 
-    async fn may_get_non_resource_url(
-        &self,
-        _head: &Parts,
-        _context: &RequestContext,
-    ) -> Result<(), Box<Response<Body>>> {
-        Ok(())
-    }
-
-    async fn drain(&self) {}
-
-    fn register_metrics(&self, _: &mut dyn FnMut(&mut Registry)) {}
-
-    async fn report(&self) -> Report {
-        Report::default()
-    }
-
-    fn expose_metrics(&self) -> String {
-        String::new()
-    }
+    default_handler_methods!();
 }
 
 /// Opens a client with an HTTP/2 stream window of one byte. The window grows only when the test reads the response.

@@ -279,9 +279,21 @@ pub(super) async fn exchanged(context: &TestContext, from: &Path, to: &[&Path]) 
     tasks.spawn(pages(Arc::clone(&results), person.clone(), maps.clone()));
     tasks.spawn(changes(Arc::clone(&results), members.clone(), maps.clone()));
     let mut informer = Informer::new(vec![http], &maps, 500);
+    roll_under_load(&results, tasks, &mut informer, roll(&fleet, &mut replicas, &balancer, to)).await?;
+    informer.check(&[&*members[0], &*members[1]]).await
+}
+
+/// Waits for the end of `rolling` while the load of `tasks` runs and an informer follows it. No request may be lost, and
+/// the informer may list twice.
+pub(crate) async fn roll_under_load(
+    results: &ReplicaResults,
+    mut tasks: JoinSet<anyhow::Result<()>>,
+    informer: &mut Informer,
+    rolling: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
     let long = Duration::from_secs(600);
     let rolled = tokio::select! {
-        rolled = roll(&fleet, &mut replicas, &balancer, to) => rolled,
+        rolled = rolling => rolled,
         followed = informer.follow(Instant::now() + long, long) => followed,
     };
     results.stop.store(true, Ordering::Relaxed);
@@ -291,7 +303,6 @@ pub(super) async fn exchanged(context: &TestContext, from: &Path, to: &[&Path]) 
     rolled?;
     let answered = results.check_none_is_lost()?;
     informer.follow(Instant::now() + Duration::from_secs(1), long).await?;
-    informer.check(&[&*members[0], &*members[1]]).await?;
     ensure!(informer.lists <= 2, "the informer listed {} times", informer.lists);
     println!("{answered} requests were answered, none lost; the informer listed {} times", informer.lists);
     Ok(())

@@ -249,6 +249,8 @@ async fn api_service_is_available_while_all_members_are_down(context: TestContex
     .await?;
     let views = kubectl.ok(&["get", &format!("views.{GROUP}"), "-o", "name"]).await?;
     ensure!(views.trim() == format!("view.{GROUP}/all"), "{views}");
+    let table = kubectl.ok(&["get", &format!("views.{GROUP}")]).await?;
+    ensure!(table == format!("NAME   PATH\nall    {MERGED}\n"), "{table}");
     let shown = kubectl.ok(&["get", &format!("clusters.{GROUP}"), "-o", "json"]).await?;
     ensure!(!shown.contains(&hub.members[0].access().token), "an object shows a credential");
     Ok(())

@@ -4,8 +4,6 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -17,7 +15,7 @@ use super::aggregated::{Aggregated, MERGED};
 use super::{CLUSTERS, Hub, NAMESPACE, SOON, spec_of};
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::deployment::balancer::Balancer;
-use crate::deployment::rolling::{ReplicaResults, changes, pages, reads, writes};
+use crate::deployment::rolling::{ReplicaResults, changes, pages, reads, roll_under_load, writes};
 use crate::shared_mode::grant;
 use crate::topology::informer::Informer;
 
@@ -150,25 +148,9 @@ async fn rolling_replacement_of_replicas_behind_the_hub_loses_no_request(context
     tasks.spawn(pages(Arc::clone(&results), kubeconfig.clone(), maps.clone()));
     tasks.spawn(changes(Arc::clone(&results), hub.members.clone(), maps.clone()));
     let mut informer = Informer::new(vec![http], &maps, 500);
-    let long = Duration::from_secs(600);
-    let rolled = tokio::select! {
-        rolled = roll(&aggregated, &mut replicas, &balancer, &user) => rolled,
-        followed = informer.follow(Instant::now() + long, long) => followed,
-    };
-    results.stop.store(true, Ordering::Relaxed);
-    while let Some(ended) = tasks.join_next().await {
-        ended??;
-    }
-    rolled?;
-    let answered = results.check_none_is_lost()?;
-    informer.follow(Instant::now() + Duration::from_secs(1), long).await?;
-    informer.check(&[&*hub.members[0], &*hub.members[1]]).await?;
-    ensure!(informer.lists <= 2, "the informer listed {} times", informer.lists);
-    println!(
-        "{answered} requests through the hub were answered, none lost; the informer listed {} times",
-        informer.lists
-    );
-    Ok(())
+    let rolling = roll(&aggregated, &mut replicas, &balancer, &user);
+    roll_under_load(&results, tasks, &mut informer, rolling).await?;
+    informer.check(&[&*hub.members[0], &*hub.members[1]]).await
 }
 
 /// The holder of the Lease of the writer of status.

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 use tributary_apimachinery::{ForeignDoors, ForeignSystem, MERGED_VIEW};
 
-use super::{GROUP, VERSION, entry_group};
+use super::{GROUP, VERSION, VIEWS, entry_group};
 use crate::discovery::document::Document;
 use crate::discovery::model::Group;
 use crate::discovery::{DiscoveryPath, documents};
@@ -91,29 +91,14 @@ pub fn legacy_discovery(doors: &ForeignDoors, path: &DiscoveryPath<'_>) -> Optio
     }
 }
 
-/// Returns the object of a merged view; `None` for a view that does not exist.
-pub fn view(name: &str) -> Option<Value> {
-    (name == MERGED_VIEW).then(|| {
-        let mut view = view_item();
-        view["kind"] = "View".into();
-        view["apiVersion"] = format!("{GROUP}/{VERSION}").into();
-        view
-    })
-}
-
-/// Returns the list of all merged views.
-pub fn view_list() -> Value {
-    let items: Vec<_> = view(MERGED_VIEW).into_iter().collect();
+/// Returns the object of the merged view, with this resourceVersion.
+pub fn view(resource_version: &str) -> Value {
     json!({
-        "kind": "ViewList",
+        "kind": "View",
         "apiVersion": format!("{GROUP}/{VERSION}"),
-        "metadata": {"resourceVersion": "1"},
-        "items": items,
+        "metadata": {"name": MERGED_VIEW, "resourceVersion": resource_version},
+        "status": {"path": format!("/apis/{GROUP}/{VERSION}/{VIEWS}/{MERGED_VIEW}/proxy")},
     })
-}
-
-fn view_item() -> Value {
-    json!({"metadata": {"name": MERGED_VIEW, "resourceVersion": "1"}})
 }
 
 #[cfg(test)]
@@ -161,12 +146,5 @@ mod tests {
             parsed(legacy_discovery(&doors, &DiscoveryPath::Groups).unwrap())["groups"].as_array().unwrap().len(),
             4
         );
-    }
-
-    #[test]
-    fn only_the_view_of_all_clusters_exists() {
-        assert_eq!(view_list()["items"], json!([view("all").unwrap()]));
-        assert_eq!(view("all").unwrap()["kind"], "View");
-        assert!(view("eu").is_none() && view("").is_none());
     }
 }

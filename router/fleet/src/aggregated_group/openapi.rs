@@ -210,7 +210,12 @@ fn schemas_of_kind(specification: SpecificationVersion, kind: &str) -> Map<Strin
             schemas.extend(cluster_status(specification));
             "Cluster is the state of a cluster behind Tributary."
         }
-        _ => "View is a merged view of all clusters.",
+        _ => {
+            let path = json!({"path": text("Path of the view's API at this server.")});
+            properties["status"] = specification.property("ViewStatus", "Address of the view.");
+            schemas.extend(definition("ViewStatus", "ViewStatus is the address of a merged view.", &path));
+            "View is a merged view of all clusters."
+        }
     };
     let described = |kind: &str, description: &str, properties: Value| {
         json!({"type": "object", "description": description, "properties": properties,
