@@ -52,3 +52,6 @@ pub const GROUP: &str = "tributary.dev";
 pub const VERSION: &str = "v1alpha1";
 /// The `apiVersion` of each configuration object.
 pub const API_VERSION: &str = "tributary.dev/v1alpha1";
+/// The label of objects that Tributary publishes for controllers of other systems. The value is the namespace of the
+/// publisher's Lease. A source of members refuses such objects, because they lead back to Tributary.
+pub const PUBLISHED_BY: &str = "tributary.dev/published-by";

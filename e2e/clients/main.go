@@ -5,6 +5,7 @@
 //	tributary-e2e-clients manager            the same through the reconcilers of a controller-runtime manager
 //	tributary-e2e-clients typed              the writes of a generated client, which sends protobuf
 //	tributary-e2e-clients retrywatch         a RetryWatcher on configmaps
+//	tributary-e2e-clients published          a manager for each cluster of the kubeconfig Secrets in a namespace
 //	tributary-e2e-clients oracle --kind KIND an informer, retrywatch or controller-runtime that checks each event
 //
 // Each prints one JSON object per line. The watching ones first print {"event":"synced"} and then obey lines on
@@ -35,11 +36,12 @@ type settings struct {
 	cluster    string
 	kind       string
 	resources  string
+	secrets    string
 }
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(fmt.Errorf("name a subcommand: informer, controller-runtime, manager, typed, retrywatch or oracle"))
+		fail(fmt.Errorf("name a subcommand: informer, controller-runtime, manager, typed, retrywatch, published or oracle"))
 	}
 	var given settings
 	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
@@ -49,6 +51,7 @@ func main() {
 	flags.StringVar(&given.version, "resource-version", "", "resourceVersion that retrywatch starts from")
 	flags.StringVar(&given.cluster, "cluster", "", "cluster that typed creates in, by the annotation tributary.dev/cluster")
 	flags.StringVar(&given.resources, "resources", "pods,configmaps", "core resources that informer follows")
+	flags.StringVar(&given.secrets, "secrets", "", "namespace of the kubeconfig Secrets that published reads")
 	flags.StringVar(&given.kind, "kind", "informer", "client of the oracle: informer, retrywatch or controller-runtime")
 	if err := flags.Parse(os.Args[2:]); err != nil {
 		fail(err)
@@ -70,6 +73,8 @@ func main() {
 		err = runTyped(ctx, config, given)
 	case "retrywatch":
 		err = runRetryWatch(ctx, config, given)
+	case "published":
+		err = runPublished(ctx, config, given)
 	case "oracle":
 		err = runOracle(ctx, config, given)
 	default:

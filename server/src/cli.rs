@@ -19,6 +19,7 @@ mod limits;
 mod output_format;
 mod plugin;
 mod policy;
+mod publication;
 mod replicas;
 mod rv;
 mod serve;
@@ -45,6 +46,7 @@ pub use plugin::{
     WhichOutput,
 };
 pub use policy::{PolicyCommand, PolicyTestArguments, TestedResource};
+pub use publication::PublicationArguments;
 pub use replicas::ReplicaArguments;
 pub use rv::{DecodeArguments, RvCommand};
 pub use serve::{Replicas, ServeArguments};

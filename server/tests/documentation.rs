@@ -281,6 +281,8 @@ fn tables() -> Vec<(String, String)> {
     tables.push(("serve shared".to_owned(), flags(serve, Some(shared))));
     let hub = "Hub mode: configuration, credentials and the aggregated API";
     tables.push(("serve hub".to_owned(), flags(serve, Some(hub))));
+    let publication = "Hub mode: publication of the members for controllers";
+    tables.push(("serve publication".to_owned(), flags(serve, Some(publication))));
     let mut described = Vec::new();
     for definition in tributary_crds::render::definitions() {
         let kind = definition.spec.names.kind.clone();

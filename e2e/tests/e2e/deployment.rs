@@ -45,17 +45,26 @@ pub(crate) async fn helm(context: &TestContext, version: u8) -> anyhow::Result<K
 }
 
 /// Values files with which the chart is tested.
-pub(crate) const VALUES: [&str; 5] = ["minimal", "everything", "hub", "aggregation", "hub-elsewhere"];
+pub(crate) const VALUES: [&str; 6] = ["minimal", "everything", "hub", "aggregation", "hub-elsewhere", "publish"];
 
 /// The values with which the pods have rights in their own cluster, which is the hub.
-pub(crate) const VALUES_WITH_RIGHTS: [&str; 2] = ["hub", "aggregation"];
+pub(crate) const VALUES_WITH_RIGHTS: [&str; 3] = ["hub", "aggregation", "publish"];
 
 pub(crate) fn values(name: &str) -> String {
     deploy(&format!("helm/tributary/ci/{name}-values.yaml"))
 }
 
 /// Values that the chart refuses, and a part of the error.
-const REFUSED: [(&str, &str); 32] = [
+const REFUSED: [(&str, &str); 35] = [
+    ("publish.clusterProfilesNamespace=fleet", "publish: Tributary publishes clusters in a hub; set hub.enabled"),
+    (
+        "publish.clusterProfilesNamespace=fleet,hub.enabled=true,configuration.objects=null",
+        "publish.address: give the URL of Tributary",
+    ),
+    (
+        "publish.argoCDSecretsNamespace=argocd,publish.address=https://t,hub.enabled=true,configuration.objects=null",
+        "publish.serviceAccount: published Secrets contain a token",
+    ),
     ("configuration.objects=null", "configuration: give exactly one of objects"),
     ("configuration.existingSecret=clusters", "configuration: give exactly one of objects"),
     ("serving.secretName=", "serving.secretName: name a Secret"),

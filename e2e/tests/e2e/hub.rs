@@ -10,6 +10,7 @@ mod figures;
 mod forged_headers;
 mod other_sources;
 mod outages;
+mod publish;
 mod refused_fields;
 mod replicas;
 mod sources;
@@ -61,6 +62,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(forged_headers::cases());
     cases.extend(other_sources::cases());
     cases.extend(outages::cases());
+    cases.extend(publish::cases());
     cases.extend(refused_fields::cases());
     cases.extend(replicas::cases());
     cases.extend(sources::cases());

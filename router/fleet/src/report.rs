@@ -58,6 +58,26 @@ pub struct HubReport {
     pub problem: Option<String>,
     /// Objects of the hub: first objects with a problem, then by kind and name.
     pub objects: Vec<HubObjectReport>,
+    /// Kinds of objects that are published for controllers. Only the replica that writes them has entries.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub publications: Vec<PublicationReport>,
+}
+
+/// State of a kind of objects that are published for controllers of other systems.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PublicationReport {
+    /// Kind of the objects: `ClusterProfile`, `KubeconfigSecret` or `ArgoCDSecret`.
+    pub kind: String,
+    /// Namespace of the objects.
+    pub namespace: String,
+    /// Number of published objects in the hub.
+    pub published: u64,
+    /// Number of reasons for which objects are not published or not up to date.
+    pub problem_count: u64,
+    /// First 20 of these reasons.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
 }
 
 /// State of an object of the hub.

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use tributary_apimachinery::Object;
-use tributary_crds::{Credentials, SecretText};
+use tributary_crds::{Credentials, PUBLISHED_BY, SecretText};
 
 use crate::SourceRefusal;
 use crate::credential_text::{encode_pem, read_token, with_certificate};
@@ -32,7 +32,16 @@ pub(crate) struct Secret {
 
 impl Secret {
     pub(crate) fn decode(object: &Object) -> Result<Self, SourceRefusal> {
-        decode_object(object, &format!("Secret {}", object.name()))
+        let secret: Self = decode_object(object, &format!("Secret {}", object.name()))?;
+        if secret.metadata.labels.contains_key(PUBLISHED_BY) {
+            let message = format!(
+                "Secret {}: the label {PUBLISHED_BY} marks a Secret of Tributary's own members, which leads back to \
+                 Tributary. Select other Secrets by labelSelector or namespace.",
+                object.name()
+            );
+            return Err(SourceRefusal::new("PublishedByTributary", message));
+        }
+        Ok(secret)
     }
 
     /// Returns the subject of messages about a key: `Secret eu: key "token"`.

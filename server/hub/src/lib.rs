@@ -6,7 +6,7 @@
 //!                                                          ▲            └▶ Verdict ─▶ StatusWriter ─▶ hub
 //!                                               InForce ───┘ (also kept in the data directory)
 //! leader
-//!   Lease in the hub ◀── LeaseCandidate ──▶ Leadership ─▶ StatusWriter, ServingCertificateStore
+//!   Lease in the hub ◀── LeaseCandidate ──▶ Leadership ─▶ StatusWriter with Publisher, ServingCertificateStore
 //!
 //! aggregated API
 //!   ConfigMap of front proxies ──▶ HubTrust ─────────────────────▶ authentication of headers and certificates
@@ -30,6 +30,7 @@ mod lease;
 mod members;
 mod monitor;
 mod other_sources;
+mod publication;
 mod source;
 mod source_items;
 mod status;
@@ -51,6 +52,7 @@ pub use lease::LeaseCandidate;
 pub use members::{HubRules, OwnEndpoint, leads_to};
 pub use monitor::HubMonitor;
 pub use other_sources::OtherSources;
+pub use publication::{PublicationMonitor, PublicationSettings, PublishedAddress, PublishedServiceAccount, Publisher};
 pub use source::HubSource;
 pub use status_writer::{ReadReport, StatusWriter};
 pub use token_reviewer::HubTokenReviewer;

@@ -26,7 +26,7 @@ impl HubMonitor {
         let mut objects: Vec<HubObjectReport> = self.verdicts.borrow().iter().map(report).collect();
         objects.sort_by(|a, b| (a.problem.is_none(), &a.kind, &a.name).cmp(&(b.problem.is_none(), &b.kind, &b.name)));
         objects.truncate(OBJECTS_MAX);
-        HubReport { problem: self.collections.problem(), objects }
+        HubReport { problem: self.collections.problem(), objects, publications: Vec::new() }
     }
 }
 

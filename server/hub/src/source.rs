@@ -98,6 +98,7 @@ impl HubSource {
             verdicts: self.verdicts.subscribe(),
             candidate,
             record: WriteRecord::default(),
+            publisher: None,
         }
     }
 

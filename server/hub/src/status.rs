@@ -147,7 +147,8 @@ impl DesiredStatus {
     }
 }
 
-fn present_condition<'a>(present: &'a Value, name: &str) -> &'a Value {
+/// Returns a condition of a status; null if the status lacks it.
+pub(crate) fn present_condition<'a>(present: &'a Value, name: &str) -> &'a Value {
     let mut conditions = present["conditions"].as_array().into_iter().flatten();
     conditions.find(|condition| condition["type"] == json!(name)).unwrap_or(&Value::Null)
 }

@@ -18,16 +18,16 @@ use tributary_router::Report;
 use crate::collections::PresentStatus;
 use crate::lease::{LeaseCandidate, RETRY_PERIOD};
 use crate::status::{DesiredStatus, LastWrite, MemberState, ObjectState, format_time};
-use crate::{HubClient, HubCollections, HubError, ObjectReference, Verdict};
+use crate::{HubClient, HubCollections, HubError, ObjectReference, Publisher, Verdict};
 
 /// Least time between two writes: at most five writes per second.
-const WRITE_INTERVAL: Duration = Duration::from_millis(200);
+pub(crate) const WRITE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Time limit of a write.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(4);
+pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Time after which a refused write is repeated.
-const REFUSED_INTERVAL: Duration = Duration::from_secs(60);
+pub(crate) const REFUSED_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Returns the present report of all clusters.
 pub type ReadReport = Box<dyn Fn() -> BoxFuture<'static, Report> + Send + Sync>;
@@ -42,9 +42,16 @@ pub struct StatusWriter {
     pub(crate) verdicts: watch::Receiver<Vec<Verdict>>,
     pub(crate) candidate: LeaseCandidate,
     pub(crate) record: WriteRecord,
+    /// Publishes the members; `None` if nothing is published.
+    pub(crate) publisher: Option<Publisher>,
 }
 
 impl StatusWriter {
+    /// Adds a publisher, whose writes follow those of the status.
+    pub fn with_publisher(self, publisher: Option<Publisher>) -> Self {
+        Self { publisher, ..self }
+    }
+
     /// Writes until `stop` is cancelled, and then gives the Lease up. Never fails: the next attempt follows after 2 s.
     pub async fn run(mut self, read_report: ReadReport, stop: CancellationToken) {
         let mut ticks = interval(RETRY_PERIOD);
@@ -64,8 +71,18 @@ impl StatusWriter {
             if self.candidate.remaining(Instant::now()).is_none() {
                 // Another replica may write meanwhile.
                 self.record.written.clear();
+                if let Some(publisher) = &mut self.publisher {
+                    publisher.pause();
+                }
             } else {
-                stop.run_until_cancelled(async { self.write_due(read_report().await).await }).await;
+                stop.run_until_cancelled(async {
+                    let report = read_report().await;
+                    self.write_due(&report).await;
+                    if let Some(publisher) = &mut self.publisher {
+                        publisher.write_due(&report, &self.candidate.leadership()).await;
+                    }
+                })
+                .await;
             }
         }
         if let Err(error) = self.candidate.release(&self.client).await {
@@ -74,7 +91,7 @@ impl StatusWriter {
     }
 
     /// Writes the status of objects that are due, until the Lease must be renewed.
-    async fn write_due(&mut self, report: Report) {
+    async fn write_due(&mut self, report: &Report) {
         let now = Timestamp::now();
         let verdicts = self.verdicts.borrow_and_update().clone();
         let statuses: Vec<_> = verdicts
@@ -83,7 +100,7 @@ impl StatusWriter {
                 let present = self.collections.status_of(&verdict.object)?;
                 let (name, source) = (&verdict.object.name, &verdict.source);
                 let state = ObjectState {
-                    member: MemberState::from_report(&report, name, now),
+                    member: MemberState::from_report(report, name, now),
                     source: source.as_ref().map(|_| self.collections.source_condition(name)),
                 };
                 Some((DesiredStatus::render(verdict, &state, &present.status), present))
@@ -182,9 +199,14 @@ fn write(
     body["metadata"]["resourceVersion"] = json!(present.resource_version);
     async move {
         let sent = client.send(Method::PATCH, &path, "application/apply-patch+yaml", Some(&body));
-        timeout(time_limit, sent).await.unwrap_or_else(|_| Err(HubError::Unreachable("no answer in time".to_owned())))
+        timeout(time_limit, sent).await.unwrap_or_else(|_| Err(no_answer()))
     }
     .boxed()
+}
+
+/// Returns the error for a request without an answer in time.
+pub(crate) fn no_answer() -> HubError {
+    HubError::Unreachable("no answer in time".to_owned())
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use super::flag_values;
 use super::hub::HubArguments;
 use super::kubeconfig::MergeArguments;
 use super::limits::LimitArguments;
+use super::publication::PublicationArguments;
 use super::replicas::ReplicaArguments;
 use super::shared::SharedArguments;
 
@@ -137,6 +138,9 @@ pub struct ServeArguments {
     /// Flags of hub mode.
     #[command(flatten)]
     pub hub: HubArguments,
+    /// Flags of the publication of members in the hub.
+    #[command(flatten)]
+    pub publication: PublicationArguments,
     /// Flags for the division of flow-control limits among replicas.
     #[command(flatten)]
     pub sharing: ReplicaArguments,

@@ -13,7 +13,8 @@ use super::serve::{Ready, serve};
 use crate::cli::access_log::AccessLogArguments;
 use crate::cli::audit::AuditArguments;
 use crate::cli::{
-    DemoArguments, HubArguments, LimitArguments, MergeArguments, ReplicaArguments, ServeArguments, SharedArguments,
+    DemoArguments, HubArguments, LimitArguments, MergeArguments, PublicationArguments, ReplicaArguments,
+    ServeArguments, SharedArguments,
 };
 use crate::credentials::{BearerToken, Certificates};
 use crate::exit::Failure;
@@ -41,6 +42,7 @@ pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
     let serve_arguments = ServeArguments {
         shared: SharedArguments::default(),
         hub: HubArguments::default(),
+        publication: PublicationArguments::default(),
         kubeconfig: Some(source),
         contexts: None,
         config: None,

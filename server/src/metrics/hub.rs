@@ -72,13 +72,27 @@ impl Collector for HubView {
                 count.encode(family.encode_family(&[("source", object.name.as_str()), ("verdict", verdict)])?)?;
             }
         }
+        let help = "Objects that are published in the hub for controllers";
+        let mut family =
+            encoder.encode_descriptor("tributary_hub_published_objects", help, None, metric.metric_type())?;
+        for own in &report.publications {
+            let count = i64::try_from(own.published).unwrap_or(i64::MAX);
+            ConstGauge::new(count).encode(family.encode_family(&[("kind", own.kind.as_str())])?)?;
+        }
+        let help = "Reasons for which objects for controllers are not published or not up to date";
+        let mut family =
+            encoder.encode_descriptor("tributary_hub_publication_problems", help, None, metric.metric_type())?;
+        for own in &report.publications {
+            let count = i64::try_from(own.problem_count).unwrap_or(i64::MAX);
+            ConstGauge::new(count).encode(family.encode_family(&[("kind", own.kind.as_str())])?)?;
+        }
         Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tributary_router::report::{HubObjectReport, SourceReport};
+    use tributary_router::report::{HubObjectReport, PublicationReport, SourceReport};
 
     use super::*;
 
@@ -106,7 +120,14 @@ mod tests {
             source,
         ];
         let problem = Some("upstreamclusters: forbidden".to_owned());
-        let view = HubView::new(move || HubReport { problem: problem.clone(), objects: objects.clone() });
+        let publications = vec![PublicationReport {
+            kind: "ClusterProfile".to_owned(),
+            published: 3,
+            problem_count: 2,
+            ..PublicationReport::default()
+        }];
+        let report = HubReport { problem, objects, publications };
+        let view = HubView::new(move || report.clone());
         let mut registry = Registry::default();
         view.register(&mut registry);
         let mut text = String::new();
@@ -122,6 +143,8 @@ mod tests {
                 "tributary_hub_generation_in_force{kind=\"UpstreamCluster\",name=\"eu\"} 4",
                 "tributary_hub_source_items{source=\"karmada\",verdict=\"accepted\"} 11",
                 "tributary_hub_source_items{source=\"karmada\",verdict=\"refused\"} 1",
+                "tributary_hub_published_objects{kind=\"ClusterProfile\"} 3",
+                "tributary_hub_publication_problems{kind=\"ClusterProfile\"} 2",
             ]
         );
     }

@@ -860,6 +860,30 @@ pub const METRICS: &[MetricDescription] = &[
         is_objective: false,
     },
     MetricDescription {
+        name: "tributary_hub_published_objects",
+        section: Section::Hub,
+        kind: MetricKind::Gauge,
+        unit: None,
+        labels: &["kind"],
+        help: "Objects that are published in the hub for controllers",
+        meaning: "[Published objects](publish.md) in the hub, from the replica that writes them: `ClusterProfile`, \
+            `KubeconfigSecret`, `ArgoCDSecret`.",
+        shown_by: &["kind"],
+        is_objective: false,
+    },
+    MetricDescription {
+        name: "tributary_hub_publication_problems",
+        section: Section::Hub,
+        kind: MetricKind::Gauge,
+        unit: None,
+        labels: &["kind"],
+        help: "Reasons for which objects for controllers are not published or not up to date",
+        meaning: "Reasons for which [published objects](publish.md) are missing or not up to date, such as a name that \
+            belongs to a different object. The log and `tributary status` have the reasons.",
+        shown_by: &["kind"],
+        is_objective: false,
+    },
+    MetricDescription {
         name: "tributary_access_log_lines_total",
         section: Section::AccessLog,
         kind: MetricKind::Counter,

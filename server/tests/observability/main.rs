@@ -28,7 +28,7 @@ use tributary_policy::{Mode, Outcome, Policy, Rule};
 use tributary_records::access_log::AccessLog;
 use tributary_records::audit::Auditor;
 use tributary_records::traces::{Tracer, TracingConfiguration};
-use tributary_router::report::{HubObjectReport, HubReport, NEAR_PERCENT};
+use tributary_router::report::{HubObjectReport, HubReport, NEAR_PERCENT, PublicationReport};
 use tributary_router::{DispatchSettings, EntryPointPolicies, EntryPointSchemas, FlowSettings, Router, RouterConfig};
 use tributary_server::cli::access_log::AccessLogArguments;
 use tributary_server::cli::audit::AuditArguments;
@@ -194,7 +194,10 @@ async fn everything() -> String {
     tracer().register(&mut registry);
     let kind = "UpstreamCluster".to_owned();
     let object = HubObjectReport { kind, generation_in_force: Some(1), ..HubObjectReport::default() };
-    HubView::new(move || HubReport { problem: None, objects: vec![object.clone()] }).register(&mut registry);
+    let publication = PublicationReport { kind: "ClusterProfile".to_owned(), ..PublicationReport::default() };
+    let (objects, publications) = (vec![object], vec![publication]);
+    let report = HubReport { objects, publications, ..HubReport::default() };
+    HubView::new(move || report.clone()).register(&mut registry);
     let mut text = router.metrics().expose().replace("# EOF\n", "");
     encode(&mut text, &registry).unwrap();
     text

@@ -146,6 +146,19 @@ secret:
 {{- fail (printf "authentication: %s and %s are both given for one clientCA; leave out configMapName or secretName" .configMapName .secretName) -}}
 {{- end -}}
 {{- end -}}
+{{- $publish := .Values.publish -}}
+{{- $publishesSecrets := or $publish.kubeconfigSecretsNamespace $publish.argoCDSecretsNamespace -}}
+{{- if or $publish.clusterProfilesNamespace $publishesSecrets -}}
+{{- if not .Values.hub.enabled -}}
+{{- fail "publish: Tributary publishes clusters in a hub; set hub.enabled, or leave the namespaces empty" -}}
+{{- end -}}
+{{- if not $publish.address -}}
+{{- fail "publish.address: give the URL of Tributary for the controllers" -}}
+{{- end -}}
+{{- if and $publishesSecrets (not (and $publish.serviceAccount.namespace $publish.serviceAccount.name)) -}}
+{{- fail "publish.serviceAccount: published Secrets contain a token; give namespace and name of its ServiceAccount" -}}
+{{- end -}}
+{{- end -}}
 {{- $aggregation := .Values.aggregation -}}
 {{- if and $aggregation.enabled (not (include "tributary.hubInCluster" .)) -}}
 {{- fail "aggregation.enabled: the kube-apiserver of the hub reaches Services of the hub alone; set hub.enabled, and leave out hub.kubeconfigSecret" -}}

@@ -280,10 +280,14 @@ async fn chart_grants_only_the_documented_rights_in_a_hub(context: TestContext) 
 async fn hub_manifests_grant_the_rights_of_the_chart(context: TestContext) -> anyhow::Result<()> {
     let helm = helm(&context, 4).await?;
     let read = |file: &str| render::objects(&fs::read_to_string(deploy(&format!("hub/{file}")))?);
-    let (hub, aggregated) = (read("rbac.yaml")?, read("aggregated-api.yaml")?);
+    let (hub, aggregated, published) = (read("rbac.yaml")?, read("aggregated-api.yaml")?, read("publish.yaml")?);
     let accounts: Vec<_> = of(&hub, "ServiceAccount").map(|account| &account["metadata"]["name"]).collect();
     ensure!(accounts == ["tributary-server"], "{accounts:?}");
-    for (values_file, manifests) in [("hub", hub.clone()), ("aggregation", [hub, aggregated].concat())] {
+    for (values_file, manifests) in [
+        ("hub", hub.clone()),
+        ("aggregation", [hub.clone(), aggregated].concat()),
+        ("publish", [hub, published].concat()),
+    ] {
         roles_are_bound(&manifests, "tributary-server", "tributary-system")?;
         let chart = render::chart(&helm, &["--values", &values(values_file)]).await?;
         for kind in ["ClusterRole", "Role"] {

@@ -103,3 +103,16 @@ fn kubeconfig_without_its_context_is_refused() {
         assert_refused(read_text(text), reason, problem);
     }
 }
+
+#[test]
+fn secret_that_tributary_publishes_is_refused() {
+    for (list, label) in [
+        (json!({"kubeconfigSecrets": {"namespace": "fleet"}}), "sigs.k8s.io/multicluster-runtime-kubeconfig"),
+        (json!({"argoCDSecrets": {"namespace": "fleet"}}), "argocd.argoproj.io/secret-type"),
+    ] {
+        let labels = json!({label: "true", "tributary.dev/published-by": "tributary-system"});
+        let document = secret("fleet", "eu", &labels, &json!({}));
+        let refused = read_document(&reader(list), &document, &[]).unwrap_err();
+        assert_eq!(refused.reason, "PublishedByTributary", "{}", refused.message);
+    }
+}

@@ -16,6 +16,7 @@ use tributary_hub::ReadReport;
 use tributary_listener::tls::TlsSettings;
 use tributary_listener::{Bounds, Drained, ListenerCapacity, ListenerOptions, ProxyProtocolPeers};
 use tributary_proxy::ClientTuning;
+use tributary_router::report::HubReport;
 use tributary_router::{Limits, Policies, Router, RouterConfig};
 use tributary_sources::clusters::Clusters;
 use tributary_sources::data_directory::{DataDirectory, EPOCHS, last_heard};
@@ -156,10 +157,13 @@ impl BoundEndpoint {
         stop: &CancellationToken,
     ) -> Result<AnsweringEndpoint, Failure> {
         let Self { mut running, socket, front, capacity, aggregated, parts } = self;
+        let instance = &running.arguments.hub.objects.hub_secret_namespace;
+        let publication = running.arguments.publication.settings(running.identity.authority_pem.as_deref(), instance);
         let writer = match (&mut running.hub_connection, &running.hub) {
-            (Some(connection), Some(hub)) => connection.status_writer(hub),
+            (Some(connection), Some(hub)) => connection.status_writer(hub, publication),
             _ => None,
         };
+        let (writer, publications) = writer.unzip();
         let RunningEndpoint { router, arguments, identity, clients, .. } = &running;
         let delay = arguments.shutdown_delay_duration;
         tokio::spawn(stop_after(leaving.clone(), delay, Arc::clone(router), stop.clone()));
@@ -181,7 +185,9 @@ impl BoundEndpoint {
             tokio::spawn(stop.clone().run_until_cancelled_owned(followed));
         }
         if let Some(monitor) = running.hub.as_ref().map(FollowedHub::monitor) {
-            front.follow_hub(HubView::new(move || monitor.report()));
+            let publications = publications.unwrap_or_default();
+            let report = move || HubReport { publications: publications.report(), ..monitor.report() };
+            front.follow_hub(HubView::new(report));
         }
         let entry = Arc::new(Entry::for_hosts(build_authenticator(&running)?, Arc::clone(&running.hosts)));
         let options = ListenerOptions {

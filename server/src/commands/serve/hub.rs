@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tributary_hub::{
     Acceptance, ConfigurationCheck, HubClient, HubMonitor, HubRules, HubSource, Leadership, LeaseCandidate,
-    ObjectReference, OtherSources, StatusWriter, Verdict,
+    ObjectReference, OtherSources, PublicationMonitor, PublicationSettings, Publisher, StatusWriter, Verdict,
 };
 use tributary_router::Router;
 use tributary_sources::LoadedConfiguration;
@@ -87,9 +87,16 @@ impl HubConnection {
         Ok(Some(Self { client, candidate: Some(candidate), leadership }))
     }
 
-    /// Returns the writer of status; `None` at a second call.
-    pub(super) fn status_writer(&mut self, hub: &FollowedHub) -> Option<StatusWriter> {
-        self.candidate.take().map(|candidate| hub.source.status_writer(candidate))
+    /// Returns the writer of status, which also publishes the members if there are `settings`; `None` at a second call.
+    pub(super) fn status_writer(
+        &mut self,
+        hub: &FollowedHub,
+        settings: Option<PublicationSettings>,
+    ) -> Option<(StatusWriter, PublicationMonitor)> {
+        let candidate = self.candidate.take()?;
+        let publisher = settings.map(|settings| Publisher::new(Arc::clone(&self.client), settings));
+        let monitor = publisher.as_ref().map(Publisher::monitor).unwrap_or_default();
+        Some((hub.source.status_writer(candidate).with_publisher(publisher), monitor))
     }
 }
 

@@ -131,6 +131,11 @@ fn check_access(arguments: &ServeArguments) -> anyhow::Result<()> {
         "--aggregated-listen needs a hub, whose kube-apiserver forwards the requests; give --hub-kubeconfig or \
          --hub-in-cluster, or remove the flag"
     );
+    anyhow::ensure!(
+        !arguments.publication.is_given() || shared.has_hub,
+        "--publish-cluster-profiles, --publish-kubeconfig-secrets and --publish-argo-cd-secrets write objects of a hub; \
+         give --hub-kubeconfig or --hub-in-cluster, or remove the flags"
+    );
     if !shared.is_shared() {
         arguments.listen.without_client_authentication()?;
         for (flag, is_given) in [

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tributary_router::Report;
 use tributary_router::report::{
     ClusterCondition, ClusterReport, CollectionReport, CollectionState, HubObjectReport, HubReport, LimitReport,
-    ResourceReport,
+    PublicationReport, ResourceReport,
 };
 
 use crate::output::terminal::{cut, plain, width};
@@ -96,6 +96,11 @@ fn hub_summary(hub: &HubReport) -> Vec<String> {
     let mut lines = vec![format!("hub: {} objects, {refused} with a problem", hub.objects.len())];
     let problem = hub.problem.as_ref();
     lines.extend(problem.map(|problem| plain(&format!("  its changes do not arrive: {problem}"))));
+    for PublicationReport { kind, namespace, published, problem_count, problems } in &hub.publications {
+        let counts = format!("{published} of kind {kind}, {problem_count} problems");
+        lines.push(plain(&format!("published in namespace {namespace}: {counts}")));
+        lines.extend(problems.iter().map(|problem| plain(&format!("  {problem}"))));
+    }
     lines
 }
 
@@ -413,6 +418,13 @@ mod tests {
                         ..hub_object("karmada", 1, Some(1), None)
                     },
                 ],
+                publications: vec![PublicationReport {
+                    kind: "ClusterProfile".to_owned(),
+                    namespace: "fleet".to_owned(),
+                    published: 1,
+                    problem_count: 1,
+                    problems: vec!["ClusterProfile fleet/us: the name belongs to an object".to_owned()],
+                }],
             }),
             ..Report::default()
         }
@@ -423,6 +435,8 @@ tributary 0.1.0, up 2h, 64MiB of memory
 clusters: 1 ready, 1 refusing, 1 unreachable; 16062 objects in 107MiB; 4 of 9 collections behind
 hub: 3 objects, 1 with a problem
   its changes do not arrive: upstreamclusters: forbidden: the hub answers 403
+published in namespace fleet: 1 of kind ClusterProfile, 1 problems
+  ClusterProfile fleet/us: the name belongs to an object
 
 CLUSTER  HEALTH       VERSION  AGE  LATENCY  OBJECTS  MEMORY   BEHIND
 us       unreachable  v1.36.3  4m   -        812      5550KiB  3/3
@@ -493,6 +507,12 @@ karmada            ClusterSource    1           1         11/12 karmadaClusters
             hub: Some(HubReport {
                 problem: Some(bad()),
                 objects: vec![HubObjectReport { kind: bad(), ..hub_object(&bad(), 1, None, Some(&bad())) }],
+                publications: vec![PublicationReport {
+                    kind: bad(),
+                    namespace: bad(),
+                    problems: vec![bad()],
+                    ..PublicationReport::default()
+                }],
             }),
             ..Report::default()
         }
