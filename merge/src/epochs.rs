@@ -1,10 +1,14 @@
 //! The compact form of a composite resourceVersion, and the lists of clusters (epochs) to which compact versions refer.
 //!
 //! ```text
-//! c1.<base64url of: epoch (8 bytes, big-endian), then for each cluster of the epoch's list in order of names
-//!                   0 if it has no component, else its revision + 1; then for each of those of whose revision only a
-//!                   part is meant its rank in the list, ascending, and how many changes; each as a little-endian
-//!                   base-128 varint>
+//! c1.<base64url of the bytes>
+//!
+//! epoch      8 bytes, big-endian
+//! revisions  for each cluster of the epoch's list, in order of names: 0 without a component, else its revision + 1
+//! parts      for each component that includes only some changes of its revision, in order of names: the cluster's
+//!            index in the list, and the number of included changes
+//!
+//! The numbers of `revisions` and `parts` are little-endian base-128 varints.
 //! ```
 //!
 //! The base64url alphabet has no dot, so no JSON form has this prefix. An *epoch* is the first 64 bits of SHA-256 over
