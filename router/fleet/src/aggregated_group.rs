@@ -10,7 +10,6 @@ mod openapi;
 
 pub(crate) use entry::{COMBINATIONS, combination, foreign_groups};
 pub use entry::{aggregated_discovery, legacy_discovery, view};
-pub(crate) use openapi::SpecificationVersion;
 pub use openapi::{merged_view_openapi_v3, openapi_v2, openapi_v3};
 
 use serde_json::{Value, json};

@@ -10,4 +10,5 @@ pub mod metrics;
 pub mod openapi;
 pub mod policy;
 pub mod report;
+mod specification_version;
 pub mod topology;

@@ -7,7 +7,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_authentication::IdentityPolicy;
 use tributary_crds::{SecretText, UpstreamCluster, UpstreamClusterSpec};
 
-use crate::source_list::SourceKind;
+use crate::source_kind::SourceKind;
 
 /// A member that a source yields. Serializes with its credentials.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,43 +1,12 @@
 //! The collections that a source lists and watches.
 
-use serde::{Deserialize, Serialize};
 use tributary_apimachinery::GroupVersionResource;
 use tributary_crds::ClusterSourceSpec;
 use tributary_crds::cluster_source::{KarmadaClusters, KubeGatewayClusters, ManagedClusters, SecretList};
 
 use crate::label_selector::format_label_selector;
+use crate::source_kind::SourceKind;
 use crate::{SourceRefusal, argo_cd, cluster_gateway, kubeconfig_secret, managed_cluster};
-
-/// The kind of a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SourceKind {
-    /// Secrets of cluster-gateway.
-    ClusterGatewaySecrets,
-    /// Clusters of Karmada.
-    KarmadaClusters,
-    /// Kubeconfig Secrets of multicluster-runtime.
-    KubeconfigSecrets,
-    /// Cluster Secrets of Argo CD.
-    ArgoCdSecrets,
-    /// ManagedClusters of Open Cluster Management.
-    ManagedClusters,
-    /// UpstreamClusters of KubeGateway.
-    KubeGatewayClusters,
-}
-
-impl SourceKind {
-    /// Returns the field of `spec` with the list.
-    pub fn field(self) -> &'static str {
-        match self {
-            Self::ClusterGatewaySecrets => "clusterGatewaySecrets",
-            Self::KarmadaClusters => "karmadaClusters",
-            Self::KubeconfigSecrets => "kubeconfigSecrets",
-            Self::ArgoCdSecrets => "argoCDSecrets",
-            Self::ManagedClusters => "managedClusters",
-            Self::KubeGatewayClusters => "kubeGatewayClusters",
-        }
-    }
-}
 
 /// The list of a source.
 #[derive(Clone, Debug, PartialEq)]

@@ -19,7 +19,8 @@ use crate::kubeconfig_secret::read_kubeconfig_secret;
 use crate::managed_cluster::read_managed_cluster;
 use crate::secret::Secret;
 use crate::server_trust::UnverifiedServers;
-use crate::source_list::{SourceKind, SourceList};
+use crate::source_kind::SourceKind;
+use crate::source_list::SourceList;
 
 /// A placement label that stands for all labels.
 const ALL_LABELS: &str = "*";

@@ -23,10 +23,10 @@ use tributary_crds::{
 use tributary_sources::{ClusterSpec, LoadedConfiguration, known_clusters};
 
 use crate::disappearance::{DisappearanceGuard, Disappeared};
-use crate::in_force::{InForce, ObjectInForce, conflict_order};
+use crate::in_force::{InForce, ObjectInForce, SourceReading, conflict_order};
 use crate::members::{Claims, HubRules, ItemReference, JudgedMember, describe, judge_members, read_document};
 use crate::other_sources::OtherSources;
-use crate::source_items::{ListedSource, SourceReading, add_item_verdicts, describe_item, judge_items};
+use crate::source_items::{ListedSource, add_item_verdicts, describe_item, judge_items};
 use crate::verdict::{check_problems, shorten};
 use crate::{ConditionState, ConditionStatus, HubKind, HubSnapshot, ItemVerdict, ObjectReference, Verdict};
 use candidate::CandidateConfiguration;

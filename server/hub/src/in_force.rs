@@ -1,17 +1,16 @@
 //! The objects of the hub that are in force: the last accepted generation of each object.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tributary_apimachinery::ResourceVersion;
-use tributary_cluster_sources::{ItemObject, SourceItem, SourceList};
+use tributary_cluster_sources::{ItemObject, SourceItem, SourceList, SourceReader, UsedSecret};
 use tributary_crds::{ClusterSource, MergedEndpoint, ResourceRegistry, UpstreamCluster, UpstreamClusterSpec};
 use tributary_sources::ClusterSpec;
 
-use crate::ObjectReference;
-use crate::source_items::SourceReading;
+use crate::{ConditionState, ObjectReference};
 
 /// The last accepted generation of an object.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -159,4 +158,36 @@ impl InForce {
         self.next_order += 1;
         order
     }
+}
+
+/// The last reading of a source. An item is read again if the object, a Secret that it uses or the source changes.
+#[derive(Clone)]
+pub(crate) struct SourceReading {
+    /// The source in force.
+    pub(crate) source: ClusterSource,
+    pub(crate) reader: Arc<SourceReader>,
+    /// The readings by the uid of the item.
+    pub(crate) items: HashMap<String, ItemReading>,
+}
+
+impl SourceReading {
+    pub(crate) fn new(source: ClusterSource, reader: SourceReader) -> Self {
+        Self { source, reader: Arc::new(reader), items: HashMap::new() }
+    }
+}
+
+/// The last reading of an item.
+#[derive(Clone)]
+pub(crate) struct ItemReading {
+    pub(crate) version: ResourceVersion,
+    pub(crate) secrets: Vec<UsedSecret>,
+    pub(crate) result: Result<MemberInForce, UnusableItem>,
+}
+
+/// The reason why an item is not used.
+#[derive(Clone)]
+pub(crate) struct UnusableItem {
+    pub(crate) state: ConditionState,
+    /// Whether the member may continue as it was accepted last.
+    pub(crate) keeps_earlier: bool,
 }

@@ -37,6 +37,7 @@ mod status;
 mod status_writer;
 mod token_reviewer;
 mod verdict;
+mod write_limits;
 
 pub use accept::{Acceptance, ConfigurationCheck};
 pub use certificate::{AggregatedService, ServingCertificateStore, SharedServingCertificate};

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use tributary_apimachinery::{ForeignSystem, Object, ResourceVersion, Snapshot, explain};
-use tributary_cluster_sources::{ItemObject, RefusedItem, Secrets, SourceItem, SourceKind, SourceReader, UsedSecret};
-use tributary_crds::{ClusterSource, UpstreamCluster, hub_problems};
+use tributary_apimachinery::{ForeignSystem, Object, Snapshot, explain};
+use tributary_cluster_sources::{ItemObject, RefusedItem, Secrets, SourceItem, SourceKind, SourceReader};
+use tributary_crds::{UpstreamCluster, hub_problems};
 use tributary_router::{ForeignMember, GatewayFacts};
 use tributary_sources::ClusterSpec;
 use tributary_sources::upstream_clusters::cluster_spec;
 
-use crate::in_force::{InForce, ItemInForce, MemberInForce};
+use crate::in_force::{InForce, ItemInForce, ItemReading, MemberInForce, UnusableItem};
 use crate::members::{HubRules, ItemReference, JudgedMember, check_addresses};
 use crate::verdict::{check_problems, shorten};
 use crate::{ConditionState, HubKind, ItemVerdict, ObjectReference, SourceVerdict, Verdict};
@@ -26,37 +26,6 @@ pub(crate) struct ListedSource {
     pub(crate) secrets: Option<Snapshot>,
     /// Whether the collections are up to date.
     pub(crate) is_current: bool,
-}
-
-/// The last reading of a source. An item is read again if the object, a Secret that it uses or the source changes.
-#[derive(Clone)]
-pub(crate) struct SourceReading {
-    /// The source in force.
-    pub(crate) source: ClusterSource,
-    pub(crate) reader: Arc<SourceReader>,
-    /// The readings by the uid of the item.
-    items: HashMap<String, ItemReading>,
-}
-
-impl SourceReading {
-    pub(crate) fn new(source: ClusterSource, reader: SourceReader) -> Self {
-        Self { source, reader: Arc::new(reader), items: HashMap::new() }
-    }
-}
-
-#[derive(Clone)]
-struct ItemReading {
-    version: ResourceVersion,
-    secrets: Vec<UsedSecret>,
-    result: Result<MemberInForce, UnusableItem>,
-}
-
-/// The reason why an item is not used.
-#[derive(Clone)]
-struct UnusableItem {
-    state: ConditionState,
-    /// Whether the member may continue as it was accepted last.
-    keeps_earlier: bool,
 }
 
 impl UnusableItem {

@@ -18,16 +18,8 @@ use tributary_router::Report;
 use crate::collections::PresentStatus;
 use crate::lease::{LeaseCandidate, RETRY_PERIOD};
 use crate::status::{DesiredStatus, LastWrite, MemberState, ObjectState, format_time};
+use crate::write_limits::{REFUSED_INTERVAL, WRITE_INTERVAL, WRITE_TIMEOUT, no_answer};
 use crate::{HubClient, HubCollections, HubError, ObjectReference, Publisher, Verdict};
-
-/// Least time between two writes: at most five writes per second.
-pub(crate) const WRITE_INTERVAL: Duration = Duration::from_millis(200);
-
-/// Time limit of a write.
-pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(4);
-
-/// Time after which a refused write is repeated.
-pub(crate) const REFUSED_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Returns the present report of all clusters.
 pub type ReadReport = Box<dyn Fn() -> BoxFuture<'static, Report> + Send + Sync>;
@@ -202,11 +194,6 @@ fn write(
         timeout(time_limit, sent).await.unwrap_or_else(|_| Err(no_answer()))
     }
     .boxed()
-}
-
-/// Returns the error for a request without an answer in time.
-pub(crate) fn no_answer() -> HubError {
-    HubError::Unreachable("no answer in time".to_owned())
 }
 
 #[cfg(test)]

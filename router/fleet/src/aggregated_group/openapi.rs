@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{CLUSTERS, GROUP, VERSION, VIEWS};
 use crate::discovery::model::Group;
 use crate::foreign_groups::paths_and_definitions;
+use crate::specification_version::SpecificationVersion;
 
 /// Prefix of the names of definitions: the group's domain in reverse order, as in Kubernetes' own documents.
 const PACKAGE: &str = "dev.tributary.aggregation.v1alpha1";
@@ -35,15 +36,6 @@ pub fn openapi_v2<'a>(foreign: impl IntoIterator<Item = &'a Group>) -> Value {
 /// Returns the OpenAPI 3.0 document of the group, with the resources of the merged view.
 pub fn merged_view_openapi_v3() -> Value {
     document(SpecificationVersion::V3, &[(CLUSTERS, "Cluster")], Proxies::Absent)
-}
-
-/// Version of the OpenAPI specification.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SpecificationVersion {
-    /// Swagger 2.0.
-    V2,
-    /// OpenAPI 3.0.
-    V3,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -5,8 +5,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::aggregated_group::SpecificationVersion;
 use crate::discovery::model::{Group, GroupVersionKind, Resource};
+use crate::specification_version::SpecificationVersion;
 
 /// Returns the OpenAPI 3.0 document of a group's only version.
 pub(crate) fn openapi_v3(group: &Group) -> Value {

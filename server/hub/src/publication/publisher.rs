@@ -25,7 +25,7 @@ use super::settings::PublicationSettings;
 use super::token::TokenKeeper;
 use crate::leadership::Leadership;
 use crate::lease::RETRY_PERIOD;
-use crate::status_writer::{REFUSED_INTERVAL, WRITE_INTERVAL, WRITE_TIMEOUT};
+use crate::write_limits::{REFUSED_INTERVAL, WRITE_INTERVAL, WRITE_TIMEOUT};
 use crate::{HubClient, HubError};
 
 /// Time from the departure of a member to the deletion of its objects. 10 s: a member whose source is read anew may be
@@ -74,7 +74,7 @@ enum Outcome {
 }
 
 /// The reasons for which objects of each kind are not published or not up to date.
-type Problems = BTreeMap<PublishedKind, Vec<String>>;
+type PublicationProblems = BTreeMap<PublishedKind, Vec<String>>;
 
 /// The state on which a plan depends, beside the present objects.
 struct Inputs {
@@ -82,7 +82,7 @@ struct Inputs {
     /// The authorities in PEM, with an inner `None` for those of the client's system. `None` if the file is unusable.
     authorities: Option<Option<String>>,
     token: Option<SecretText>,
-    problems: Problems,
+    problems: PublicationProblems,
 }
 
 /// The writes of a round.
@@ -178,7 +178,7 @@ impl Publisher {
     }
 
     async fn read_inputs(&mut self, report: &Report, leadership: &Leadership) -> Inputs {
-        let mut problems = Problems::new();
+        let mut problems = PublicationProblems::new();
         let mut add_problem = |kind, problem| problems.entry(kind).or_default().push(problem);
         let authorities = self.read_authorities().await;
         let token = match &mut self.token {
@@ -259,7 +259,7 @@ impl Publisher {
         plan
     }
 
-    fn report(&self, mut problems: Problems, published: &BTreeMap<PublishedKind, u64>) {
+    fn report(&self, mut problems: PublicationProblems, published: &BTreeMap<PublishedKind, u64>) {
         for ((kind, _), attempt) in &self.attempts {
             if let Outcome::Refused(reason) = &attempt.outcome {
                 problems.entry(*kind).or_default().push(reason.clone());

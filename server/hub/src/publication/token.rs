@@ -15,7 +15,7 @@ use tributary_crds::SecretText;
 use super::settings::PublishedServiceAccount;
 use crate::leadership::{Leadership, NotLeader};
 use crate::status::format_time;
-use crate::status_writer::{WRITE_TIMEOUT, no_answer};
+use crate::write_limits::{WRITE_TIMEOUT, no_answer};
 use crate::{HubClient, HubError};
 
 /// The name of the Secret with the token.
