@@ -202,7 +202,7 @@ fn resolve_conflicts_of_members(judged: &mut [JudgedMember], mut claims: Claims<
     }
 }
 
-/// Records the members in force, and adds the verdicts on UpstreamClusters. Returns the verdicts on listed items of each
+/// Records the members in force, and adds the verdicts on UpstreamClusters. Returns the verdicts on listed items by
 /// source.
 fn record_members(
     in_force: &mut InForce,

@@ -227,7 +227,10 @@ fn member_values(status: &ClusterStatus, present: &Value) -> Map<String, Value> 
 
 /// Returns the fields of a source's status. Counts are missing until the list is read.
 fn source_values(source: &SourceVerdict) -> Map<String, Value> {
-    let refused = |item: &ItemVerdict| json!({"name": item.name, "reason": item.accepted.reason, "message": item.accepted.message});
+    let refused = |item: &ItemVerdict| {
+        let ConditionState { reason, message, .. } = &item.accepted;
+        json!({"name": item.name, "reason": reason, "message": message})
+    };
     let mut values = Map::new();
     values.insert("list".to_owned(), json!(source.list.field()));
     if let (Some(found), Some(accepted)) = (source.found(), source.accepted()) {

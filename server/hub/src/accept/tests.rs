@@ -585,6 +585,7 @@ impl Hub {
         if all.get("ca.crt").is_none() {
             all["ca.crt"] = authority();
         }
+        all.as_object_mut().unwrap().retain(|_, value| !value.is_null());
         let metadata = json!({
             "namespace": "vela-system", "labels": {GATEWAY_TYPE: "ServiceAccountToken"}, "annotations": annotations,
         });
@@ -625,7 +626,8 @@ async fn items_of_a_source_come_change_and_go() {
     assert!(eu.is_from_hub && eu.dial_policy.is_some());
     let foreign: Vec<_> =
         accepted.configuration.foreign.iter().map(|own| (own.name.as_str(), own.cluster.as_str())).collect();
-    assert_eq!(foreign, [("A.B", "a-b-4b861d8bb4"), ("eu", "eu")]);
+    // The item that was accepted first comes first.
+    assert_eq!(foreign, [("eu", "eu"), ("A.B", "a-b-4b861d8bb4")]);
     assert!(!accepted.configuration.objects.clusters.iter().any(|own| own.spec.credentials.is_some()));
     assert!(!hub.accept().await.is_changed);
 

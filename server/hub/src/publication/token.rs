@@ -54,7 +54,7 @@ struct StoredToken {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum TokenError {
+enum PublishedTokenError {
     #[error("the Secret {SECRET_NAME} is not available: {0}")]
     Secret(HubError),
     #[error("the hub gives no token of ServiceAccount {account}: {error}")]
@@ -81,7 +81,7 @@ impl TokenKeeper {
     pub(super) async fn current(&mut self, leadership: &Leadership) -> Option<&SecretText> {
         if self.next_check.is_none_or(|at| at <= Instant::now()) {
             let checked = timeout(WRITE_TIMEOUT, self.check(leadership, Timestamp::now())).await;
-            let checked = checked.unwrap_or_else(|_| Err(TokenError::Secret(no_answer())));
+            let checked = checked.unwrap_or_else(|_| Err(PublishedTokenError::Secret(no_answer())));
             self.problem = checked.as_ref().err().map(ToString::to_string);
             if let Ok(token) = checked {
                 self.current = Some(token);
@@ -96,11 +96,11 @@ impl TokenKeeper {
         self.problem.as_deref()
     }
 
-    async fn check(&self, leadership: &Leadership, now: Timestamp) -> Result<SecretText, TokenError> {
+    async fn check(&self, leadership: &Leadership, now: Timestamp) -> Result<SecretText, PublishedTokenError> {
         let stored = match self.client.get(&self.secret_path).await {
             Ok(secret) => read_secret(&secret, &self.subject()),
             Err(error) if error.code() == Some(404) => None,
-            Err(error) => return Err(TokenError::Secret(error)),
+            Err(error) => return Err(PublishedTokenError::Secret(error)),
         };
         if let Some(stored) = stored.filter(|stored| now < stored.renew_after) {
             return Ok(stored.token);
@@ -111,13 +111,13 @@ impl TokenKeeper {
         let request = self.client.send(Method::POST, &path, "application/json", Some(&body));
         let answer = leadership.send(request).await?;
         let account = || format!("{namespace}/{name}");
-        let answer = answer.map_err(|error| TokenError::Request { account: account(), error })?;
+        let answer = answer.map_err(|error| PublishedTokenError::Request { account: account(), error })?;
         let made = read_answer(&answer, now)?;
         let secret = secret_with(&made, &self.subject());
         let path = format!("{}?fieldManager=tributary&force=true", self.secret_path);
         // A POST to the collection names no object, so RBAC could not limit it to this Secret.
         let request = self.client.send(Method::PATCH, &path, "application/apply-patch+yaml", Some(&secret));
-        leadership.send(request).await?.map_err(TokenError::Secret)?;
+        leadership.send(request).await?.map_err(PublishedTokenError::Secret)?;
         tracing::info!(account = account(), "the published Secrets get a new token");
         Ok(made.token)
     }
@@ -142,11 +142,11 @@ fn token_request(audiences: &[String]) -> Value {
     })
 }
 
-fn read_answer(answer: &Value, now: Timestamp) -> Result<StoredToken, TokenError> {
+fn read_answer(answer: &Value, now: Timestamp) -> Result<StoredToken, PublishedTokenError> {
     let token = answer["status"]["token"].as_str().filter(|token| !token.is_empty());
-    let token = token.ok_or(TokenError::Answer("token"))?;
+    let token = token.ok_or(PublishedTokenError::Answer("token"))?;
     let expires = answer["status"]["expirationTimestamp"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
-    let expires = expires.ok_or(TokenError::Answer("expirationTimestamp"))?;
+    let expires = expires.ok_or(PublishedTokenError::Answer("expirationTimestamp"))?;
     let half = SignedDuration::from_secs(expires.duration_since(now).as_secs() / 2);
     Ok(StoredToken { token: SecretText::new(token), renew_after: now + half })
 }
