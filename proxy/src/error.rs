@@ -474,6 +474,11 @@ impl ForwardError {
         )
     }
 
+    /// Returns whether the member got no connection: an attempt failed now, or the last attempt failed.
+    pub fn has_no_connection(&self) -> bool {
+        self.is_dial_failure() || matches!(self, Self::Unreachable { .. } | Self::NoEndpoint { .. })
+    }
+
     /// Returns the time until a retry may succeed, if known.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {

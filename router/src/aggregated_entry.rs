@@ -7,6 +7,7 @@
 //! | `/openapi/v2`, `/openapi/v3`, `/openapi/v3/apis/<group>/<version>` | OpenAPI of these groups |
 //! | `…/views`, `…/views/all` | the merged views |
 //! | `…/clusters`, `…/clusters/<name>`, health checks | the answer of the merged view |
+//! | the resources of cluster-gateway, if its door is open | the members that cluster-gateway knows |
 //! | any other path | 404 |
 
 mod views;
@@ -23,13 +24,14 @@ use tributary_fleet::discovery::{DiscoveryPath, documents};
 use tributary_fleet::openapi::{self, OpenApiRequest};
 use tributary_sharing::body::{self, Body};
 
-use crate::{RequestArrival, health, response};
+use crate::{RequestArrival, cluster_gateway, health, response};
 
 /// Answers a request for a path of the aggregated entry itself. Returns `None` if the path has the answer of the merged
 /// view, from [`Router::handle`](crate::Router::handle).
 pub fn answer_at_entry(head: &Parts, arrival: &RequestArrival) -> Option<Response<Body>> {
     let answered = match arrival.reading.info() {
         Ok(info) if health::is_check(info) || is_about_clusters(info) => return None,
+        Ok(info) if cluster_gateway::is_served(info, &open_doors(&arrival.mount)) => return None,
         Ok(info) => answer_own_path(head, info, &open_doors(&arrival.mount)),
         Err(status) => Err(EntryRefusal::Written(status.clone())),
     };
@@ -53,7 +55,7 @@ pub fn has_constant_answer(mount: Mount, method: &Method, uri: &Uri) -> bool {
     let Ok(info) = arrival.reading.info() else { return false };
     let shows_clusters = match health::is_check(info) {
         true => health::requests_clusters(&info.path, uri.query()),
-        false => is_about_clusters(info),
+        false => is_about_clusters(info) || cluster_gateway::is_served(info, &open_doors(&arrival.mount)),
     };
     arrival.is_entry_path && !shows_clusters
 }

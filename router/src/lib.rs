@@ -14,6 +14,7 @@ mod asked;
 mod awaited;
 mod caller;
 mod candidates_by_plan;
+mod cluster_gateway;
 mod cluster_resource;
 mod configuration;
 mod confinement;
@@ -48,6 +49,7 @@ mod unknown_rights;
 mod versions;
 
 pub use crate::aggregated_entry::{answer_at_entry, has_constant_answer};
+pub use crate::cluster_gateway::{GatewayHealth, SecretPlace, WriteGatewayHealth};
 pub use crate::request_context::{Answer, AuthenticatedSender, RequestArrival, RequestContext};
 pub use crate::request_reading::RequestReading;
 pub use crate::request_trace::{AUDIT_ID, RequestTrace};
@@ -58,7 +60,7 @@ pub use served_resources::ServedResources;
 pub use traced_stage::{TraceContext, TracedStage};
 
 pub use tributary_apimachinery::ClusterAuthorization;
-pub use tributary_authentication::MemberRules;
+pub use tributary_authentication::{IdentityPolicy, MemberRules};
 pub use tributary_fleet::aggregated_group;
 pub use tributary_fleet::cluster_status;
 pub use tributary_fleet::foreign_member::{ForeignMember, ForeignMembers, GatewayFacts};
@@ -74,8 +76,8 @@ pub use tributary_sharing::limits::{self, Limits};
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -168,6 +170,8 @@ pub struct Router {
     readable_cache: ReadableCache,
     cluster_store: ClusterStore,
     foreign: ArcSwap<ForeignMembers>,
+    /// Writer of the health of cluster-gateway's clusters; unset without a hub.
+    gateway_health: OnceLock<Arc<dyn WriteGatewayHealth>>,
     started: Instant,
     /// Task that stores the last answers of clusters.
     keeping: Mutex<Option<JoinHandle<()>>>,
@@ -217,6 +221,7 @@ impl Router {
             readable_cache: ReadableCache::default(),
             cluster_store: ClusterStore::default(),
             foreign: ArcSwap::default(),
+            gateway_health: OnceLock::new(),
             started: Instant::now(),
             keeping: Mutex::default(),
             views,
@@ -269,6 +274,11 @@ impl Router {
     /// Replaces the members that foreign systems know. A name takes effect at a door once the door has it, too.
     pub fn set_foreign_members(&self, members: Arc<ForeignMembers>) {
         self.foreign.store(members);
+    }
+
+    /// Sets the writer of the health of cluster-gateway's clusters. A second call has no effect.
+    pub fn set_gateway_health_writer(&self, writer: Arc<dyn WriteGatewayHealth>) {
+        let _is_set = self.gateway_health.set(writer);
     }
 
     /// Returns a receiver that is notified when clusters are added or removed, or when a cluster's discovery changes.

@@ -12,9 +12,9 @@ use tributary_fleet::discovery::{DiscoveryPath, MergedDiscovery, ServedResource}
 use tributary_fleet::metrics::RequestSource;
 
 use crate::caller::Caller;
-use crate::cluster_resource;
 use crate::configuration::ConfigurationSnapshot;
 use crate::received::ReceivedRequest;
+use crate::{cluster_gateway, cluster_resource};
 
 /// Source of an answer, and the steps to get the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub(crate) enum Plan<'a> {
     OpenApi,
     /// The resource `clusters` of Tributary itself.
     Clusters,
+    /// A resource of cluster-gateway at the aggregated entry.
+    ClusterGateway,
     /// A resource: the clusters that serve the resource, and the plan for the request.
     Resource(Arc<ServedResource>, ResourcePlan),
 }
@@ -38,7 +40,12 @@ impl Plan<'_> {
     pub(crate) fn source(&self) -> RequestSource {
         match self {
             Self::Cluster(_) => RequestSource::Member,
-            Self::Discovery(_) | Self::Health | Self::Version | Self::OpenApi | Self::Clusters => RequestSource::Own,
+            Self::Discovery(_)
+            | Self::Health
+            | Self::Version
+            | Self::OpenApi
+            | Self::Clusters
+            | Self::ClusterGateway => RequestSource::Own,
             Self::Resource(_, ResourcePlan::Get { .. } | ResourcePlan::List | ResourcePlan::Watch) => {
                 RequestSource::Memory
             }
@@ -50,7 +57,7 @@ impl Plan<'_> {
     /// documents the plan has already checked the method.
     pub(crate) fn takes_head(&self, info: &RequestInfo) -> bool {
         match self {
-            Self::Clusters => false,
+            Self::Clusters | Self::ClusterGateway => false,
             Self::Resource(..) => info.resource().is_some_and(|it| it.subresource.as_deref() == Some("proxy")),
             _ => true,
         }
@@ -108,6 +115,9 @@ pub(crate) fn plan<'a>(
     let planned = match (&info.cluster, &info.target) {
         (Some(cluster), _) => Plan::Cluster(cluster),
         (None, RequestTarget::NonResource) => non_resource(info, merged_discovery)?,
+        (None, RequestTarget::Resource(request)) if received.is_entry_path && cluster_gateway::is_own(request) => {
+            Plan::ClusterGateway
+        }
         (None, RequestTarget::Resource(request)) if cluster_resource::is_own(&request.resource) => {
             cluster_resource::check_route(info.verb, request).map(|()| Plan::Clusters)?
         }

@@ -4,6 +4,7 @@ mod aggregated;
 mod canary;
 mod check;
 mod clients;
+mod cluster_gateway;
 mod cost;
 mod disappearance;
 mod figures;
@@ -56,6 +57,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(check::cases());
     cases.extend(canary::cases());
     cases.extend(clients::cases());
+    cases.extend(cluster_gateway::cases());
     cases.extend(cost::cases());
     cases.extend(disappearance::cases());
     cases.extend(figures::cases());

@@ -129,7 +129,7 @@ impl Refusal {
             Self::Cluster(refusal) => refusal.status(door),
             Self::Version(refusal) => refusal.status(door),
             Self::Precondition(refusal) => refusal.status(door),
-            Self::Member(refusal) => refusal.status(),
+            Self::Member(refusal) => refusal.status_at(door),
             Self::Policy(refusal) => refusal.status(),
             Self::Limit(refusal) => refusal.status(door),
         };

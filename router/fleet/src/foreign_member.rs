@@ -1,8 +1,10 @@
-//! Members as foreign systems know them.
+//! Members of foreign systems, by the names of these systems.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use tributary_apimachinery::{ClusterName, ForeignDoors, ForeignSystem};
 use tributary_authentication::IdentityPolicy;
 
@@ -37,8 +39,29 @@ pub struct GatewayFacts {
     pub credential_type: String,
     /// The URL of the cluster.
     pub endpoint: String,
-    /// The authorities of the cluster's servers in PEM, as base64; `None` if the servers are not verified.
+    /// The authorities of the cluster's servers in PEM, as base64; `None` if the servers are not verified. The text of
+    /// the Secret, which may have a key by mistake.
     pub ca_bundle: Option<String>,
+}
+
+impl GatewayFacts {
+    /// Returns the certificates of the authorities in PEM, as base64, without any other part of the text; `None` if the
+    /// servers are not verified.
+    pub fn authorities(&self) -> Option<String> {
+        const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+        const END: &str = "-----END CERTIFICATE-----";
+        let text = STANDARD.decode(self.ca_bundle.as_ref()?).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let mut shown = String::new();
+        for part in text.split(BEGIN).skip(1) {
+            // A part without an end could have a key of a different form.
+            let Some((certificate, _)) = part.split_once(END).filter(|(own, _)| !own.contains("-----")) else {
+                continue;
+            };
+            shown.extend([BEGIN, certificate, END, "\n"]);
+        }
+        Some(STANDARD.encode(shown))
+    }
 }
 
 /// All members that foreign systems know, by system and name.
@@ -82,6 +105,24 @@ impl ForeignMembers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn authorities_have_certificates_alone() {
+        const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nY2E=\n-----END CERTIFICATE-----\n";
+        const KEY: &str = "-----BEGIN PRIVATE KEY-----\na2V5\n-----END PRIVATE KEY-----\n";
+        let cut = CERTIFICATE.replace("-----END CERTIFICATE-----", "");
+        for (text, expected) in [
+            (CERTIFICATE.to_owned(), CERTIFICATE.to_owned()),
+            (format!("{CERTIFICATE}{KEY}{CERTIFICATE}"), CERTIFICATE.repeat(2)),
+            (format!("{KEY}{CERTIFICATE}token"), CERTIFICATE.to_owned()),
+            (format!("{cut}{KEY}{CERTIFICATE}"), CERTIFICATE.to_owned()),
+            (KEY.to_owned(), String::new()),
+        ] {
+            let facts = GatewayFacts { ca_bundle: Some(STANDARD.encode(&text)), ..GatewayFacts::default() };
+            assert_eq!(facts.authorities(), Some(STANDARD.encode(expected)), "{text}");
+        }
+        assert_eq!(GatewayFacts::default().authorities(), None);
+    }
 
     #[test]
     fn first_member_with_a_name_keeps_the_name() {

@@ -83,7 +83,7 @@ impl BufferedRequest {
 }
 
 /// Refuses a request whose body cannot be read. No member has seen the request.
-pub(super) fn unreadable(error: BoxError) -> Refusal {
+pub(crate) fn unreadable(error: BoxError) -> Refusal {
     match (error.downcast_ref::<body::TooLarge>(), error.downcast_ref::<Exceeded>()) {
         (Some(body::TooLarge(limit)), _) => LimitRefusal::Body { max: *limit }.into(),
         (_, Some(exceeded)) => (*exceeded).into(),

@@ -22,7 +22,7 @@ use crate::forward::one_object;
 use crate::plan::{OwnerRequest, Plan, ResourcePlan};
 use crate::received::ReceivedRequest;
 use crate::request::ClientRequest;
-use crate::{Router, cluster_resource, forward, health, memory, response};
+use crate::{Router, cluster_gateway, cluster_resource, forward, health, memory, response};
 
 /// Executes a plan. A future that sends requests to members is boxed: only answers from memory decide the size of each
 /// request's future.
@@ -59,6 +59,9 @@ pub(crate) async fn answer_planned(
             document.map_err(|refusal| router.hide_cluster_names(refusal))
         }
         Plan::Clusters => Box::pin(cluster_resource::answer(router, caller, received)).await,
+        Plan::ClusterGateway => {
+            Box::pin(cluster_gateway::answer(router, configuration, caller, (message, received))).await
+        }
         Plan::Resource(served, plan) => {
             let resource = info.resource().ok_or(Refusal::NoRoute)?;
             let (served, candidates) = (&*served, &Candidates::default());

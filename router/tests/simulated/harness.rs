@@ -340,6 +340,11 @@ impl Client {
         Self { mount: Mount::Cluster(cluster.parse().unwrap()), ..self }
     }
 
+    /// Returns the client at another entry.
+    pub(crate) fn at_mount(self, mount: Mount) -> Self {
+        Self { mount, ..self }
+    }
+
     /// Returns the client with another connection.
     pub(crate) fn by_port(self, port: u16) -> Self {
         Self { peer: Some(Peer(([127, 0, 0, 1], port).into())), ..self }

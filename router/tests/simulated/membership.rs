@@ -4,6 +4,7 @@ pub(crate) mod cluster_objects;
 pub(crate) mod clusters;
 pub(crate) mod discovery;
 pub(crate) mod fleet;
+pub(crate) mod foreign;
 pub(crate) mod kinds;
 pub(crate) mod last_heard;
 pub(crate) mod members;

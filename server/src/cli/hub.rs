@@ -46,8 +46,8 @@ pub struct HubArguments {
     /// The Service to which the hub's APIService refers, for the names in the generated certificate
     #[arg(long, value_name = "NAMESPACE/NAME", default_value = "tributary-system/tributary")]
     pub aggregated_service: AggregatedService,
-    /// Serve the paths of another system at --aggregated-listen, for its clients. The members and their names come from
-    /// ClusterSources of the hub. Can be given several times
+    /// Serve the paths of a different system at --aggregated-listen, for its clients. The members and their names come
+    /// from ClusterSources of the hub. Can be given several times
     #[arg(long, value_name = "SYSTEM", requires = "aggregated_listen")]
     pub door: Vec<DoorSystem>,
 }
@@ -55,9 +55,9 @@ pub struct HubArguments {
 /// A system whose paths the aggregated entry serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DoorSystem {
-    /// cluster-gateway, which KubeVela uses: `cluster.core.oam.dev/v1alpha1`.
+    /// The paths of cluster-gateway, for KubeVela: `cluster.core.oam.dev/v1alpha1`.
     ClusterGateway,
-    /// Karmada: `cluster.karmada.io/v1alpha1` and `search.karmada.io/v1alpha1`.
+    /// The paths of Karmada: `cluster.karmada.io/v1alpha1` and `search.karmada.io/v1alpha1`.
     Karmada,
 }
 

@@ -133,6 +133,11 @@ pub(crate) async fn start_aggregated(handler: impl Handler, audit: Option<Arc<Au
     start_with(Settings { is_aggregated: true, ..Settings::default() }, handler, |front| front.audited(audit)).await
 }
 
+/// Starts the aggregated entry like [`start`], with doors of foreign systems.
+pub(crate) async fn start_with_doors(handler: impl Handler, doors: Arc<OpenDoors>) -> Server {
+    start_with(Settings { is_aggregated: true, doors, ..Settings::default() }, handler, |front| front).await
+}
+
 /// The settings of a listener that tests can choose.
 #[derive(Default)]
 struct Settings {

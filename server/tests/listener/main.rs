@@ -7,6 +7,7 @@ mod access_log;
 mod aggregated;
 mod audit;
 mod cancelled_requests;
+mod doors;
 mod early_answers;
 mod fixture;
 mod frames;

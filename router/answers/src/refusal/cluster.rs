@@ -26,7 +26,7 @@ pub struct ReleaseName {
 /// Reason for which the cluster of a request is unknown, ambiguous or wrong.
 #[derive(Clone, Debug)]
 pub enum ClusterRefusal {
-    /// No cluster of this name is configured: 404.
+    /// No cluster of this name is configured: 404; at the door of a foreign system, its answer for an unknown name.
     NotConfigured(ClusterName),
     /// A foreign system does not know the name in the path: 404 or 500, as the system answers.
     NotInSystem {
@@ -226,7 +226,10 @@ impl ClusterRefusal {
 
     pub(super) fn status(&self, door: Door) -> Status {
         match self {
-            Self::NotConfigured(name) => Status::cluster_not_found(name.as_str()),
+            Self::NotConfigured(name) => match door.foreign_system() {
+                Some(system) => system.unknown_cluster(name.as_str()),
+                None => Status::cluster_not_found(name.as_str()),
+            },
             Self::NotInSystem { system, name } => system.unknown_cluster(name),
             Self::NotFound { resource, name, .. } => Status::not_found(resource, name),
             Self::Unknown { resource, name, unknown, is_lasting } => {

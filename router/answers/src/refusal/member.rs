@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tributary_apimachinery::status::go_quote;
-use tributary_apimachinery::{ClusterName, Status, StatusReason};
+use tributary_apimachinery::{ClusterName, Door, Status, StatusReason};
 use tributary_proxy::{ForwardError, Sent};
 
 use super::account::ImpersonationForbidden;
@@ -114,7 +114,21 @@ impl MemberRefusal {
         Self::Unavailable { cluster: cluster.clone(), cause: cause.to_string() }
     }
 
-    pub(super) fn status(&self) -> Status {
+    pub(super) fn status_at(&self, door: Door) -> Status {
+        let mut status = self.status();
+        let is_down = match self {
+            Self::Forward { error, .. } => error.has_no_connection(),
+            Self::Unavailable { .. } => true,
+            _ => false,
+        };
+        // KubeVela recognizes a cluster that is down by this text of Go's `net` package.
+        if is_down && door == Door::ClusterGateway {
+            status.message = format!("dial tcp: {}", status.message);
+        }
+        status
+    }
+
+    fn status(&self) -> Status {
         match self {
             Self::MemberStatus(status) | Self::ForbidsImpersonation(status) => status.clone(),
             Self::Forward { error, is_out_of_reach, silent_for } => not_forwarded(error, *is_out_of_reach, *silent_for),
@@ -313,6 +327,24 @@ mod tests {
             interrupted.message.contains("\"eu\"") && interrupted.message.contains("check before"),
             "{interrupted}"
         );
+    }
+
+    #[test]
+    fn refusal_because_of_an_unreachable_cluster_has_the_text_that_kubevela_looks_for() {
+        let forward =
+            |error| MemberRefusal::Forward { error, is_out_of_reach: true, silent_for: Duration::from_secs(7) };
+        let down = ForwardError::Unreachable { cluster: eu(), reason: "refused".into(), age: Duration::from_secs(1) };
+        let silent = ForwardError::HeadTimeout { cluster: eu(), after: Duration::from_secs(1) };
+        for (refusal, expected) in [
+            (forward(down), true),
+            (MemberRefusal::unavailable(&eu(), "refused"), true),
+            (forward(silent), false),
+            (MemberRefusal::ChangingDocument, false),
+        ] {
+            let refusal = Refusal::from(refusal);
+            assert_eq!(refusal.status_at(Door::ClusterGateway).message.contains("dial tcp"), expected, "{refusal:?}");
+            assert!(!refusal.status().message.contains("dial tcp"));
+        }
     }
 
     #[test]

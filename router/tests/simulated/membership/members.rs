@@ -57,6 +57,11 @@ impl Rbac {
         self.came.lock().extract_if(.., |own| own.user.is_some()).collect()
     }
 
+    /// Returns and removes all recorded requests.
+    pub(crate) fn all_came(&self) -> Vec<Came> {
+        std::mem::take(&mut *self.came.lock())
+    }
+
     /// Returns the writes and the reads of single objects under Tributary's own identity. Requests that serve all
     /// users, such as lists, are left out.
     pub(crate) fn came_as_ourselves(&self) -> Vec<String> {

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tributary_hosts::Hosts;
-use tributary_hub::ReadReport;
+use tributary_hub::{GatewayHealthWriter, ReadReport};
 use tributary_listener::tls::TlsSettings;
 use tributary_listener::{Bounds, Drained, ListenerCapacity, ListenerOptions, ProxyProtocolPeers};
 use tributary_proxy::ClientTuning;
@@ -91,6 +91,9 @@ impl BoundEndpoint {
             ClientTuning { connections_to_spread_over: connections_per_cluster(cores()), ..ClientTuning::default() };
         let shutdown = tuning.shutdown.clone();
         let hub_connection = HubConnection::open(&arguments.hub).await?;
+        if let Some(hub) = &hub_connection {
+            router.set_gateway_health_writer(Arc::new(GatewayHealthWriter(Arc::clone(&hub.client))));
+        }
         let denied_users = DeniedUsers::new(Arc::clone(&router));
         let denied = match &arguments.shared.denied_users_file {
             Some(path) => Some(follow_denied(&denied_users, path).await.map_err(Failure::usage)?),

@@ -1,0 +1,212 @@
+//! Tests of members by the names of foreign systems: cluster-gateway's resources, and the identity that members see.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tributary_apimachinery::{ForeignSystem, Mount, Status};
+use tributary_authentication::{ExchangeRule, IdentityPolicy, IdentityRules, RuleSource, UserInfo};
+use tributary_router::{
+    ForeignMember, ForeignMembers, GatewayFacts, GatewayHealth, Router, SecretPlace, WriteGatewayHealth,
+};
+
+use super::members::{Came, Rbac, SHOP, fixture, write};
+use crate::harness::{Client, Fixture};
+
+const GATEWAYS: &str = "/apis/cluster.core.oam.dev/v1alpha1/clustergateways";
+const VIRTUAL_CLUSTERS: &str = "/apis/cluster.core.oam.dev/v1alpha1/virtualclusters";
+
+fn member(name: &str, identity: IdentityPolicy) -> ForeignMember {
+    ForeignMember {
+        system: ForeignSystem::ClusterGateway,
+        name: name.to_owned(),
+        cluster: "a".parse().unwrap(),
+        identity,
+        labels: [("team".to_owned(), name.to_owned())].into(),
+        created: "2026-01-01T00:00:00Z".to_owned(),
+        gateway: Some(GatewayFacts {
+            namespace: "vela-system".to_owned(),
+            credential_type: "ServiceAccountToken".to_owned(),
+            endpoint: "https://192.0.2.1:6443".to_owned(),
+            ..GatewayFacts::default()
+        }),
+    }
+}
+
+/// Returns rules that map ann to a different user, and give bob the stored credential.
+fn rules() -> IdentityPolicy {
+    let user = |name: &str| RuleSource { user: Some(name.to_owned()), ..RuleSource::default() };
+    let mapped =
+        UserInfo { username: "mapped".to_owned(), groups: vec!["system:masters".to_owned()], ..UserInfo::default() };
+    let rules = [
+        ExchangeRule::new(user("ann"), false, Some(mapped)).unwrap(),
+        ExchangeRule::new(user("bob"), false, None).unwrap(),
+    ];
+    IdentityPolicy::Rules(IdentityRules::from_iter(rules))
+}
+
+/// Opens the door of cluster-gateway, with three names of the member `a`.
+fn open_door(router: &Router) -> Mount {
+    let members = [
+        member("eu.example", IdentityPolicy::Impersonate),
+        member("stored", IdentityPolicy::Stored),
+        member("ruled", rules()),
+    ];
+    let members = Arc::new(ForeignMembers::from_iter(members));
+    let doors = members.doors([ForeignSystem::ClusterGateway]);
+    router.set_foreign_members(members);
+    Mount::Aggregated(Arc::new(doors))
+}
+
+async fn start() -> (Fixture, Vec<Arc<Rbac>>, Mount) {
+    let (fixture, rbac) = fixture(["a"]).await;
+    let mount = open_door(&fixture.router);
+    (fixture, rbac, mount)
+}
+
+fn user(fixture: &Fixture, mount: &Mount, name: &str) -> Client {
+    fixture.user(name, &["dev".to_owned()]).at_mount(mount.clone())
+}
+
+/// Returns the user that the member sees in the only request, or `*` for the stored credential.
+fn seen(rbac: &Rbac, line: &str) -> Vec<String> {
+    let came: Vec<Came> = rbac.all_came().into_iter().filter(|came| came.line.contains(line)).collect();
+    came.into_iter().map(|came| came.user.unwrap_or_else(|| "*".to_owned())).collect()
+}
+
+#[tokio::test]
+async fn identity_of_a_request_belongs_to_the_name_in_the_path() {
+    let (fixture, rbac, mount) = start().await;
+    for (name, caller, query, expected) in [
+        ("eu.example", "ann", "", "ann"),
+        ("stored", "ann", "", "*"),
+        ("stored", "nobody", "", "*"),
+        ("stored", "ann", "?impersonate=true", "ann"),
+        ("stored", "ann", "?impersonate=1", "*"),
+        ("ruled", "ann", "", "mapped"),
+        ("ruled", "bob", "", "*"),
+        ("ruled", "root", "", "root"),
+        ("ruled", "annie", "", "annie"),
+    ] {
+        let path = format!("{GATEWAYS}/{name}/proxy{SHOP}/of-a{query}");
+        drop(rbac[0].all_came());
+        user(&fixture, &mount, caller).get(&path).await;
+        assert_eq!(seen(&rbac[0], "/of-a"), [expected], "{caller} {path}");
+    }
+}
+
+/// Memory has the object, but the stored user may have fewer rights in the member than Tributary's cache.
+#[tokio::test]
+async fn member_with_a_stored_identity_answers_each_request_itself() {
+    let (fixture, rbac, mount) = start().await;
+    drop(rbac[0].all_came());
+    let stored = user(&fixture, &mount, "nobody");
+    for _ in 0..2 {
+        stored.get(&format!("{GATEWAYS}/stored/proxy{SHOP}")).await.ok();
+    }
+    assert_eq!(seen(&rbac[0], SHOP), ["*", "*"]);
+    let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "new"}});
+    assert_eq!(write(&stored, "POST", &format!("{GATEWAYS}/stored/proxy{SHOP}"), &object).await.code, 201);
+    assert_eq!(stored.get(&format!("{GATEWAYS}/eu.example/proxy{SHOP}")).await.code, 403);
+}
+
+#[tokio::test]
+async fn stored_credential_does_not_act_for_an_impersonated_user() {
+    let (fixture, rbac, mount) = start().await;
+    for (name, code) in [("stored", 403), ("ruled", 403)] {
+        drop(rbac[0].all_came());
+        let headers = [("impersonate-user", "bob")];
+        let path = format!("{GATEWAYS}/{name}/proxy{SHOP}/of-a");
+        let answer = user(&fixture, &mount, "ann").send("GET", &path, &headers, "").await;
+        assert_eq!(answer.code, code, "{name}");
+        assert_eq!(seen(&rbac[0], "/of-a"), [""; 0], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn unknown_names_get_the_answer_of_cluster_gateway() {
+    let (fixture, _, mount) = start().await;
+    let ann = user(&fixture, &mount, "ann");
+    for name in ["a", "EU.example", "eu%2Eexample", "stored;x", "*", "local"] {
+        let message = ann.get(&format!("{GATEWAYS}/{name}/proxy{SHOP}")).await.refused(500);
+        assert_eq!(message, format!("no such cluster {name}"));
+    }
+    assert_eq!(ann.get(&format!("{GATEWAYS}/a/health")).await.refused(500), "no such cluster a");
+    assert_eq!(ann.get(&format!("{GATEWAYS}/a")).await.code, 404);
+    assert_eq!(ann.get(&format!("{VIRTUAL_CLUSTERS}/a")).await.code, 404);
+    // A request that arrived before the name was removed.
+    fixture.router.set_foreign_members(Arc::default());
+    let message = ann.get(&format!("{GATEWAYS}/stored/proxy{SHOP}")).await.refused(500);
+    assert_eq!(message, "no such cluster stored");
+}
+
+#[tokio::test]
+async fn error_for_an_unreachable_cluster_has_the_text_that_kubevela_looks_for() {
+    let (fixture, _, mount) = start().await;
+    fixture.out_of_reach("a").await;
+    let ann = user(&fixture, &mount, "ann");
+    for name in ["eu.example", "stored"] {
+        let answer = ann.get(&format!("{GATEWAYS}/{name}/proxy{SHOP}")).await;
+        assert!(answer.code >= 500, "{answer:?}");
+        assert!(answer.refused(answer.code).contains("dial tcp"), "{answer:?}");
+    }
+    let gateway = ann.get(&format!("{GATEWAYS}/stored")).await.ok();
+    assert_eq!(gateway["status"]["healthy"], Value::Null);
+    assert!(gateway["status"]["healthyReason"].as_str().unwrap().starts_with("Unknown:"), "{gateway}");
+}
+
+#[tokio::test]
+async fn resources_of_cluster_gateway_are_read_only_without_watches() {
+    let (fixture, _, mount) = start().await;
+    let ann = user(&fixture, &mount, "ann");
+    let list = ann.get(GATEWAYS).await.ok();
+    let items = list["items"].as_array().unwrap();
+    let names: Vec<_> = items.iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect();
+    assert_eq!((&list["kind"], names), (&json!("ClusterGatewayList"), vec!["eu.example", "ruled", "stored"]));
+    assert_eq!(ann.get(&format!("{GATEWAYS}/stored")).await.ok()["status"], json!({"healthy": true}));
+    let selected = ann.get(&format!("{VIRTUAL_CLUSTERS}?labelSelector=team%3Dstored")).await.ok();
+    assert_eq!(selected["items"].as_array().unwrap().len(), 1);
+    const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+    let table = ann.send("GET", VIRTUAL_CLUSTERS, &[("accept", TABLE)], "").await.ok();
+    assert_eq!((&table["kind"], &table["rows"][0]["cells"][0]), (&json!("Table"), &json!("local")));
+    for (method, path) in [
+        ("GET", format!("{GATEWAYS}?watch=1")),
+        ("GET", format!("{VIRTUAL_CLUSTERS}?watch=1")),
+        ("POST", GATEWAYS.to_owned()),
+        ("DELETE", format!("{GATEWAYS}/stored")),
+        ("PATCH", format!("{GATEWAYS}/stored/health")),
+    ] {
+        assert_eq!(ann.send(method, &path, &[], "").await.code, 405, "{method} {path}");
+    }
+}
+
+/// A writer that records each written health. Clones share the records.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<(SecretPlace, GatewayHealth)>>>);
+
+impl WriteGatewayHealth for Written {
+    fn write(&self, place: SecretPlace, health: GatewayHealth) -> BoxFuture<'static, Result<(), Status>> {
+        self.0.lock().push((place, health));
+        async { Ok(()) }.boxed()
+    }
+}
+
+#[tokio::test]
+async fn update_of_the_health_is_written_to_the_secret() {
+    let (fixture, _, mount) = start().await;
+    let written = Written::default();
+    fixture.router.set_gateway_health_writer(Arc::new(written.clone()));
+    let ann = user(&fixture, &mount, "ann");
+    let path = format!("{GATEWAYS}/stored/health");
+    let object = |name: &str| json!({"metadata": {"name": name}, "status": {"healthyReason": "ConnectionTimeout"}});
+    let answer = write(&ann, "PUT", &path, &object("stored")).await.ok();
+    assert_eq!(answer["status"], json!({"healthyReason": "ConnectionTimeout"}));
+    assert_eq!(write(&ann, "PUT", &format!("{path}?dryRun=All"), &object("stored")).await.code, 200);
+    assert_eq!(write(&ann, "PUT", &path, &object("ruled")).await.code, 400);
+    assert_eq!(ann.send("PUT", &path, &[], "{").await.code, 400);
+    let place = SecretPlace { namespace: "vela-system".to_owned(), name: "stored".to_owned() };
+    let health = GatewayHealth { is_healthy: false, reason: "ConnectionTimeout".to_owned() };
+    assert_eq!(*written.0.lock(), [(place, health)]);
+}
