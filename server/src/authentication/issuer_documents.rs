@@ -16,6 +16,9 @@ use tributary_authentication::FetchDocument;
 const DOCUMENT_MAX: usize = 1 << 20;
 /// The time limit for connecting. The caller limits the time of the whole request.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The accepted content types. kube-apiserver has its key set only as `application/jwk-set+json`, and answers 406
+/// otherwise.
+const ACCEPTED: &str = "application/jwk-set+json, application/json";
 
 /// Fetches documents over new connections, because each document is fetched only once in several minutes.
 #[derive(Debug)]
@@ -44,7 +47,7 @@ async fn fetch(url: String, certificate_authority: Option<String>) -> Result<Vec
     };
     let client = client(&target, roots).map_err(unreachable)?;
     let path = target.path_and_query().map_or("/", |path| path.as_str());
-    let request = Request::get(path).header(ACCEPT, "application/json").body(kube::client::Body::empty());
+    let request = Request::get(path).header(ACCEPT, ACCEPTED).body(kube::client::Body::empty());
     let answer = client.send(request.map_err(|error| unreachable(error.to_string()))?).await;
     let answer = answer.map_err(|error| unreachable(explain(&error)))?;
     if answer.status() != http::StatusCode::OK {
