@@ -121,7 +121,7 @@ pub(crate) async fn accept(
     rules: &HubRules,
     check: ConfigurationCheck<'_>,
 ) -> Acceptance {
-    let before = in_force.fingerprint();
+    let before = in_force.clone();
     let listed = Listed::new(snapshot, in_force, guard);
     let mut verdicts = Vec::new();
     accept_sources(in_force, &listed, rules, &mut verdicts);
@@ -138,7 +138,7 @@ pub(crate) async fn accept(
     let items = record_members(in_force, members, needs_index, &mut verdicts);
     add_item_verdicts(in_force, &snapshot.sources, items, &mut verdicts);
     let denied = in_force.denied_users.values().flat_map(|object| object.value.iter().cloned()).collect();
-    let is_changed = before != in_force.fingerprint();
+    let is_changed = in_force.differs_from(&before);
     Acceptance { configuration, denied, verdicts, is_changed, decides_at: guard.decides_at() }
 }
 
@@ -183,7 +183,7 @@ async fn describe_remembered(in_force: &mut InForce, rules: &HubRules) {
             (None, None) => continue,
         };
         match described {
-            Ok(spec) => member.spec = Some(Arc::new(spec)),
+            Ok(spec) => Arc::make_mut(member).spec = Some(Arc::new(spec)),
             Err(problem) => {
                 tracing::warn!(cluster = member.object.name, problem, "the remembered member cannot be used");
             }
@@ -238,7 +238,7 @@ fn record_members(
         }
         let Some(mut draft) = draft else { continue };
         if before.get(&draft.object.name).is_none_or(|earlier| earlier.object.uid != draft.object.uid) {
-            draft.order = in_force.reserve_order();
+            Arc::make_mut(&mut draft).order = in_force.reserve_order();
         }
         in_force.members.insert(draft.object.name.clone(), draft);
     }

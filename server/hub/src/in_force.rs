@@ -68,6 +68,12 @@ impl MemberInForce {
         self.item.as_ref().map(|own| own.source.as_str())
     }
 
+    /// Returns whether both members are made from equal items of ClusterSources.
+    pub(crate) fn is_same_item(&self, other: &Self) -> bool {
+        let fingerprint = |member: &Self| member.item.as_ref().map(|own| own.fingerprint);
+        fingerprint(self).is_some() && fingerprint(self) == fingerprint(other)
+    }
+
     /// Describes the object of the hub, for messages.
     pub(crate) fn origin(&self) -> String {
         match &self.item {
@@ -88,6 +94,22 @@ pub(crate) struct SeenVersions {
     pub(crate) secret: Option<ResourceVersion>,
 }
 
+impl MemberInForce {
+    /// Returns the values from which the configuration is made.
+    fn configured_values(&self) -> impl PartialEq + '_ {
+        let metadata = &self.cluster.metadata;
+        let spec = self.spec.as_ref().map(|spec| (&spec.user_fingerprint, spec.config.is_ok()));
+        let secret = self.seen.and_then(|seen| seen.secret);
+        let item = self.item.as_ref().map(|own| (&own.source, own.fingerprint));
+        (&self.object, &metadata.labels, &metadata.annotations, self.resolved.is_some(), spec, secret, item)
+    }
+}
+
+/// Returns whether both maps have the same generations of the same objects.
+fn same_objects<T>(own: &BTreeMap<String, ObjectInForce<T>>, before: &BTreeMap<String, ObjectInForce<T>>) -> bool {
+    own.values().map(|own| &own.object).eq(before.values().map(|before| &before.object))
+}
+
 /// Returns the sort key of an object in conflicts: an unchanged object wins, then the object that was accepted first,
 /// then the older object, then the order of names. `order` is `None` for an object that was never accepted.
 pub(crate) fn conflict_order(
@@ -104,7 +126,8 @@ pub(crate) fn conflict_order(
 pub struct InForce {
     /// The order of the next object that is accepted for the first time.
     pub(crate) next_order: u64,
-    pub(crate) members: BTreeMap<String, MemberInForce>,
+    /// Shared with the acceptance, which replaces only the values of changed members.
+    pub(crate) members: BTreeMap<String, Arc<MemberInForce>>,
     pub(crate) registries: BTreeMap<String, ObjectInForce<ResourceRegistry>>,
     pub(crate) merged_endpoints: BTreeMap<String, ObjectInForce<MergedEndpoint>>,
     pub(crate) denied_users: BTreeMap<String, ObjectInForce<BTreeSet<String>>>,
@@ -132,24 +155,18 @@ impl InForce {
         self.members.get(name).map(|member| (member.item.is_some(), member.order))
     }
 
-    /// Returns a hash of all values that the configuration depends on. Writes of status leave the hash unchanged.
-    pub(crate) fn fingerprint(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        for member in self.members.values() {
-            let metadata = &member.cluster.metadata;
-            member.object.hash(&mut hasher);
-            (&metadata.labels, &metadata.annotations, member.resolved.is_some()).hash(&mut hasher);
-            member.spec.as_ref().map(|spec| &spec.user_fingerprint).hash(&mut hasher);
-            member.spec.as_ref().map(|spec| spec.config.is_ok()).hash(&mut hasher);
-            member.seen.and_then(|seen| seen.secret).hash(&mut hasher);
-            member.item.as_ref().map(|own| (&own.source, own.fingerprint)).hash(&mut hasher);
-        }
-        let registries = self.registries.values().map(|own| &own.object);
-        let endpoints = self.merged_endpoints.values().map(|own| &own.object);
-        let denied = self.denied_users.values().map(|own| &own.object);
-        let sources = self.sources.values().map(|own| &own.object);
-        registries.chain(endpoints).chain(denied).chain(sources).for_each(|object| object.hash(&mut hasher));
-        hasher.finish()
+    /// Returns whether a value differs from which the configuration is made. Writes of status change no such value.
+    pub(crate) fn differs_from(&self, before: &Self) -> bool {
+        let same_members =
+            self.members.len() == before.members.len()
+                && self.members.values().zip(before.members.values()).all(|(own, before)| {
+                    Arc::ptr_eq(own, before) || own.configured_values() == before.configured_values()
+                });
+        !same_members
+            || !same_objects(&self.registries, &before.registries)
+            || !same_objects(&self.merged_endpoints, &before.merged_endpoints)
+            || !same_objects(&self.denied_users, &before.denied_users)
+            || !same_objects(&self.sources, &before.sources)
     }
 
     /// Returns the order of an object that is accepted for the first time.
@@ -181,7 +198,7 @@ impl SourceReading {
 pub(crate) struct ItemReading {
     pub(crate) version: ResourceVersion,
     pub(crate) secrets: Vec<UsedSecret>,
-    pub(crate) result: Result<MemberInForce, UnusableItem>,
+    pub(crate) result: Result<Arc<MemberInForce>, UnusableItem>,
 }
 
 /// The reason why an item is not used.

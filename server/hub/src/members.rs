@@ -68,9 +68,9 @@ pub(crate) struct JudgedMember {
     /// The item, if its source lists it; `None` for an UpstreamCluster.
     pub(crate) item: Option<ItemReference>,
     /// The present generation, if it is valid.
-    pub(crate) draft: Option<MemberInForce>,
+    pub(crate) draft: Option<Arc<MemberInForce>>,
     /// The last accepted generation of the same object.
-    pub(crate) earlier: Option<MemberInForce>,
+    pub(crate) earlier: Option<Arc<MemberInForce>>,
     pub(crate) accepted: ConditionState,
     pub(crate) resolved_refs: Option<ConditionState>,
 }
@@ -78,12 +78,12 @@ pub(crate) struct JudgedMember {
 impl JudgedMember {
     /// Keeps a member that the hub does not list: the hub has not listed its collection, or the member may not leave
     /// yet.
-    pub(crate) fn retain(member: MemberInForce) -> Self {
+    pub(crate) fn retain(member: Arc<MemberInForce>) -> Self {
         Self {
             object: member.object.clone(),
             created: String::new(),
             item: None,
-            draft: Some(member.clone()),
+            draft: Some(Arc::clone(&member)),
             earlier: Some(member),
             accepted: ConditionState::fulfilled("Accepted", ""),
             resolved_refs: None,
@@ -98,11 +98,14 @@ impl JudgedMember {
     /// Returns whether the object has not changed since its last acceptance.
     pub(crate) fn is_unchanged(&self) -> bool {
         let draft = self.draft.as_ref();
-        draft.zip(self.earlier.as_ref()).is_some_and(|(draft, earlier)| draft.cluster == earlier.cluster)
+        let is_same = |(draft, earlier): (&Arc<MemberInForce>, &Arc<MemberInForce>)| {
+            Arc::ptr_eq(draft, earlier) || draft.cluster == earlier.cluster
+        };
+        draft.zip(self.earlier.as_ref()).is_some_and(is_same)
     }
 
     /// Refuses the present generation. Returns the generation that stays in force, which must be judged in turn.
-    pub(crate) fn refuse(&mut self, state: ConditionState) -> Option<MemberInForce> {
+    pub(crate) fn refuse(&mut self, state: ConditionState) -> Option<Arc<MemberInForce>> {
         let is_unchanged = self.is_unchanged();
         self.accepted = state;
         self.draft = None;
@@ -128,13 +131,13 @@ pub(crate) fn read_document(object: &Object) -> Result<(Value, i64), ConditionSt
 pub(crate) async fn judge_members(
     listed: &Snapshot,
     secrets: Option<&Snapshot>,
-    in_force: &BTreeMap<String, MemberInForce>,
+    in_force: &BTreeMap<String, Arc<MemberInForce>>,
     rules: &HubRules,
 ) -> Vec<JudgedMember> {
     let mut judged = Vec::with_capacity(listed.len());
     for object in listed.iter() {
         // An object that was deleted and made anew is a new object.
-        let same = |earlier: &&MemberInForce| earlier.item.is_none() && earlier.object.uid == object.uid();
+        let same = |earlier: &&Arc<MemberInForce>| earlier.item.is_none() && earlier.object.uid == object.uid();
         let earlier = in_force.get(object.name()).filter(same).cloned();
         judged.push(judge_member(object, secrets, earlier, rules).await);
     }
@@ -143,17 +146,25 @@ pub(crate) async fn judge_members(
 
 /// Resolves the present Secret of the last accepted generation, which stays in force if the present generation is
 /// refused. So a rotated credential takes effect, and a withdrawn credential ends.
-async fn with_present_secret(earlier: MemberInForce, secrets: Option<&Snapshot>, rules: &HubRules) -> MemberInForce {
+async fn with_present_secret(
+    earlier: Arc<MemberInForce>,
+    secrets: Option<&Snapshot>,
+    rules: &HubRules,
+) -> Arc<MemberInForce> {
+    let earlier_value = || MemberInForce::clone(&earlier);
     match resolve_secret(&earlier.cluster, secrets, &rules.namespace) {
         Err(unusable) if !unusable.keeps_earlier => {
             let spec = without_connection(&earlier.cluster, &unusable.state.message).map(Arc::new);
-            MemberInForce { resolved: None, spec, seen: None, ..earlier }
+            Arc::new(MemberInForce { resolved: None, spec, seen: None, ..earlier_value() })
         }
         Ok(resolved) if earlier.resolved.as_ref() != Some(&resolved) => {
             match describe(&earlier.cluster, &resolved, rules).await {
-                Ok(spec) => {
-                    MemberInForce { resolved: Some(resolved), spec: Some(Arc::new(spec)), seen: None, ..earlier }
-                }
+                Ok(spec) => Arc::new(MemberInForce {
+                    resolved: Some(resolved),
+                    spec: Some(Arc::new(spec)),
+                    seen: None,
+                    ..earlier_value()
+                }),
                 Err(_) => earlier,
             }
         }
@@ -164,7 +175,7 @@ async fn with_present_secret(earlier: MemberInForce, secrets: Option<&Snapshot>,
 async fn judge_member(
     object: &Object,
     secrets: Option<&Snapshot>,
-    earlier: Option<MemberInForce>,
+    earlier: Option<Arc<MemberInForce>>,
     rules: &HubRules,
 ) -> JudgedMember {
     let reference = |generation| ObjectReference {
@@ -187,7 +198,7 @@ async fn judge_member(
     {
         judged.object = same.object.clone();
         judged.resolved_refs = same.cluster.spec.secret_ref.as_ref().map(|_| resolved());
-        judged.draft = Some(same.clone());
+        judged.draft = Some(Arc::clone(same));
         return judged;
     }
     if let Some(earlier) = judged.earlier.take() {
@@ -284,10 +295,10 @@ async fn resolve_member(
         Ok(resolved_spec) => {
             let has_secret = member.cluster.spec.secret_ref.is_some();
             judged.resolved_refs = has_secret.then(resolved);
-            match describe_member(member, resolved_spec, judged.earlier.as_ref(), rules).await {
+            match describe_member(member, resolved_spec, judged.earlier.as_deref(), rules).await {
                 Ok(mut member) => {
                     member.seen = Some(seen_versions(object, &member, secrets, rules));
-                    judged.draft = Some(member);
+                    judged.draft = Some(Arc::new(member));
                 }
                 Err((member, problem)) if has_secret => {
                     let state = ConditionState::failed("InvalidCredential", shorten(problem));
@@ -308,7 +319,8 @@ fn keep_earlier_credential(judged: &mut JudgedMember, member: MemberInForce, unu
     let earlier = judged.earlier.as_ref().filter(|own| unusable.keeps_earlier && own.resolved.is_some());
     match earlier {
         Some(earlier) if earlier.cluster == member.cluster => {
-            judged.draft = Some(MemberInForce { object: judged.object.clone(), seen: None, ..earlier.clone() });
+            let earlier = MemberInForce::clone(earlier);
+            judged.draft = Some(Arc::new(MemberInForce { object: judged.object.clone(), seen: None, ..earlier }));
         }
         Some(earlier) => {
             let generation = earlier.object.generation;
@@ -317,7 +329,7 @@ fn keep_earlier_credential(judged: &mut JudgedMember, member: MemberInForce, unu
         }
         None => {
             let spec = without_connection(&member.cluster, &problem);
-            judged.draft = spec.map(|spec| MemberInForce { spec: Some(Arc::new(spec)), ..member });
+            judged.draft = spec.map(|spec| Arc::new(MemberInForce { spec: Some(Arc::new(spec)), ..member }));
         }
     }
 }

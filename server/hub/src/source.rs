@@ -36,8 +36,8 @@ pub struct HubSource {
     guard: DisappearanceGuard,
     /// The place of the copy; `None` with `--hub-remember=false`.
     copy: Option<DataDirectory>,
-    /// The fingerprint of the objects in the copy.
-    written: Option<u64>,
+    /// Whether the copy has the objects in force.
+    is_written: bool,
     decides_at: Option<Instant>,
     /// True until the first acceptance.
     is_starting: bool,
@@ -80,7 +80,7 @@ impl HubSource {
             in_force,
             guard: DisappearanceGuard::default(),
             copy,
-            written: None,
+            is_written: false,
             decides_at: None,
             is_starting: true,
             problem: Mutex::default(),
@@ -162,6 +162,7 @@ impl HubSource {
         let (in_force, guard) = (&mut self.in_force, &mut self.guard);
         let accepted = accept(in_force, guard, &snapshot, others, &self.rules, check).await;
         self.decides_at = accepted.decides_at;
+        self.is_written &= !accepted.is_changed;
         accepted
     }
 
@@ -191,14 +192,13 @@ impl HubSource {
 
     fn write_copy(&mut self) {
         let Some(directory) = &self.copy else { return };
-        let fingerprint = Some(self.in_force.fingerprint());
-        if fingerprint == self.written {
+        if self.is_written {
             return;
         }
         // Maps of texts and numbers always serialize.
         let text = serde_json::to_vec(&self.in_force).unwrap_or_default();
         match directory.write(FILE, &text) {
-            Ok(()) => self.written = fingerprint,
+            Ok(()) => self.is_written = true,
             Err(error) => tracing::error!(%error, "the copy of the hub's configuration was not written"),
         }
     }

@@ -58,7 +58,7 @@ pub(crate) async fn judge_items(
     rules: &HubRules,
 ) -> Vec<JudgedMember> {
     let mut readings = std::mem::take(&mut in_force.readings);
-    let mut earlier: HashMap<(&str, &str), &MemberInForce> = HashMap::new();
+    let mut earlier: HashMap<(&str, &str), &Arc<MemberInForce>> = HashMap::new();
     for member in in_force.members.values() {
         if let Some(source) = member.source().filter(|source| readings.contains_key(*source)) {
             earlier.insert((source, &member.object.uid), member);
@@ -82,7 +82,7 @@ pub(crate) async fn judge_items(
     // The rest is not listed.
     let stays = |source: &str| !may_remove || !listed.contains_key(source);
     let absent = earlier.into_iter().filter(|((source, _), _)| stays(source));
-    judged.extend(absent.map(|(_, member)| JudgedMember::retain(member.clone())));
+    judged.extend(absent.map(|(_, member)| JudgedMember::retain(Arc::clone(member))));
     in_force.readings = readings;
     judged
 }
@@ -92,7 +92,7 @@ async fn read_item(
     reader: &SourceReader,
     object: &Object,
     secrets: Option<&Snapshot>,
-    earlier: Option<&MemberInForce>,
+    earlier: Option<&Arc<MemberInForce>>,
     rules: &HubRules,
 ) -> ItemReading {
     let (read, secrets) = {
@@ -110,15 +110,13 @@ async fn read_item(
 /// Makes the member of an item. An unchanged description is shared with the earlier one.
 async fn make_member(
     item: ItemInForce,
-    earlier: Option<&MemberInForce>,
+    earlier: Option<&Arc<MemberInForce>>,
     rules: &HubRules,
-) -> Result<MemberInForce, ConditionState> {
-    let same = earlier.filter(|earlier| {
-        let own = earlier.item.as_ref();
-        earlier.spec.is_some() && own.is_some_and(|own| own.fingerprint == item.fingerprint)
-    });
+) -> Result<Arc<MemberInForce>, ConditionState> {
+    let is_same = |own: &Arc<ItemInForce>| own.fingerprint == item.fingerprint;
+    let same = earlier.filter(|earlier| earlier.spec.is_some() && earlier.item.as_ref().is_some_and(is_same));
     if let Some(same) = same {
-        return Ok(same.clone());
+        return Ok(Arc::clone(same));
     }
     check_supported(&item.item)?;
     let cluster = without_credentials(&item.item);
@@ -137,7 +135,7 @@ async fn make_member(
         Some(Err(problem)) => return Err(ConditionState::failed("Invalid", shorten(problem))),
         None => {}
     }
-    Ok(member)
+    Ok(Arc::new(member))
 }
 
 /// Refuses settings that Tributary cannot honour.
@@ -208,8 +206,8 @@ fn proxy_headers(item: &SourceItem) -> Result<HeaderMap, String> {
 fn judge_item(
     source: &str,
     object: &Object,
-    read: &Result<MemberInForce, UnusableItem>,
-    earlier: Option<MemberInForce>,
+    read: &Result<Arc<MemberInForce>, UnusableItem>,
+    earlier: Option<Arc<MemberInForce>>,
 ) -> JudgedMember {
     let reference = || ObjectReference {
         kind: HubKind::ClusterSource,
@@ -229,8 +227,11 @@ fn judge_item(
     match read {
         Ok(member) => {
             judged.object = member.object.clone();
-            let order = judged.earlier.as_ref().map_or(0, |earlier| earlier.order);
-            judged.draft = Some(MemberInForce { order, ..member.clone() });
+            judged.draft = Some(match &judged.earlier {
+                None => Arc::clone(member),
+                Some(earlier) if earlier.spec.is_some() && earlier.is_same_item(member) => Arc::clone(earlier),
+                Some(earlier) => Arc::new(MemberInForce { order: earlier.order, ..MemberInForce::clone(member) }),
+            });
         }
         Err(UnusableItem { state, keeps_earlier }) => {
             judged.accepted = state.clone();

@@ -283,8 +283,8 @@ pub(super) async fn exchanged(context: &TestContext, from: &Path, to: &[&Path]) 
     informer.check(&[&*members[0], &*members[1]]).await
 }
 
-/// Waits for the end of `rolling` while the load of `tasks` runs and an informer follows it. No request may be lost, and
-/// the informer may list twice.
+/// Waits for the end of `rolling` while the load of `tasks` runs and an informer follows it. No request may be lost,
+/// and the informer may list twice.
 pub(crate) async fn roll_under_load(
     results: &ReplicaResults,
     mut tasks: JoinSet<anyhow::Result<()>>,

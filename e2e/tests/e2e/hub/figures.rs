@@ -1,6 +1,6 @@
-//! The figures of hub mode: the time until a new member is served, the requests of a calm replica, and the CPU time of
-//! a GET through the hub. `TRIBUTARY_BIN` should name an optimized program, because the program of tests uses much more
-//! CPU time.
+//! The figures of hub mode: the time until a new member is served, the requests of a calm replica, the CPU time of a
+//! GET through the hub, and the memory and CPU time of a process with 1,000 members. `TRIBUTARY_BIN` should name an
+//! optimized program, because the program of tests uses much more CPU time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -37,6 +37,12 @@ const ROUNDS: usize = 3;
 /// Unit of the times in `/proc/PID/stat`, on all usual machines.
 const TICK: Duration = Duration::from_millis(10);
 
+/// Number of members of the figure of memory.
+const MANY_MEMBERS: usize = 1000;
+
+/// Time until the memory of a new process is measured.
+const SETTLED: Duration = Duration::from_secs(20);
+
 /// Longest duration of one test.
 const PATIENCE: Duration = Duration::from_secs(20 * 60);
 
@@ -45,6 +51,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("hub::figures::proof_time_until_a_new_member_is_served", time_until_served),
         Case::new("hub::figures::proof_requests_of_a_calm_replica", calm_requests),
         Case::new("hub::figures::proof_cpu_time_of_a_get_through_the_hub", cpu_time),
+        Case::new("hub::figures::proof_memory_of_a_process_with_1000_members", many_members),
     ];
     cases.map(|case| case.patience(PATIENCE)).into()
 }
@@ -152,6 +159,45 @@ async fn calm_requests(context: TestContext) -> anyhow::Result<()> {
         ensure!(rate <= CALM_RATE, "{user}: {rate} requests/s: {counts:?}");
     }
     ensure!(version().await? == versions, "a status was written");
+    Ok(())
+}
+
+/// The resident memory of a process in bytes.
+fn resident(pid: u32) -> anyhow::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).context("read the state of a process")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? << 10)
+}
+
+/// The members whose addresses refuse connections, each with a Secret, are created before the start, so that Tributary
+/// reads them at once.
+async fn many_members(context: TestContext) -> anyhow::Result<()> {
+    let _permits = context.fixture.load_on_own_member().await?;
+    let hub = Hub::start(&context).await?;
+    let empty = context.fixture.watch_log(hub.builder().start().await?).await;
+    sleep(SETTLED).await;
+    let (memory, used) = (resident(empty.pid())?, cpu(empty.pid())?);
+    println!("without members: {memory} bytes, {used:?} of CPU");
+    drop(empty);
+    let endpoint = format!("https://127.0.0.1:{}", ports::free_port()?);
+    let names: Vec<String> = (0..MANY_MEMBERS).map(|index| format!("m-{index}")).collect();
+    for names in names.chunks(20) {
+        let created = names.iter().map(async |name| {
+            hub.create_secret(name, name, &hub.members[0]).await?;
+            hub.create_member(name, json!({"endpoints": [endpoint], "secretRef": {"name": name}})).await
+        });
+        futures::future::try_join_all(created).await?;
+    }
+    let folder = guard::temporary_folder("many")?;
+    let kubeconfig = hub.server.kubeconfig();
+    let builder = hub.builder_as(&kubeconfig).argument("--partial=Allow").folder(folder.path());
+    let tributary = context.fixture.watch_log(builder.start().await?).await;
+    let used = cpu(tributary.pid())?;
+    sleep(SETTLED).await;
+    let copy: Value = serde_json::from_slice(&fs::read(folder.path().join("data/hub.json"))?)?;
+    ensure!(copy["members"].as_object().is_some_and(|members| members.len() == MANY_MEMBERS), "not all are known");
+    let more = resident(tributary.pid())?.saturating_sub(memory);
+    println!("{MANY_MEMBERS} members: ready after {used:?} of CPU, {} bytes for each", more / MANY_MEMBERS as u64);
     Ok(())
 }
 

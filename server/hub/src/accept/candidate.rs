@@ -1,7 +1,9 @@
 //! The check of the configuration of all sources, which concerns several objects and the flags.
 
+use std::sync::Arc;
+
 use tributary_apimachinery::ItemResourceVersions;
-use tributary_crds::{MergedEndpoint, ResourceRegistry};
+use tributary_crds::{MergedEndpoint, ResourceRegistry, UpstreamCluster, UpstreamClusterSpec};
 use tributary_sources::LoadedConfiguration;
 
 use crate::ConditionState;
@@ -52,7 +54,7 @@ impl<'a> CandidateConfiguration<'a> {
     /// Refuses members until the configuration passes the check. Returns this configuration.
     pub(super) fn refuse_failing_members(&self, members: &mut [JudgedMember]) -> LoadedConfiguration {
         for _ in 0..REFUSED_BY_SEARCH_MAX {
-            let drafts: Vec<&MemberInForce> = members.iter().filter_map(|member| member.draft.as_ref()).collect();
+            let drafts: Vec<&MemberInForce> = members.iter().filter_map(|member| member.draft.as_deref()).collect();
             let configuration = self.configuration(&drafts);
             if (self.check)(&configuration).is_ok() {
                 return configuration;
@@ -80,11 +82,11 @@ impl<'a> CandidateConfiguration<'a> {
 
     /// Adds members in order, and refuses each member that makes the check fail.
     fn add_one_by_one(&self, members: &mut [JudgedMember]) -> LoadedConfiguration {
-        let mut accepted: Vec<MemberInForce> = Vec::with_capacity(members.len());
+        let mut accepted: Vec<Arc<MemberInForce>> = Vec::with_capacity(members.len());
         for member in members {
             while let Some(draft) = member.draft.take() {
                 accepted.push(draft);
-                let all: Vec<&MemberInForce> = accepted.iter().collect();
+                let all: Vec<&MemberInForce> = accepted.iter().map(AsRef::as_ref).collect();
                 let Err(problem) = self.check_members(&all) else {
                     member.draft = accepted.last().cloned();
                     break;
@@ -93,7 +95,7 @@ impl<'a> CandidateConfiguration<'a> {
                 member.draft = member.refuse(conflict(problem));
             }
         }
-        self.configuration(&accepted.iter().collect::<Vec<_>>())
+        self.configuration(&accepted.iter().map(AsRef::as_ref).collect::<Vec<_>>())
     }
 
     fn check_members(&self, members: &[&MemberInForce]) -> Result<(), String> {
@@ -107,7 +109,7 @@ impl<'a> CandidateConfiguration<'a> {
         for member in members {
             let Some(spec) = &member.spec else { continue };
             foreign.extend(member.item.as_ref().and_then(|own| foreign_member(&own.item)));
-            objects.clusters.push(member.cluster.clone());
+            objects.clusters.push(policies_of(&member.cluster));
             clusters.push(spec.as_ref().clone());
         }
         objects.registries.clone_from(&self.registries);
@@ -119,6 +121,20 @@ impl<'a> CandidateConfiguration<'a> {
         objects.merged_endpoints.clone_from(&self.merged_endpoints);
         LoadedConfiguration { foreign, ..LoadedConfiguration::new(clusters, objects, self.base.files.clone()) }
     }
+}
+
+/// Returns the fields of a member that [`LoadedConfiguration::new`] reads: the name and the policies. The rest is in
+/// the [`ClusterSpec`](tributary_sources::ClusterSpec).
+fn policies_of(cluster: &UpstreamCluster) -> UpstreamCluster {
+    let UpstreamClusterSpec { dispatch, dispatch_policies, flow_control, logging, .. } = &cluster.spec;
+    let spec = UpstreamClusterSpec {
+        dispatch: *dispatch,
+        dispatch_policies: dispatch_policies.clone(),
+        flow_control: flow_control.clone(),
+        logging: logging.clone(),
+        ..UpstreamClusterSpec::default()
+    };
+    UpstreamCluster::new(cluster.metadata.name.as_deref().unwrap_or_default(), spec)
 }
 
 fn conflict(problem: String) -> ConditionState {

@@ -1,5 +1,7 @@
 //! The acceptance of objects against each other and against other sources.
 
+mod figures;
+
 use std::sync::LazyLock;
 
 use base64::Engine as _;
@@ -528,6 +530,24 @@ async fn registries_are_accepted_one_by_one() {
     let third = accepted.verdicts.iter().find(|verdict| verdict.object.name == "third").unwrap();
     assert_eq!(third.resolved_refs.as_ref().unwrap().reason, "ClusterNotFound");
     assert_eq!(accepted.configuration.objects.registries.len(), 2);
+}
+
+#[tokio::test]
+async fn policies_of_a_member_are_in_the_configuration() {
+    let mut hub = Hub::default();
+    let schemas = json!([{"name": "few", "maxRequestsInflight": {"max": 1}}]);
+    let spec = json!({
+        "dispatch": "DenyAll",
+        "dispatchPolicies": [{"mode": "Audit", "rules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}]}],
+        "flowControl": {"flowControlSchemas": schemas},
+        "logging": {"mode": "Disabled"},
+    });
+    hub.put_member("a", spec);
+    let LoadedConfiguration { dispatch, flow_control, logging, .. } = hub.accept().await.configuration;
+    let name = ClusterName::new("a").unwrap();
+    assert!(dispatch.clusters[&name].denies_all && dispatch.clusters[&name].policies.len() == 1);
+    assert_eq!(flow_control.clusters[&name].schemas.len(), 1);
+    assert!(logging.clusters[&name].mode.is_some());
 }
 
 #[tokio::test]
