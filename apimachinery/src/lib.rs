@@ -75,7 +75,7 @@ pub use object::decode::ObjectDecoder;
 pub use object::decode_error::ObjectDecodeError;
 pub use object::mark::{mark_object, unmark_object};
 pub use object::render::Rendering;
-pub use object::{ClusterAnnotation, Object, ObjectKey, SelectableField};
+pub use object::{ClusterAnnotation, ClusterAnnotations, Object, ObjectKey, SelectableField};
 pub use options::{GetOptions, ListOptions, ResourceVersionMatch, Timeout, WatchOptions};
 pub use or_pending::or_pending;
 pub use permit::Permit;

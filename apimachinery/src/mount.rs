@@ -283,6 +283,7 @@ mod tests {
             (format!("{GATEWAYS}/eu.example/proxy"), Door::ClusterGateway, MountTarget::Cluster(eu())),
             (format!("{KARMADA}/eu.example/proxy"), Door::KarmadaClusters, MountTarget::Cluster(eu())),
             (format!("{KARMADA}/*/proxy"), Door::KarmadaClusters, MountTarget::Merged),
+            (format!("{KARMADA}/%2A/proxy"), Door::KarmadaClusters, MountTarget::Merged),
             (format!("{SEARCH}/karmada/proxy"), Door::KarmadaSearch, MountTarget::Merged),
         ] {
             let path = format!("{prefix}/api/v1/pods");
@@ -295,7 +296,7 @@ mod tests {
             (format!("{GATEWAYS}/eu%2Eexample/proxy/api"), 500),
             (format!("{GATEWAYS}/*/proxy/api"), 500),
             (format!("{KARMADA}/eu/proxy/api"), 404),
-            (format!("{KARMADA}/%2A/proxy/api"), 404),
+            (format!("{KARMADA}/%2a/proxy/api"), 404),
         ] {
             assert_eq!(mount.resolve(&path).unwrap_err().code, code, "{path}");
         }
@@ -309,6 +310,7 @@ mod tests {
             (format!("{GATEWAYS}/unknown/proxy"), Some((Door::ClusterGateway, "unknown"))),
             (format!("{GATEWAYS}/e%75/proxy"), Some((Door::ClusterGateway, "e%75"))),
             (format!("{KARMADA}/*/proxy/api"), Some((Door::KarmadaClusters, "*"))),
+            (format!("{KARMADA}/%2A/proxy/api"), Some((Door::KarmadaClusters, "*"))),
             (format!("{SEARCH}/karmada/proxy/api"), Some((Door::KarmadaSearch, "karmada"))),
             (format!("{GATEWAYS}/eu.example"), None),
             (format!("{GROUP}/clusters/eu/proxy/api"), None),

@@ -100,8 +100,8 @@ impl ReleaseFacts {
 const RECORD_OWNER_LABEL: &str = "owner";
 const RECORD_NAME_LABEL: &str = "name";
 
-/// The prefix of the cluster annotation, up to the first character that JSON, YAML or a JSON pointer may escape.
-pub const ANNOTATION_PREFIX: &str = "tributary.dev";
+/// The prefixes of the cluster annotations, up to the first character that JSON, YAML or a JSON pointer may escape.
+pub const ANNOTATION_PREFIXES: [&str; 2] = ["tributary.dev", "resource.karmada.io"];
 
 /// The annotations with which Helm marks the objects of a release (`pkg/action/validate.go` of Helm 3 and 4).
 const RELEASE_NAME_ANNOTATION: &str = "meta.helm.sh/release-name";

@@ -33,6 +33,15 @@ fn extras<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String,
 }
 
 impl UserInfo {
+    /// Returns the user with only its name and the groups that a verifier gave: without uid, extra fields,
+    /// `system:authenticated` and `system:unauthenticated`.
+    #[must_use]
+    pub fn into_name_and_groups(self) -> Self {
+        let Self { username, mut groups, .. } = self;
+        groups.retain(|group| group != AUTHENTICATED_GROUP && group != UNAUTHENTICATED_GROUP);
+        Self { username, groups, ..Self::default() }
+    }
+
     /// Returns the user of a request without credentials, as in kube-apiserver (apiserver
     /// `pkg/authentication/request/anonymous`).
     pub fn anonymous() -> Self {

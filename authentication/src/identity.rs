@@ -60,6 +60,9 @@ pub enum NotSent {
         /// The user or group name that is never sent.
         name: String,
     },
+    /// A client impersonates a user at the hub, without the hub's kube-apiserver in between.
+    #[error("only the kube-apiserver of the hub impersonates users in the hub; send the request through it")]
+    ImpersonationAtHub,
     /// The user's name is empty, so there is no user to impersonate.
     #[error("the user has no name")]
     NoName,
@@ -105,6 +108,16 @@ pub fn identity_for(
         _ => NameSource::beyond_home(authority),
     };
     identity_for_member(user, source, rules)
+}
+
+/// Returns the identity of a user in the hub itself. A user that the hub has authenticated keeps `system:` names, for
+/// example the names of ServiceAccounts. Groups that must not be sent are left out.
+///
+/// # Errors
+/// [`NotSent`] for a name that is never sent, and for a `system:` name of a user that the hub has not authenticated.
+pub fn identity_at_hub(user: &UserInfo, authority: &Authority) -> Result<UserInfo, NotSent> {
+    let source = if authority.verifier.is_hub() { NameSource::Member } else { NameSource::Elsewhere };
+    identity_for_member(user, source, &MemberRules::default())
 }
 
 /// Returns the identity of a user in members that have not authenticated the user.

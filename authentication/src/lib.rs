@@ -34,8 +34,8 @@ pub use check_cache::{CachedCheck, CheckCache, CheckKey};
 pub use configuration::{AuthenticationConfiguration, ClaimMapping, InvalidConfiguration, JwtAuthenticator};
 pub use followed_tokens::FollowedToken;
 pub use identity::{
-    MemberRules, NotSent, counted_names, identity_for, identity_for_other_members, impersonated_identity,
-    names_beyond_member,
+    MemberRules, NotSent, counted_names, identity_at_hub, identity_for, identity_for_other_members,
+    impersonated_identity, names_beyond_member,
 };
 pub use identity_exchange::{
     ExchangeRule, ExchangedIdentity, IdentityPolicy, IdentityRules, InvalidPattern, RuleSource,

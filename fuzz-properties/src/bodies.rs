@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use serde_json::Value;
-use tributary_apimachinery::object::CLUSTER_ANNOTATION;
+use tributary_apimachinery::object::{CLUSTER_ANNOTATION, KARMADA_ANNOTATION};
 use tributary_apimachinery::rewrite::{BodyKind, Format, VersionOf, read, rewrite};
 use tributary_apimachinery::{Status, json};
 
@@ -69,7 +69,7 @@ fn expected(shape: BodyKind, mut value: Value) -> Result<Value, Status> {
     if shape != BodyKind::DeleteOptions
         && let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut)
         && let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
-        && annotations.remove(CLUSTER_ANNOTATION).is_some()
+        && [CLUSTER_ANNOTATION, KARMADA_ANNOTATION].map(|key| annotations.remove(key)).iter().any(Option::is_some)
         && annotations.is_empty()
     {
         metadata.remove("annotations");

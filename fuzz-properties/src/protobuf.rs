@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use tributary_apimachinery::Status;
-use tributary_apimachinery::object::CLUSTER_ANNOTATION;
+use tributary_apimachinery::object::{CLUSTER_ANNOTATION, KARMADA_ANNOTATION};
 use tributary_apimachinery::rewrite::{BodyKind, Format, VersionOf, read, rewrite};
 
 use crate::bodies::{SHAPES, translated};
@@ -166,7 +166,7 @@ fn expected(shape: BodyKind, unknown: &[u8]) -> Result<Vec<u8>, Refused> {
         let mut kept = Vec::new();
         for (number, value) in decode(metadata).ok_or(Refused::Malformed)? {
             if let (12, FieldValue::Bytes(entry)) = (number, &value)
-                && last_text(&map_entry(entry)?, 1)? == CLUSTER_ANNOTATION
+                && [CLUSTER_ANNOTATION, KARMADA_ANNOTATION].contains(&&*last_text(&map_entry(entry)?, 1)?)
             {
                 continue;
             }

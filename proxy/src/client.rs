@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
 use tokio::sync::watch;
@@ -13,6 +13,7 @@ use tributary_apimachinery::body::{self, Body, BoxError};
 use tributary_apimachinery::{ClusterName, RequestInfo};
 
 use crate::cluster_uid::{ClusterChanges, ClusterUid, KnownCluster, Successor, UidMatch};
+use crate::credentials::exec_plugin::bearer;
 use crate::credentials::identity::RequestIdentity;
 use crate::credentials::pass_through::without_credentials;
 use crate::credentials::user::{CurrentUser, MemberUser};
@@ -208,6 +209,7 @@ impl ClusterClient {
             tuning,
             extra_headers,
             user,
+            impersonator: ArcSwapOption::empty(),
             observer,
             retries,
             server_identities,
@@ -239,6 +241,29 @@ impl ClusterClient {
         }
         self.member.user.store(Arc::new(user));
         before.credentials.count_renewal();
+        Ok(())
+    }
+
+    /// Sets the bearer token of the member's impersonator, for requests with [`RequestIdentity::ByImpersonator`]. Such
+    /// requests share the connections of the client, so the configured user must have no client certificate: a
+    /// kube-apiserver prefers the certificate of the connection to the token.
+    ///
+    /// # Errors
+    /// [`ConnectError::Credentials`] for a token that is no header value, and for a user with a client certificate. The
+    /// previous token remains.
+    pub fn set_impersonator(&self, token: Option<&str>) -> Result<(), ConnectError> {
+        let error = |message: &str| ConnectError::Credentials {
+            cluster: self.member.name.clone(),
+            message: message.to_owned(),
+        };
+        let authorization = match token {
+            None => None,
+            Some(_) if self.member.user.load().credentials.configured_certificate().is_present() => {
+                return Err(error("a client certificate and the token of an impersonator exclude each other"));
+            }
+            Some(token) => Some(bearer(token).ok_or_else(|| error("the impersonator's token is no header value"))?),
+        };
+        self.member.impersonator.store(authorization.map(Arc::new));
         Ok(())
     }
 
@@ -439,13 +464,11 @@ impl ClusterClient {
         mut context: ForwardContext,
     ) -> Result<Response<Body>, ForwardError> {
         // The request keeps this user from its start to its end, even if the client gets a new user meanwhile.
-        let (member, user) = match &context.identity {
-            RequestIdentity::UserToken(token) => {
-                let member = self.without_credentials.as_ref().ok_or_else(|| self.no_tokens())?;
-                (member, Arc::new(member.user.load().with_token(token)))
-            }
-            _ => (&self.member, self.member.user.load_full()),
+        let member = match &context.identity {
+            RequestIdentity::UserToken(_) => self.without_credentials.as_ref().ok_or_else(|| self.no_tokens())?,
+            _ => &self.member,
         };
+        let user = member.user_for(&context.identity);
         let result = Self::forward_to(member, request, &mut context, user).await;
         result.inspect_err(|error| member.observer.record_failure(error))
     }

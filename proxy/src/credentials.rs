@@ -63,6 +63,8 @@ pub(crate) struct CurrentCredentials {
     expires: Option<SystemTime>,
     /// Number of the plugin run that returned these credentials.
     run: Option<u64>,
+    /// False for the token of an impersonator or of a client, which the configured user does not have.
+    pub(crate) is_of_configured_user: bool,
 }
 
 impl CurrentCredentials {
@@ -173,6 +175,7 @@ impl UserCredentials {
                 renew_at: None,
                 expires: None,
                 run: None,
+                is_of_configured_user: true,
             })
         });
         Ok(Arc::new(Self {
@@ -189,8 +192,8 @@ impl UserCredentials {
         }))
     }
 
-    /// Returns a copy of the credentials with this `Authorization` header.
-    pub(crate) fn with_authorization(&self, authorization: HeaderValue) -> Arc<Self> {
+    /// Returns a copy of the credentials with this `Authorization` header, and with this remedy for its rejection.
+    pub(crate) fn with_authorization(&self, authorization: HeaderValue, remedy: &'static str) -> Arc<Self> {
         let (certificate, version) = self.connection_certificate();
         let connection_certificate = certificate.clone();
         let current = CurrentCredentials {
@@ -200,10 +203,11 @@ impl UserCredentials {
             renew_at: None,
             expires: None,
             run: None,
+            is_of_configured_user: false,
         };
         Arc::new(Self {
             source: CredentialSource::Static,
-            remedy: self.remedy,
+            remedy,
             configured: (connection_certificate, version),
             previous_connection_certificate: None,
             counters: Arc::clone(&self.counters),
@@ -357,6 +361,7 @@ impl UserCredentials {
                 renew_at: interval.map(|interval| Instant::now() + interval),
                 expires: None,
                 run: None,
+                is_of_configured_user: true,
             })
         };
         let before = || old.and_then(|old| old.authorization.clone());
@@ -401,6 +406,7 @@ impl UserCredentials {
             renew_at: given.renew_at,
             expires: given.expires,
             run: Some(given.run),
+            is_of_configured_user: true,
         }
     }
 }

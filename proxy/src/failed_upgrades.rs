@@ -110,7 +110,7 @@ fn bucket_owner(
 fn name_user(identity: &RequestIdentity) -> (Option<&[u8]>, bool) {
     match identity {
         RequestIdentity::Member | RequestIdentity::ClientImpersonation(_) | RequestIdentity::UidOnly => (None, false),
-        RequestIdentity::Impersonate(user) => {
+        RequestIdentity::Impersonate(user) | RequestIdentity::ByImpersonator(user) => {
             let name = user.headers().get("impersonate-user").map(HeaderValue::as_bytes);
             (name, name.is_some_and(is_service_account))
         }

@@ -97,7 +97,7 @@ pub(crate) async fn forward(
         if response.status() != StatusCode::UNAUTHORIZED || user.is_user_token {
             return member.finish(response);
         }
-        let unauthorized_cause = Box::pin(member.unauthorized_cause(&credentials, &endpoint)).await;
+        let unauthorized_cause = Box::pin(member.unauthorized_cause(&credentials, &endpoint, &context.identity)).await;
         // If the credentials were replaced (`UnauthorizedCause::CredentialsReplaced`), the server that sent the 401 is
         // unknown. Without this check, a malicious workload could act on the request, answer 401 after a change of
         // credentials, and receive the request again.
@@ -111,7 +111,7 @@ pub(crate) async fn forward(
             Some(again) => {
                 replayed = true;
                 request = again;
-                let now = member.user.load_full();
+                let now = member.user_for(&context.identity);
                 if !Arc::ptr_eq(&now, &user) {
                     member.clear_identity(request.headers_mut());
                     member.set_identity(request.headers_mut(), &context.identity, &now)?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use tributary_apimachinery::ClusterName;
 
@@ -29,6 +30,8 @@ pub(crate) struct ClientInner {
     /// Headers that the member's configuration adds to every request.
     pub(crate) extra_headers: HeaderMap,
     pub(crate) user: CurrentUser,
+    /// `Authorization` header of the member's impersonator; `None` if the member has no impersonator.
+    pub(crate) impersonator: ArcSwapOption<HeaderValue>,
     pub(crate) observer: Arc<Observer>,
     pub(crate) retries: RetryBudget,
     pub(crate) server_identities: Arc<ServerIdentities>,
@@ -43,6 +46,16 @@ pub(crate) struct ClientInner {
 }
 
 impl ClientInner {
+    /// Returns the current user for a request with this identity: its credentials and `as` fields.
+    pub(crate) fn user_for(&self, identity: &RequestIdentity) -> Arc<MemberUser> {
+        let user = self.user.load_full();
+        match (identity, &*self.impersonator.load()) {
+            (RequestIdentity::UserToken(token), _) => Arc::new(user.with_token(token)),
+            (RequestIdentity::ByImpersonator(_), Some(own)) => Arc::new(user.with_impersonator(own)),
+            _ => user,
+        }
+    }
+
     /// Sets the identity headers of a request. Requires that [`crate::headers::prepare_request`] has removed the
     /// client's identity headers.
     pub(crate) fn set_identity(
@@ -60,10 +73,12 @@ impl ClientInner {
             RequestIdentity::ClientImpersonation(client_impersonation) => {
                 append(headers, client_impersonation.headers())
             }
-            RequestIdentity::Impersonate(_) if own.is_some() => {
+            RequestIdentity::Impersonate(_) | RequestIdentity::ByImpersonator(_) if own.is_some() => {
                 return Err(ForwardError::ImpersonationConflict { cluster: self.name.clone() });
             }
-            RequestIdentity::Impersonate(user) => append(headers, user.headers()),
+            RequestIdentity::Impersonate(user) | RequestIdentity::ByImpersonator(user) => {
+                append(headers, user.headers())
+            }
             RequestIdentity::UidOnly => {
                 let uid = HeaderName::from_static("impersonate-uid");
                 headers.append(uid, HeaderValue::from_static(NOBODY_UID));

@@ -71,7 +71,9 @@ pub(crate) async fn forward(
     let endpoint = held.endpoint.clone();
     let permit = Permit::from_guard((held, tunnel_permit, permits));
     let unauthorized_cause = match response.status() {
-        StatusCode::UNAUTHORIZED if !user.is_user_token => member.unauthorized_cause(&credentials, &endpoint).await,
+        StatusCode::UNAUTHORIZED if !user.is_user_token => {
+            member.unauthorized_cause(&credentials, &endpoint, &context.identity).await
+        }
         _ => UnauthorizedCause::OtherServer,
     };
     match response.status() {

@@ -8,6 +8,7 @@
 //! | `…/views`, `…/views/all` | the merged views |
 //! | `…/clusters`, `…/clusters/<name>`, health checks | the answer of the merged view |
 //! | the resources of cluster-gateway, if its door is open | the members that cluster-gateway knows |
+//! | resources of Karmada's groups, if Karmada's door is open | the answer of Karmada's old server |
 //! | any other path | 404 |
 
 mod views;
@@ -18,12 +19,15 @@ use http::request::Parts;
 use http::{Method, Response, Uri, header};
 use tributary_answers::negotiate::Preferences;
 use tributary_answers::refusal::Refusal;
-use tributary_apimachinery::{Door, ForeignDoors, GroupVersionResource, Mount, RequestInfo, ResourceRequest, Status};
+use tributary_apimachinery::{
+    Door, ForeignDoors, ForeignSystem, GroupVersionResource, Mount, RequestInfo, ResourceRequest, Status,
+};
 use tributary_fleet::aggregated_group::{CLUSTERS, GROUP, VERSION, VIEWS, aggregated_discovery, legacy_discovery};
 use tributary_fleet::discovery::{DiscoveryPath, documents};
 use tributary_fleet::openapi::{self, OpenApiRequest};
 use tributary_sharing::body::{self, Body};
 
+use crate::plan::is_of_karmada;
 use crate::{RequestArrival, cluster_gateway, health, response};
 
 /// Answers a request for a path of the aggregated entry itself. Returns `None` if the path has the answer of the merged
@@ -32,6 +36,7 @@ pub fn answer_at_entry(head: &Parts, arrival: &RequestArrival) -> Option<Respons
     let answered = match arrival.reading.info() {
         Ok(info) if health::is_check(info) || is_about_clusters(info) => return None,
         Ok(info) if cluster_gateway::is_served(info, &open_doors(&arrival.mount)) => return None,
+        Ok(info) if is_of_karmada(info) && open_doors(&arrival.mount).is_open(ForeignSystem::Karmada) => return None,
         Ok(info) => answer_own_path(head, info, &open_doors(&arrival.mount)),
         Err(status) => Err(EntryRefusal::Written(status.clone())),
     };
@@ -55,7 +60,11 @@ pub fn has_constant_answer(mount: Mount, method: &Method, uri: &Uri) -> bool {
     let Ok(info) = arrival.reading.info() else { return false };
     let shows_clusters = match health::is_check(info) {
         true => health::requests_clusters(&info.path, uri.query()),
-        false => is_about_clusters(info) || cluster_gateway::is_served(info, &open_doors(&arrival.mount)),
+        false => {
+            is_about_clusters(info)
+                || cluster_gateway::is_served(info, &open_doors(&arrival.mount))
+                || is_of_karmada(info)
+        }
     };
     arrival.is_entry_path && !shows_clusters
 }

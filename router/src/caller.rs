@@ -78,6 +78,8 @@ pub(crate) enum CallerKey {
     /// User of a personal endpoint, with `Impersonate-*` headers.
     Owner(Box<[(HeaderName, HeaderValue)]>),
     User(Arc<Actor>),
+    /// User whose name and groups alone members get, from their impersonators.
+    UserByImpersonator(Arc<Actor>),
 }
 
 async fn wait_for_termination(rights: Option<CallerRights>) -> TerminationReason {
@@ -356,7 +358,24 @@ impl Caller {
                 rights.try_decide_after_reviews(identity).await??
             }
         };
+        if self.door.uses_impersonator() {
+            let headers = rights.headers(user.into_name_and_groups()).map_err(RequestRefusal::NotExpressible)?;
+            return Ok(RequestIdentity::ByImpersonator(headers));
+        }
         Ok(RequestIdentity::Impersonate(rights.headers(user).map_err(RequestRefusal::NotExpressible)?))
+    }
+
+    /// Returns the identity under which Karmada's control plane sees the request: name and groups of the user that the
+    /// control plane itself has authenticated. The control plane impersonates before it forwards a request, so a client
+    /// without the control plane in between cannot impersonate here.
+    ///
+    /// # Errors
+    /// 403 for a user or an impersonation that the control plane must not get; 404 in personal mode.
+    pub(crate) fn identity_at_control_plane(&self) -> Result<RequestIdentity, Refusal> {
+        let rights = self.rights.as_ref().ok_or(Refusal::NoRoute)?;
+        let told = rights.actor().identity_at_hub().map_err(RequestRefusal::NotSent)?;
+        let headers = rights.headers(told.into_name_and_groups()).map_err(RequestRefusal::NotExpressible)?;
+        Ok(RequestIdentity::Impersonate(headers))
     }
 
     /// Returns the user that a cluster sees according to its source, if the path names the cluster at the door of a
@@ -387,8 +406,8 @@ impl Caller {
 
     /// Returns the user's own token, if this cluster accepts the token itself.
     fn own_token(&self, cluster: &ClusterSetup) -> Option<UserToken> {
-        let own =
-            self.own.as_ref().filter(|_| self.rights().is_some_and(|own| own.actor().is_verified_by(&cluster.name)));
+        let own = self.own.as_ref().filter(|_| !self.door.uses_impersonator());
+        let own = own.filter(|_| self.rights().is_some_and(|own| own.actor().is_verified_by(&cluster.name)));
         own.filter(|_| cluster.client.as_ref().is_ok_and(ClusterClient::passes_tokens)).cloned()
     }
 
@@ -407,6 +426,9 @@ impl Caller {
 
     pub(crate) fn key(&self) -> CallerKey {
         let headers = match (&self.rights, &self.given) {
+            (Some(rights), _) if self.door.uses_impersonator() => {
+                return CallerKey::UserByImpersonator(Arc::clone(rights.actor()));
+            }
             (Some(rights), _) => return CallerKey::User(Arc::clone(rights.actor())),
             (None, None) => return CallerKey::Owner(Box::default()),
             (None, Some(given)) => given.headers(),

@@ -125,12 +125,15 @@ impl ConfigurationSnapshot {
         Versions::new(Arc::clone(&self.epochs), ItemResourceVersions::Composite, Arc::clone(&self.clusters))
     }
 
+    /// Returns whether memory caches a resource's objects, at least of some namespaces.
+    pub(crate) fn is_registered(&self, served: &ServedResource) -> bool {
+        !served.cacheable.is_empty() && self.policies.is_registered(&served.resource)
+    }
+
     /// Returns whether memory caches a resource's objects of one namespace, or of all namespaces (`None`).
     pub(crate) fn is_cached(&self, served: &ServedResource, namespace: Option<&str>) -> bool {
         let resource = &served.resource;
-        !served.cacheable.is_empty()
-            && self.policies.is_registered(resource)
-            && self.policy(resource).caches(served.description.namespaced(), namespace)
+        self.is_registered(served) && self.policy(resource).caches(served.description.namespaced(), namespace)
     }
 
     /// Returns whether reads of the newest state go to the members (`consistency: Quorum`).

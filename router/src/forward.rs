@@ -8,6 +8,7 @@ pub(crate) mod create;
 pub(crate) mod delete_collection;
 mod impersonation_forbidden;
 pub(crate) mod integers;
+pub(crate) mod karmada;
 pub(crate) mod list;
 mod long_running;
 mod lookup;

@@ -55,6 +55,7 @@ pub use crate::request_reading::RequestReading;
 pub use crate::request_trace::{AUDIT_ID, RequestTrace};
 pub use dispatch::{DispatchSettings, EntryPointPolicies};
 pub use flow_control::{EntryPointSchemas, FlowSettings, FlowSettingsError, FlowSettingsProblem};
+pub use forward::karmada::KarmadaServers;
 pub use own_requests::Unanswered;
 pub use served_resources::ServedResources;
 pub use traced_stage::{TraceContext, TracedStage};
@@ -80,7 +81,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use http::header::USER_AGENT;
 use http::request::Parts;
 use parking_lot::Mutex;
@@ -169,6 +170,8 @@ pub struct Router {
     rights: Option<Arc<RightsMirror>>,
     readable_cache: ReadableCache,
     cluster_store: ClusterStore,
+    /// Karmada's own servers; `None` without doors of Karmada.
+    karmada: ArcSwapOption<KarmadaServers>,
     foreign: ArcSwap<ForeignMembers>,
     /// Writer of the health of cluster-gateway's clusters; unset without a hub.
     gateway_health: OnceLock<Arc<dyn WriteGatewayHealth>>,
@@ -220,6 +223,7 @@ impl Router {
             rights,
             readable_cache: ReadableCache::default(),
             cluster_store: ClusterStore::default(),
+            karmada: ArcSwapOption::empty(),
             foreign: ArcSwap::default(),
             gateway_health: OnceLock::new(),
             started: Instant::now(),
@@ -269,6 +273,15 @@ impl Router {
         self.fleet.set(clusters);
         let clusters = self.fleet.clusters();
         self.metrics.keep_clusters(|name| clusters.contains_key(name));
+    }
+
+    /// Sets Karmada's own servers, which answer the requests at the doors of Karmada that concern no member.
+    pub fn set_karmada(&self, servers: KarmadaServers) {
+        self.karmada.store(Some(Arc::new(servers)));
+    }
+
+    pub(crate) fn karmada(&self) -> Option<Arc<KarmadaServers>> {
+        self.karmada.load_full()
     }
 
     /// Replaces the members that foreign systems know. A name takes effect at a door once the door has it, too.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use tributary_answers::refusal::{Refusal, RequestRefusal, WatchRemedy};
 use tributary_apimachinery::request_info::{RequestInfo, RequestTarget, ResourceRequest, Verb};
-use tributary_apimachinery::{ClusterName, Query};
+use tributary_apimachinery::{ClusterName, Door, Query};
 use tributary_fleet::discovery::{DiscoveryPath, MergedDiscovery, ServedResource};
 use tributary_fleet::metrics::RequestSource;
 
@@ -32,6 +32,14 @@ pub(crate) enum Plan<'a> {
     Clusters,
     /// A resource of cluster-gateway at the aggregated entry.
     ClusterGateway,
+    /// A request that Karmada's control plane answers.
+    ControlPlane,
+    /// A request of an API group of Karmada that the group's old server answers.
+    OldServer,
+    /// A discovery document that joins the documents of the members and of Karmada's control plane.
+    JoinedDiscovery(DiscoveryPath<'a>),
+    /// A document below `/openapi`, of the members or of Karmada's control plane.
+    JoinedOpenApi,
     /// A resource: the clusters that serve the resource, and the plan for the request.
     Resource(Arc<ServedResource>, ResourcePlan),
 }
@@ -39,13 +47,15 @@ pub(crate) enum Plan<'a> {
 impl Plan<'_> {
     pub(crate) fn source(&self) -> RequestSource {
         match self {
-            Self::Cluster(_) => RequestSource::Member,
+            Self::Cluster(_) | Self::ControlPlane | Self::OldServer => RequestSource::Member,
             Self::Discovery(_)
             | Self::Health
             | Self::Version
             | Self::OpenApi
             | Self::Clusters
-            | Self::ClusterGateway => RequestSource::Own,
+            | Self::ClusterGateway
+            | Self::JoinedDiscovery(_)
+            | Self::JoinedOpenApi => RequestSource::Own,
             Self::Resource(_, ResourcePlan::Get { .. } | ResourcePlan::List | ResourcePlan::Watch) => {
                 RequestSource::Memory
             }
@@ -110,7 +120,8 @@ pub(crate) fn plan<'a>(
     configuration: &ConfigurationSnapshot,
     caller: &Caller,
 ) -> Result<Plan<'a>, Refusal> {
-    let ReceivedRequest { info, query, is_head, preferences, .. } = received;
+    let ReceivedRequest { info, query, is_head, preferences, door, .. } = received;
+    routes::check_door(door, info)?;
     let merged_discovery = &configuration.merged_discovery;
     let planned = match (&info.cluster, &info.target) {
         (Some(cluster), _) => Plan::Cluster(cluster),
@@ -137,6 +148,38 @@ pub(crate) fn plan<'a>(
     let namespace = info.resource().and_then(|resource| resource.namespace.as_deref());
     let plan = plan_by_cache(plan, &served, namespace, query, configuration, caller)?;
     Ok(Plan::Resource(served, plan))
+}
+
+/// Plans a request that Karmada sends to its control plane: for a resource that is not registered, at the search proxy,
+/// and for a path without a resource, at both doors to all clusters. At the entry itself, plans a request of an API
+/// group of Karmada. `None` for a request that the members answer, and for a resource that no member is known to serve.
+pub(crate) fn plan_at_karmada<'a>(
+    received: ReceivedRequest<'a>,
+    configuration: &ConfigurationSnapshot,
+) -> Option<Plan<'a>> {
+    let ReceivedRequest { info, door, is_entry_path, .. } = received;
+    let merged_discovery = &configuration.merged_discovery;
+    match (door, &info.target) {
+        _ if is_entry_path => is_of_karmada(info).then_some(Plan::OldServer),
+        _ if info.cluster.is_some() => None,
+        (Door::KarmadaSearch, RequestTarget::Resource(request)) => {
+            let served = merged_discovery.get(&request.resource)?;
+            (!configuration.is_registered(served)).then_some(Plan::ControlPlane)
+        }
+        (Door::KarmadaSearch | Door::KarmadaClusters, RequestTarget::NonResource) => {
+            Some(match non_resource(info, merged_discovery) {
+                Ok(Plan::Discovery(path)) => Plan::JoinedDiscovery(path),
+                Ok(Plan::OpenApi) => Plan::JoinedOpenApi,
+                _ => Plan::ControlPlane,
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Returns whether a request is for a resource of Karmada's aggregated API groups.
+pub(crate) fn is_of_karmada(info: &RequestInfo) -> bool {
+    info.resource().is_some_and(|own| matches!(&*own.resource.group, "cluster.karmada.io" | "search.karmada.io"))
 }
 
 /// Adjusts the plan of a read to the objects in memory. In personal mode an impersonated get goes to the object's
@@ -297,7 +340,7 @@ fn is_self_review(request: &ResourceRequest) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tributary_apimachinery::{Consistency, Door};
+    use tributary_apimachinery::Consistency;
 
     use super::*;
     use crate::request_context::RequestContext;
@@ -405,6 +448,7 @@ mod tests {
             Refusal::NoRoute => "NoRoute",
             Refusal::Route(refusal) => match **refusal {
                 RouteRefusal::Method => "Route Method",
+                RouteRefusal::UnnamedAtKarmada(_) => "Route UnnamedAtKarmada",
                 RouteRefusal::PatchFormat => "Route PatchFormat",
                 RouteRefusal::NotAcceptable(_) => "Route NotAcceptable",
             },

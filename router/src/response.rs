@@ -19,14 +19,19 @@ use tributary_answers::negotiate::{AnswerForm, Encoding};
 
 /// Returns kube-apiserver's answer for a path without a route: Go's `http.NotFound`.
 pub(crate) fn page_not_found() -> Response<Body> {
-    let text = body::full(&b"404 page not found\n"[..]);
-    let mut response = with_content_type(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", text);
+    plain_text(StatusCode::NOT_FOUND, "404 page not found")
+}
+
+/// Returns an error as plain text, as Go's `http.Error`.
+pub(crate) fn plain_text(code: StatusCode, text: &str) -> Response<Body> {
+    let text = body::full(format!("{text}\n"));
+    let mut response = with_content_type(code, "text/plain; charset=utf-8", text);
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 
 pub(crate) fn status(status: &Status, form: AnswerForm) -> Response<Body> {
-    let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let code = code_of(status);
     let mut text = status.to_json();
     text.push(b'\n');
     let mut response = whole(code, form, text);
@@ -34,6 +39,11 @@ pub(crate) fn status(status: &Status, form: AnswerForm) -> Response<Body> {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
+}
+
+/// Returns the HTTP status code of a Status.
+pub(crate) fn code_of(status: &Status) -> StatusCode {
+    StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 /// Returns an answer with JSON text in the requested encoding and layout. Large text is compressed if the client

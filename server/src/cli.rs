@@ -36,7 +36,7 @@ pub use convert::ConvertArguments;
 #[cfg(feature = "demo")]
 pub use demo::DemoArguments;
 pub use group_resource::GroupResource;
-pub use hub::{DoorSystem, HubArguments, HubObjectArguments};
+pub use hub::{DoorSystem, HubArguments, HubObjectArguments, KarmadaServer};
 pub use join::{ImpersonationChoice, JoinArguments, Profile, TokenLifetime};
 pub use kubeconfig::{KubeconfigCommand, MergeArguments, RemoveArguments, UserArguments};
 pub use limits::LimitArguments;

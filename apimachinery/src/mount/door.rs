@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use super::ForeignSystem;
+use crate::ClusterAnnotations;
 
 /// The way by which a client reaches the merged view and the clusters. Messages name commands and paths that work for a
 /// client of the same door.
@@ -40,6 +41,24 @@ impl Door {
         match self {
             Self::Direct => true,
             Self::Aggregated | Self::ClusterGateway | Self::KarmadaClusters | Self::KarmadaSearch => false,
+        }
+    }
+
+    /// Returns whether members get only the name and the groups of the user, from the member's impersonator: Karmada's
+    /// impersonator may impersonate exactly the users and groups with the right to `clusters/proxy` (Karmada's
+    /// `pkg/util/rbac.go`), and no uids and extras.
+    pub fn uses_impersonator(self) -> bool {
+        match self {
+            Self::Direct | Self::Aggregated | Self::ClusterGateway => false,
+            Self::KarmadaClusters | Self::KarmadaSearch => true,
+        }
+    }
+
+    /// Returns the annotations that name the cluster of each object.
+    pub fn cluster_annotations(self) -> ClusterAnnotations {
+        match self {
+            Self::Direct | Self::Aggregated | Self::ClusterGateway => ClusterAnnotations::Own,
+            Self::KarmadaClusters | Self::KarmadaSearch => ClusterAnnotations::WithKarmada,
         }
     }
 

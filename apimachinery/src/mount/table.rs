@@ -58,8 +58,9 @@ pub(super) enum PrefixNames {
 /// The name of the only merged view.
 pub const MERGED_VIEW: &str = "all";
 
-/// Karmada's name for all clusters.
-const ALL_CLUSTERS: &str = "*";
+/// Karmada's name for all clusters, as clients write it, and as the aggregator of a kube-apiserver escapes it (Go's
+/// `URL.EscapedPath`).
+const ALL_CLUSTERS: [&str; 2] = ["*", "%2A"];
 
 /// Divides a path by the prefix that it begins with; returns `None` for a path without a prefix, and for the prefix of a
 /// closed door. Names need no escapes, so an escaped text is no name. The rest of the path is returned byte for byte.
@@ -84,14 +85,17 @@ pub(super) fn resolve_prefix<'a>(
 }
 
 /// Returns the door of a foreign system that a path's prefix belongs to, and the name in the prefix, which the system
-/// may not know. `None` for a different path, and for the prefix of a closed door.
+/// may not know. Each spelling of Karmada's name for all clusters is returned as `*`. `None` for a different path, and
+/// for the prefix of a closed door.
 pub(super) fn find_foreign_name<'a>(
     rows: &[PrefixRow],
     path: &'a str,
     foreign: &ForeignDoors,
 ) -> Option<(Door, &'a str)> {
     let mut open = rows.iter().filter(|row| row.names.system().is_some_and(|system| foreign.is_open(system)));
-    open.find_map(|row| row.divide(path).map(|(_, name, _)| (row.door, name)))
+    let (row, name) = open.find_map(|row| row.divide(path).map(|(_, name, _)| (row, name)))?;
+    let is_all = row.door == Door::KarmadaClusters && ALL_CLUSTERS.contains(&name);
+    Some((row.door, if is_all { ALL_CLUSTERS[0] } else { name }))
 }
 
 impl PrefixRow {
@@ -128,7 +132,7 @@ impl PrefixNames {
         };
         match self {
             Self::ClusterGateways => known(ForeignSystem::ClusterGateway),
-            Self::KarmadaClusters if name == ALL_CLUSTERS => Ok(MountTarget::Merged),
+            Self::KarmadaClusters if ALL_CLUSTERS.contains(&name) => Ok(MountTarget::Merged),
             Self::KarmadaClusters => known(ForeignSystem::Karmada),
             Self::KarmadaSearch => Ok(MountTarget::Merged),
             Self::Clusters => {

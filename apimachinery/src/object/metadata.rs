@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::annotation::{AnnotationPosition, CLUSTER_ANNOTATION};
+use super::annotation::{AnnotationPosition, is_cluster_annotation};
 use super::decode_error::ObjectDecodeError;
 use crate::json;
 
@@ -51,21 +51,21 @@ impl MetadataSpans {
         Ok(spans)
     }
 
-    /// Returns the text without the entries that the cluster annotation replaces. These are cluster annotations from
+    /// Returns the text without the entries that the cluster annotations replace. These are cluster annotations from
     /// the member itself, for example in a copied object, and an annotations value that is not a map.
     ///
     /// Returns `None` if the text has no such entry. Cost: a walk over the annotations.
     pub(super) fn without_unwanted(&self, json: &[u8], metadata: &Range<usize>) -> Option<Vec<u8>> {
         let value = self.annotations.as_ref()?;
-        let is_cluster_annotation = |member: &json::JsonField<'_>| json::key_equals(member.key, CLUSTER_ANNOTATION);
+        let names_cluster = |member: &json::JsonField<'_>| is_cluster_annotation(member.key);
         if json.get(value.start) != Some(&b'{') {
             return Some(json::without_members(json, metadata.start, |member| {
                 json::key_equals(member.key, "annotations")
             }));
         }
         json::members(json, value.start)
-            .any(|member| is_cluster_annotation(&member))
-            .then(|| json::without_members(json, value.start, is_cluster_annotation))
+            .any(|member| names_cluster(&member))
+            .then(|| json::without_members(json, value.start, names_cluster))
     }
 
     /// Returns the position at which the cluster annotation is inserted, and whether the insertion also creates the

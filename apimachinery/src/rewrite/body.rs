@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{
-    ANNOTATION_PREFIX, BodyKind, Facts, Format, Rewritten, Translate, json_body, json_patch, may_contain, protobuf,
+    ANNOTATION_PREFIXES, BodyKind, Facts, Format, Rewritten, Translate, json_body, json_patch, may_contain, protobuf,
     yaml,
 };
 use crate::Status;
@@ -108,7 +108,7 @@ impl RequestBody {
         let rewritten = rewritten.map(Bytes::from).or_else(|| {
             // YAML parsers may read a text differently. If any parser could find the cluster annotation in the YAML
             // text, the member receives the JSON that Tributary read.
-            self.json.clone().filter(|_| may_contain(self.format, &self.text, &[ANNOTATION_PREFIX]))
+            self.json.clone().filter(|_| may_contain(self.format, &self.text, &ANNOTATION_PREFIXES))
         });
         let is_yaml = self.format == Format::Yaml && self.json.is_some();
         let content_type = is_yaml.then_some("application/json");

@@ -9,7 +9,7 @@ use super::{
     BodyKind, Facts, HOOK_ANNOTATION, INSTANCE_LABEL, LISTED_MAX, RECORD_NAME_LABEL, RECORD_OWNER_LABEL,
     RELEASE_NAME_ANNOTATION, RELEASE_NAMESPACE_ANNOTATION, Reference, ReleaseFacts, Translate, translate,
 };
-use crate::object::CLUSTER_ANNOTATION;
+use crate::object::{CLUSTER_ANNOTATION, is_cluster_annotation};
 use crate::{Status, json};
 
 /// Replacements of parts of a text, in any order and not nested.
@@ -285,10 +285,8 @@ fn remove_annotation(value: PatchedValue<'_>, empty_map: EmptyMap, edits: &mut E
 /// Returns the ranges to cut from an annotations map, and whether the map is then empty. A value that is not a map does
 /// not count as empty.
 fn annotation_cuts(text: &[u8], map: &Range<usize>) -> (Vec<Range<usize>>, bool) {
-    let parts: Vec<_> = members_of(text, map)
-        .into_iter()
-        .map(|(range, key)| (range, json::key_equals(&key, CLUSTER_ANNOTATION)))
-        .collect();
+    let parts: Vec<_> =
+        members_of(text, map).into_iter().map(|(range, key)| (range, is_cluster_annotation(&key))).collect();
     let empties = text.get(map.start) == Some(&b'{') && parts.iter().all(|(_, gone)| *gone);
     (json::cuts(&parts), empties)
 }

@@ -7,12 +7,14 @@ use super::json_body::{
     Edits, EmptyMap, PatchedValue, edit_value, elements, quote, read_value, string_at, validate, values_at,
 };
 use super::{BodyKind, Facts, Translate, translate};
-use crate::object::CLUSTER_ANNOTATION;
+use crate::object::{CLUSTER_ANNOTATIONS, is_cluster_annotation};
 use crate::{Status, json};
 
 const ANNOTATIONS: [&str; 2] = ["metadata", "annotations"];
-/// Two operations that remove the cluster annotation from a map, whether or not the map has the annotation.
-const REMOVE_CLUSTER_ANNOTATION: &str = concat!(
+/// Operations that remove the cluster annotations from a map, whether or not the map has the annotations.
+const REMOVE_CLUSTER_ANNOTATIONS: &str = concat!(
+    r#",{"op":"add","path":"/metadata/annotations/resource.karmada.io~1cached-from-cluster","value":""}"#,
+    r#",{"op":"remove","path":"/metadata/annotations/resource.karmada.io~1cached-from-cluster"}"#,
     r#",{"op":"add","path":"/metadata/annotations/tributary.dev~1cluster","value":""}"#,
     r#",{"op":"remove","path":"/metadata/annotations/tributary.dev~1cluster"}"#,
 );
@@ -45,7 +47,8 @@ impl Operation {
 }
 
 fn is_annotation(path: &[String]) -> bool {
-    path == [ANNOTATIONS[0], ANNOTATIONS[1], CLUSTER_ANNOTATION]
+    matches!(path, [metadata, annotations, key]
+        if [metadata, annotations] == ANNOTATIONS && CLUSTER_ANNOTATIONS.contains(&key.as_str()))
 }
 
 /// Splits a JSON pointer (RFC 6901) into its decoded tokens.
@@ -106,18 +109,19 @@ pub(super) fn rewrite(
     // The state of the patched object: whether the member's object has an annotations map after each operation.
     let mut has_map = has_annotations;
     for operation in &operations {
-        if operation.from.as_deref().is_some_and(is_annotation)
-            || (operation.is_annotation() && operation.from.is_some())
+        if let Some(from) = &operation.from
+            && let Some(path) = [from, &operation.path].into_iter().find(|path| is_annotation(path))
         {
             return Err(Status::bad_request(format!(
-                "the annotation {CLUSTER_ANNOTATION} cannot be moved or copied: it is not part of the object"
+                "the annotation {} cannot be moved or copied: it is not part of the object",
+                path.last().map_or("", String::as_str),
             )));
         }
         if copies_unseen_annotations(operation) {
             if !operation.is_at(&ANNOTATIONS) {
                 return Err(Status::bad_request("metadata cannot be moved or copied as a whole: move its fields"));
             }
-            edits.replace(operation.range.end..operation.range.end, REMOVE_CLUSTER_ANNOTATION);
+            edits.replace(operation.range.end..operation.range.end, REMOVE_CLUSTER_ANNOTATIONS);
         }
         let gone = operation.is_annotation() || has_no_effect_without_map(text, operation, has_map);
         parts.push((operation.range.clone(), gone));
@@ -167,7 +171,7 @@ fn has_no_effect_without_map(text: &[u8], operation: &Operation, has_map: bool) 
         "remove" => true,
         "test" => operation.value.as_ref().is_some_and(|value| {
             text.get(value.start) == Some(&b'{')
-                && json::members(text, value.start).all(|member| json::key_equals(member.key, CLUSTER_ANNOTATION))
+                && json::members(text, value.start).all(|member| is_cluster_annotation(member.key))
         }),
         _ => false,
     }
@@ -193,9 +197,7 @@ fn has_map_after(text: &[u8], operation: &Operation, before: bool) -> bool {
             values_at(text, value.start, rest).iter().any(|map| {
                 let mut members = json::members(text, map.start).peekable();
                 let is_map = text.get(map.start) == Some(&b'{');
-                is_map
-                    && (members.peek().is_none()
-                        || members.any(|member| !json::key_equals(member.key, CLUSTER_ANNOTATION)))
+                is_map && (members.peek().is_none() || members.any(|member| !is_cluster_annotation(member.key)))
             })
         });
     }

@@ -10,7 +10,7 @@ use super::{
     RELEASE_NAME_ANNOTATION, RELEASE_NAMESPACE_ANNOTATION, Reference, Translate, VersionOf, translate,
 };
 use crate::Status;
-use crate::object::CLUSTER_ANNOTATION;
+use crate::object::{CLUSTER_ANNOTATION, CLUSTER_ANNOTATIONS};
 use crate::wire::{self, Field, put_varint};
 #[cfg(test)]
 pub(super) use status::encode_kind;
@@ -256,7 +256,7 @@ fn merge_reference(message: &[u8], reference: &mut Reference) -> Result<(), Stat
     Ok(())
 }
 
-/// Returns whether an entry of the annotations is the cluster annotation. A member reads key and value as texts for
+/// Returns whether an entry of the annotations is a cluster annotation. A member reads key and value as texts for
 /// each wire type (`ObjectMeta.Unmarshal` in apimachinery), so any other wire type is refused.
 fn is_cluster_annotation(entry: &[u8]) -> Result<bool, Status> {
     for field in fields(entry) {
@@ -265,7 +265,7 @@ fn is_cluster_annotation(entry: &[u8]) -> Result<bool, Status> {
             return Err(malformed());
         }
     }
-    Ok(last_string(entry, number::MAP_KEY)?.as_deref() == Some(CLUSTER_ANNOTATION))
+    Ok(last_string(entry, number::MAP_KEY)?.is_some_and(|key| CLUSTER_ANNOTATIONS.contains(&&*key)))
 }
 
 enum Edit {

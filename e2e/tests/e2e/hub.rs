@@ -9,6 +9,7 @@ mod cost;
 mod disappearance;
 mod figures;
 mod forged_headers;
+mod karmada;
 mod other_sources;
 mod outages;
 mod publish;
@@ -62,6 +63,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(disappearance::cases());
     cases.extend(figures::cases());
     cases.extend(forged_headers::cases());
+    cases.extend(karmada::cases());
     cases.extend(other_sources::cases());
     cases.extend(outages::cases());
     cases.extend(publish::cases());

@@ -39,6 +39,11 @@ impl Certificate {
         }))
     }
 
+    /// Returns whether connections have a client certificate.
+    pub(crate) fn is_present(&self) -> bool {
+        !matches!(self, Self::Configured(fields) if **fields == ConfiguredCertificate::default())
+    }
+
     /// Returns whether the certificate is in files, which may change.
     pub(crate) fn is_in_files(&self) -> bool {
         matches!(self, Self::Configured(fields) if fields.chain_file.is_some() || fields.key_file.is_some())

@@ -27,6 +27,9 @@ pub enum RequestIdentity {
     ClientImpersonation(Impersonation),
     /// Impersonation of a user whom the caller has authenticated and authorized (shared mode).
     Impersonate(Impersonation),
+    /// Like [`Self::Impersonate`], with the member's impersonator
+    /// ([`ClusterClient::set_impersonator`](crate::ClusterClient::set_impersonator)) if the member has one.
+    ByImpersonator(Impersonation),
     /// The user's own token. The caller has checked that this member authenticates the token.
     UserToken(UserToken),
     /// The kubeconfig's user, with `Impersonate-Uid` and without a user name. A kube-apiserver refuses such a request

@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use http::HeaderValue;
 use tributary_apimachinery::ClusterName;
 
 use crate::credentials::identity::{Impersonation, UserToken};
 use crate::credentials::{CredentialTuning, UserCredentials};
 use crate::error::ConnectError;
+
+/// Remedy for a rejected token of a member's impersonator.
+const IMPERSONATOR_REMEDY: &str = "renew the Secret in spec.impersonatorSecretRef of its Cluster in Karmada";
 
 /// User of a member's configuration: credentials and `as` fields. Each request uses one value from its start to its
 /// end. Otherwise a request could carry a new user's token without the `as` fields that limit the token's rights.
@@ -42,8 +46,14 @@ impl MemberUser {
 
     /// Returns a user with the client's own token, for the connections without Tributary's credentials.
     pub(crate) fn with_token(&self, token: &UserToken) -> Self {
-        let credentials = self.credentials.with_authorization(token.authorization.clone());
+        let credentials = self.credentials.with_authorization(token.authorization.clone(), self.credentials.remedy());
         Self { credentials, impersonation: None, is_user_token: true }
+    }
+
+    /// Returns a user with the `Authorization` header of the member's impersonator.
+    pub(crate) fn with_impersonator(&self, authorization: &HeaderValue) -> Self {
+        let credentials = self.credentials.with_authorization(authorization.clone(), IMPERSONATOR_REMEDY);
+        Self { credentials, impersonation: None, is_user_token: false }
     }
 }
 

@@ -31,6 +31,7 @@ use tributary_apimachinery::{RequestInfo, ResourceRequest, Status};
 
 use crate::credentials::CurrentCredentials;
 use crate::credentials::credential_check::CredentialCheckResult;
+use crate::credentials::identity::RequestIdentity;
 use crate::credentials::user::MemberUser;
 use crate::endpoints::endpoint::Endpoint;
 use crate::forward::own_request::{OwnResponse, send_to_endpoint};
@@ -137,8 +138,9 @@ impl ClientInner {
         self: &Arc<Self>,
         used: &Arc<CurrentCredentials>,
         endpoint: &Arc<Endpoint>,
+        identity: &RequestIdentity,
     ) -> UnauthorizedCause {
-        let user = self.user.load_full();
+        let user = self.user_for(identity);
         let Ok(Ok(now)) = timeout(OWN_WITHIN, self.credentials(&user)).await else {
             return UnauthorizedCause::OtherServer;
         };

@@ -88,6 +88,7 @@ impl UidRequest {
         if !self.known.is_uid_required() {
             return Ok(ConnectionState::Open);
         }
+        let credentials = &self.own_credentials(credentials).await?;
         let is_http1 = matches!(dialed, Dialed::Http1(..));
         let answered = timeout(self.timeout, self.send_uid_request(dialed, credentials)).await;
         let problem = match answered {
@@ -98,6 +99,19 @@ impl UidRequest {
         self.unconfirmed(problem, false)?;
         // The response to the uid request may be unfinished. Over HTTP/1.1, it then still occupies the connection.
         Ok(if is_http1 { ConnectionState::Closed } else { ConnectionState::Open })
+    }
+
+    /// Returns the credentials of the configured user, because an impersonator need not have the right to get the
+    /// namespace.
+    async fn own_credentials(
+        &self,
+        credentials: &Arc<CurrentCredentials>,
+    ) -> Result<Arc<CurrentCredentials>, ForwardError> {
+        if credentials.is_of_configured_user {
+            return Ok(Arc::clone(credentials));
+        }
+        let own = self.user.load_full().credentials.get().await;
+        own.map_err(|message| ForwardError::Credentials { cluster: self.cluster.clone(), message })
     }
 
     async fn send_uid_request(

@@ -4,6 +4,7 @@ use http::{HeaderMap, Response, StatusCode};
 use tributary_proxy::{ClientTuning, ForwardError, Impersonation, RequestIdentity};
 
 use crate::member::{self, Member, Options, SendRequest, empty, get};
+use crate::own_token;
 
 pub(crate) fn names(headers: &HeaderMap) -> Vec<String> {
     let mut names: Vec<String> = headers.keys().map(|name| name.as_str().to_owned()).collect();
@@ -69,4 +70,86 @@ async fn request_path_is_appended_to_the_members_base_path() {
     let error = client.send_request(get("/../c-2/api"), RequestIdentity::Member).await.unwrap_err();
     assert_eq!(error.status_code(), StatusCode::BAD_REQUEST);
     assert_eq!(member.seen().len(), 1);
+}
+
+/// Karmada's impersonator may impersonate exactly the users and groups that Karmada knows.
+#[tokio::test]
+async fn impersonator_sends_its_own_token_with_exactly_user_and_groups() {
+    let member = Member::echo().await;
+    let mut config = member.config();
+    config.auth_info.token = Some("own".to_owned().into());
+    let client = member::connect(config, ClientTuning::default()).await;
+    let ann = || Impersonation::new("ann", ["dev", "ops"], None, []).unwrap();
+
+    client.send_request(get("/version"), RequestIdentity::ByImpersonator(ann())).await.unwrap();
+    assert_eq!(member.last().all("authorization"), ["Bearer own"], "without an impersonator");
+    client.set_impersonator(Some("second")).unwrap();
+    client.send_request(get("/version"), RequestIdentity::ByImpersonator(ann())).await.unwrap();
+    let seen = member.last();
+    assert_eq!(names(&seen.headers), ["authorization", "impersonate-group", "impersonate-user"]);
+    assert_eq!(seen.all("authorization"), ["Bearer second"]);
+    assert_eq!((seen.all("impersonate-user"), seen.all("impersonate-group")), (vec!["ann"], vec!["dev", "ops"]));
+    for other in [RequestIdentity::Member, RequestIdentity::Impersonate(ann())] {
+        client.send_request(get("/version"), other).await.unwrap();
+        assert_eq!(member.last().all("authorization"), ["Bearer own"]);
+    }
+    assert!(client.set_impersonator(Some("a\nb")).is_err());
+    client.set_impersonator(None).unwrap();
+    client.send_request(get("/version"), RequestIdentity::ByImpersonator(ann())).await.unwrap();
+    assert_eq!(member.last().all("authorization"), ["Bearer own"]);
+}
+
+#[tokio::test]
+async fn rejected_impersonator_is_reported_with_its_remedy() {
+    let member = Member::start(Options::default(), |seen, _| async move {
+        let known = seen.headers.get("authorization").is_some_and(|value| value == "Bearer own");
+        let status = if known { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
+        let unauthorized = tributary_apimachinery::Status::unauthorized().to_json();
+        member::text(status, String::from_utf8(unauthorized).unwrap())
+    })
+    .await;
+    let mut config = member.config();
+    config.auth_info.token = Some("own".to_owned().into());
+    let client = member::connect(config, ClientTuning::default()).await;
+    client.set_impersonator(Some("revoked")).unwrap();
+    let ann = Impersonation::new("ann", [], None, []).unwrap();
+    let error = client.send_request(get("/api/v1/pods"), RequestIdentity::ByImpersonator(ann)).await.unwrap_err();
+    assert!(matches!(error, ForwardError::Unauthorized { .. }), "{error}");
+    assert!(error.to_string().contains("spec.impersonatorSecretRef"), "{error}");
+    let answer = client.send_request(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+}
+
+/// A kube-apiserver prefers the client certificate of the connection, so the token would be ignored.
+#[tokio::test]
+async fn impersonator_of_a_member_with_a_client_certificate_is_refused() {
+    let (_member, config) = own_token::member_and_config(StatusCode::OK).await;
+    let client = member::connect(config, ClientTuning::default()).await;
+    assert!(client.set_impersonator(Some("second")).unwrap_err().to_string().contains("client certificate"));
+}
+
+/// A new connection reads the uid of the cluster, which the impersonator may not read.
+#[tokio::test]
+async fn uid_of_the_cluster_is_read_without_the_impersonator() {
+    let member = Member::start(Options::default(), |seen, _| async move {
+        let is_own = seen.headers.get("authorization").is_some_and(|value| value == "Bearer own");
+        match seen.uri.path() {
+            "/api/v1/namespaces/kube-system" if is_own => {
+                let uid = r#"{"metadata":{"uid":"2b2f6f0e-7a3c-4c39-9d2e-0a4b1e1c0f11"}}"#;
+                member::text(StatusCode::OK, uid.to_owned())
+            }
+            "/api/v1/namespaces/kube-system" => member::text(StatusCode::FORBIDDEN, String::new()),
+            _ => member::text(StatusCode::OK, "served".to_owned()),
+        }
+    })
+    .await;
+    let mut config = member.config();
+    config.auth_info.token = Some("own".to_owned().into());
+    let client = member::connect(config, ClientTuning::default()).await;
+    client.expect_cluster(Some(std::sync::Arc::new("2b2f6f0e-7a3c-4c39-9d2e-0a4b1e1c0f11".to_owned())));
+    client.set_impersonator(Some("second")).unwrap();
+    let ann = Impersonation::new("ann", [], None, []).unwrap();
+    let answer = client.send_request(get("/version"), RequestIdentity::ByImpersonator(ann)).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    assert_eq!(member.last().all("authorization"), ["Bearer second"]);
 }

@@ -12,7 +12,7 @@ use crate::member::{self, Authority, Member, Options, SendRequest, empty, get, t
 
 /// Starts a member that accepts Tributary's client certificate. Returns the member and a client configuration with the
 /// certificate.
-async fn member_and_config(status: StatusCode) -> (Member, kube::Config) {
+pub(crate) async fn member_and_config(status: StatusCode) -> (Member, kube::Config) {
     let users = Authority::new();
     let leaf = users.leaf("tributary");
     let options =

@@ -9,8 +9,8 @@ mod clause;
 pub use clause::Clause;
 
 use http::{HeaderMap, HeaderValue, header};
-use tributary_apimachinery::GroupVersionResource;
 use tributary_apimachinery::query::Query;
+use tributary_apimachinery::{ClusterAnnotations, GroupVersionResource};
 use tributary_printers::Printer;
 
 /// CPU cost of a byte of YAML output, in bytes of JSON input. JSON is parsed at hundreds of MB/s, and YAML is written
@@ -126,7 +126,7 @@ pub enum Representation {
     PartialMetadata(MetaVersion),
 }
 
-/// Form of an answer: encoding, representation, indentation and compression.
+/// Form of an answer: encoding, representation, indentation, compression and the annotations that name clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AnswerForm {
     /// Encoding of the answer.
@@ -137,11 +137,19 @@ pub struct AnswerForm {
     pub pretty: bool,
     /// True if the client accepts gzip. Watches are never compressed.
     pub gzip: bool,
+    /// Annotations that name the cluster of each object.
+    pub annotations: ClusterAnnotations,
 }
 
 impl AnswerForm {
     /// Plain JSON without indentation and compression.
-    pub const JSON: Self = Self { encoding: Encoding::Json, shape: Representation::Object, pretty: false, gzip: false };
+    pub const JSON: Self = Self {
+        encoding: Encoding::Json,
+        shape: Representation::Object,
+        pretty: false,
+        gzip: false,
+        annotations: ClusterAnnotations::Own,
+    };
 
     /// Returns the CPU cost of writing `bytes` bytes of JSON in this form, in bytes of JSON parsed in equal time. 0 if
     /// the bytes are copied unchanged.
@@ -175,6 +183,7 @@ pub struct Preferences {
     /// Value of the query parameter `pretty`, if the query has one.
     pretty: Option<bool>,
     gzip: bool,
+    annotations: ClusterAnnotations,
 }
 
 impl Preferences {
@@ -188,7 +197,14 @@ impl Preferences {
                 .filter(|query| query.contains("pretty") || query.contains('%'))
                 .and_then(|query| pretty(&Query::parse(Some(query)))),
             gzip: accepts_gzip(headers),
+            annotations: ClusterAnnotations::Own,
         }
+    }
+
+    /// Returns the preferences with the annotations that name the cluster of each object, by the client's door.
+    #[must_use]
+    pub fn with_annotations(self, annotations: ClusterAnnotations) -> Self {
+        Self { annotations, ..self }
     }
 
     /// Checks that `Accept` contains a media type of the resource's route. kube-apiserver's routes of built-in kinds
@@ -231,6 +247,7 @@ impl Preferences {
             shape: chosen.shape,
             pretty: !is_watch && self.is_pretty(chosen),
             gzip: !is_watch && self.gzip,
+            annotations: self.annotations,
         })
     }
 

@@ -17,6 +17,7 @@
 mod account;
 mod cluster;
 mod failure;
+mod karmada;
 mod limit;
 mod member;
 mod policy;

@@ -52,7 +52,8 @@ use sources::{DocumentSources, digest};
 
 const SPELLINGS: [Spelling; 2] = [Spelling::Json, Spelling::Protobuf];
 
-const V3_PATH: &str = "/openapi/v3";
+/// Path of the index of v3 documents.
+pub const V3_PATH: &str = "/openapi/v3";
 
 const fn content_type(schema: SchemaVersion, spelling: Spelling) -> &'static str {
     match (schema, spelling) {
@@ -179,7 +180,8 @@ fn index_entry(path: &str, document: &OwnDocument) -> (String, Value) {
     (path.to_owned(), entry)
 }
 
-fn answer_with_index(headers: &HeaderMap, paths: &Map<String, Value>) -> Response<Body> {
+/// Answers with an index of v3 documents, or 304 if the client already has the index.
+pub fn answer_with_index(headers: &HeaderMap, paths: &Map<String, Value>) -> Response<Body> {
     let text = serde_json::to_vec(&json!({ "paths": paths })).unwrap_or_default();
     let tag = digest(&text);
     if is_known(headers, &tag) {

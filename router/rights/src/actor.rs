@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 use tributary_answers::refusal::RequestRefusal;
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::{
-    Authority, MemberRules, NotSent, Reach, UserInfo, identity_for, identity_for_other_members, impersonated_identity,
-    names_beyond_member,
+    Authority, MemberRules, NotSent, Reach, UserInfo, identity_at_hub, identity_for, identity_for_other_members,
+    impersonated_identity, names_beyond_member,
 };
 use tributary_authorization::RbacUser;
 use tributary_proxy::{Impersonation, InvalidClientImpersonation};
@@ -112,6 +112,17 @@ impl Actor {
     pub fn identity(&self, member: &ClusterName, rules: &MemberRules) -> Result<UserInfo, NotSent> {
         let user = identity_for(&self.user, &self.authority, member, rules)?;
         self.given.as_ref().map_or(Ok(user), impersonated_identity)
+    }
+
+    /// Returns the identity of the sender in the hub.
+    ///
+    /// # Errors
+    /// [`NotSent`] for a client that impersonates, and for names that the hub must not get.
+    pub fn identity_at_hub(&self) -> Result<UserInfo, NotSent> {
+        match &self.given {
+            Some(_) => Err(NotSent::ImpersonationAtHub),
+            None => identity_at_hub(&self.user, &self.authority),
+        }
     }
 
     /// Key of the sender's fair share of access reviews. Impersonation does not change the key.

@@ -11,7 +11,6 @@ use tributary_answers::negotiate::IncludeObject;
 use tributary_answers::negotiate::{AnswerForm, Encoding, MetaVersion, Representation};
 use tributary_answers::refusal::{MemberRefusal, Refusal};
 use tributary_answers::warnings;
-use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 use tributary_apimachinery::rewrite::{WriteResult, deleted_by_change};
 use tributary_apimachinery::{
     GroupVersionResource, NativeVersion, ObjectDecodeError, ObjectDecoder, ObjectKey, ResourceRequest, json,
@@ -155,7 +154,7 @@ fn translated(
             head.headers.remove(header::CONTENT_LENGTH);
             let is_computed = matches!(error, ObjectDecodeError::Missing("metadata.resourceVersion"))
                 && request.resource.subresource.is_none();
-            let marked = if is_computed { annotated(cluster, &text) } else { None };
+            let marked = if is_computed { annotated(cluster, &text, wish.form) } else { None };
             let passed = marked.map_or_else(|| unmarked(cluster, text), Ok)?;
             return Ok(as_asked(head, passed, wish.form));
         }
@@ -244,12 +243,13 @@ fn kind(request: &ResourceRequest) -> ResourceKind {
     }
 }
 
-/// Adds the cluster annotation to an object without a version, such as metrics, which are computed for each request.
-fn annotated(cluster: &Cluster, text: &[u8]) -> Option<Bytes> {
+/// Adds the cluster annotations to an object without a version, such as metrics, which are computed for each request.
+fn annotated(cluster: &Cluster, text: &[u8], form: AnswerForm) -> Option<Bytes> {
     let mut object: serde_json::Value = serde_json::from_slice(text).ok()?;
     let metadata = object.get_mut("metadata")?.as_object_mut()?;
     let annotations = metadata.entry("annotations").or_insert_with(|| serde_json::json!({}));
-    annotations.as_object_mut()?.insert(CLUSTER_ANNOTATION.to_owned(), cluster.name().as_str().into());
+    let named = form.annotations.keys().iter().map(|key| ((*key).to_owned(), cluster.name().as_str().into()));
+    annotations.as_object_mut()?.extend(named);
     serde_json::to_vec(&object).ok().map(Bytes::from)
 }
 

@@ -57,6 +57,12 @@ impl LongRunningRequest {
         Some(Self { class: info.class(), termination: termination(caller, cluster, info)?, ender: None })
     }
 
+    /// Begins to check the conditions of a request to a server of Karmada: credentials and denied users. `None` if
+    /// nothing can end the request.
+    pub(super) fn at_karmada(caller: &Caller, info: &RequestInfo) -> Option<Self> {
+        Some(Self { class: info.class(), termination: caller.termination()?.boxed(), ender: None })
+    }
+
     pub(super) fn tunnel_end(&mut self) -> TunnelEnd {
         let (end, ender) = TunnelEnd::new();
         self.ender = Some(ender);

@@ -191,7 +191,8 @@ fn is_for(uri: &Uri, path: &str, query: Option<&str>) -> bool {
     }
 }
 
-fn target(path: &str, query: Option<&str>) -> String {
+/// Returns path and query of a request as one text.
+pub(super) fn target(path: &str, query: Option<&str>) -> String {
     let mut target = String::with_capacity(path.len() + query.map_or(0, |query| query.len() + 1));
     target.push_str(path);
     if let Some(query) = query {

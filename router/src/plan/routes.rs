@@ -7,7 +7,7 @@
 use http::{HeaderMap, header};
 use tributary_answers::negotiate::{Preferences, ResponseKind, is_routed};
 use tributary_answers::refusal::RouteRefusal;
-use tributary_apimachinery::{GroupVersionResource, Verb};
+use tributary_apimachinery::{Door, GroupVersionResource, RequestInfo, Verb};
 
 use crate::plan::{OwnerRequest, ResourcePlan};
 
@@ -17,6 +17,19 @@ const PATCHES: [&str; 4] = [
     "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
 ];
+
+/// Checks that the client's door accepts the request. Karmada's path for all clusters serves lists and named objects.
+///
+/// # Errors
+/// 405 for a different verb without a name.
+pub(crate) fn check_door(door: Door, info: &RequestInfo) -> Result<(), RouteRefusal> {
+    let is_of_all = door == Door::KarmadaClusters && info.cluster.is_none();
+    let is_unnamed = || info.resource().is_some_and(|request| request.name.is_none());
+    match is_of_all && is_unnamed() && info.verb != Verb::List {
+        true => Err(RouteRefusal::UnnamedAtKarmada(info.verb)),
+        false => Ok(()),
+    }
+}
 
 /// Checks that a route for the resource accepts the media types of a request.
 ///
@@ -80,7 +93,7 @@ mod tests {
             let got =
                 check_media_types(verb, resource, plan, &headers, &Preferences::from_headers(&headers, None)).err();
             let got = got.map(|refusal| match refusal {
-                RouteRefusal::Method => "Method",
+                RouteRefusal::Method | RouteRefusal::UnnamedAtKarmada(_) => "Method",
                 RouteRefusal::PatchFormat => "PatchFormat",
                 RouteRefusal::NotAcceptable(_) => "NotAcceptable",
             });

@@ -93,7 +93,7 @@ impl ObjectWriter {
         out: &mut Vec<u8>,
     ) {
         let list_item = place == ObjectContext::Item;
-        let annotation = mark.map(|mark| &mark.annotation);
+        let annotation = mark.map(|mark| mark.annotation(self.form.annotations));
         let rendering = Rendering { resource_version: Some(version), annotation, list_item };
         let cluster = mark.map(|mark| mark.name.as_str());
         match self.form.shape {

@@ -42,6 +42,16 @@ pub(crate) async fn answer_planned(
         Plan::Cluster(cluster) => {
             Box::pin(forward::one_cluster::forward(router, configuration, caller, message, received, cluster)).await
         }
+        Plan::ControlPlane => Box::pin(forward::karmada::forward(router, caller, message, (info, query))).await,
+        Plan::OldServer => Box::pin(forward::karmada::relay(router, caller, message, (info, query))).await,
+        Plan::JoinedDiscovery(path) => {
+            let (head, _) = message.into_parts();
+            Box::pin(forward::karmada::discover(router, caller, head, received, &path)).await
+        }
+        Plan::JoinedOpenApi => {
+            let document = Box::pin(forward::karmada::openapi(router, caller, message, received)).await;
+            document.map_err(|refusal| router.hide_cluster_names(refusal))
+        }
         Plan::Discovery(path) => {
             let (head, _) = message.into_parts();
             Box::pin(router.discover(&head, &path)).await
@@ -199,7 +209,7 @@ impl Router {
         MemberRefusal::Unreported { what, failures }
     }
 
-    async fn discover(&self, request: &Parts, path: &DiscoveryPath<'_>) -> Result<Response<Body>, Refusal> {
+    pub(crate) async fn discover(&self, request: &Parts, path: &DiscoveryPath<'_>) -> Result<Response<Body>, Refusal> {
         let merged_discovery = self.fleet.merged_discovery();
         let accept = request.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
         let wish = documents::negotiate(accept, path)?;

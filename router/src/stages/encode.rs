@@ -2,7 +2,7 @@
 
 use http::{Response, StatusCode, header};
 use tributary_answers::refusal::Refusal;
-use tributary_apimachinery::{RequestClass, Status};
+use tributary_apimachinery::{Door, RequestClass, Status};
 use tributary_fleet::discovery::DiscoveryPath;
 use tributary_flow_control::SCHEMA_HEADER;
 use tributary_sharing::body::{self, Body};
@@ -59,7 +59,11 @@ impl Router {
             return response::page_not_found();
         }
         let status = &refusal.status_at(door);
-        let mut response = response::status(status, preferences.error_form());
+        let is_of_all = door == Door::KarmadaClusters && info.cluster.is_none();
+        let mut response = match refusal.text_of_karmada().filter(|_| is_of_all) {
+            Some(text) => response::plain_text(response::code_of(status), &text),
+            None => response::status(status, preferences.error_form()),
+        };
         match info.resource() {
             // A user in shared mode may not know every cluster, and Warnings name clusters.
             Some(_) if self.rights.is_some() => {}

@@ -28,6 +28,7 @@ impl<'a> ParsedRequest<'a> {
         let target = message.uri().path_and_query().cloned();
         let query = target.as_ref().and_then(PathAndQuery::query);
         let preferences = Preferences::from_headers(message.headers(), query);
+        let preferences = preferences.with_annotations(arrival.door.cluster_annotations());
         let (reading, is_head) = (&arrival.reading, message.method() == Method::HEAD);
         let RequestArrival { door, is_entry_path, .. } = *arrival;
         Self { reading, target, is_head, door, is_entry_path, preferences }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use tributary_answers::refusal::{ClusterRefusal, Refusal};
-use tributary_apimachinery::{ClusterName, RequestInfo, Verb};
+use tributary_apimachinery::{ClusterName, Door, RequestInfo, Verb};
 use tributary_fleet::topology::Cluster;
 
 use super::staged_request::StagedRequest;
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
-use crate::plan::{Plan, ResourcePlan, plan};
+use crate::plan::{Plan, ResourcePlan, plan, plan_at_karmada};
 use crate::{Router, asked, cluster_resource, forward};
 
 /// `Retry-After` in seconds of the refusal of a resource that a cluster without discovery may serve.
@@ -34,13 +34,22 @@ pub(crate) async fn plan_answer<'a>(
     headers: &HeaderMap,
 ) -> Result<PlannedAnswer<'a>, Refusal> {
     let received = request.received;
+    let has_karmada = request.router.karmada().is_some();
     let planned = {
         let _planning = request.trace.stage("plan");
-        plan(received, headers, request.configuration, caller)
+        match plan_at_karmada(received, request.configuration).filter(|_| has_karmada) {
+            Some(planned) => Ok(planned),
+            None => plan(received, headers, request.configuration, caller),
+        }
     };
     let planned = match planned {
-        Err(Refusal::NoRoute) if may_be_new(received.info) => Box::pin(plan_anew(request, caller, headers)).await?,
-        planned => PlannedAnswer { plan: planned?, renewed: None },
+        Err(Refusal::NoRoute) if may_be_new(received.info) => Box::pin(plan_anew(request, caller, headers)).await,
+        planned => planned.map(|plan| PlannedAnswer { plan, renewed: None }),
+    };
+    let is_of_all = received.door == Door::KarmadaSearch && received.info.cluster.is_none();
+    let planned = match planned {
+        Err(Refusal::NoRoute) if is_of_all && has_karmada => PlannedAnswer { plan: Plan::ControlPlane, renewed: None },
+        planned => planned?,
     };
     request.trace.record_source(planned.plan.source());
     Ok(planned)

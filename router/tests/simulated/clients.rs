@@ -2,4 +2,5 @@
 
 pub(crate) mod browsers;
 pub(crate) mod informer;
+pub(crate) mod karmada;
 pub(crate) mod precedents;

@@ -14,12 +14,12 @@ use http_body_util::BodyExt;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tributary_apimachinery::body::{self, Body};
-use tributary_apimachinery::{ClusterName, Mount, Partial};
-use tributary_authentication::Reach;
+use tributary_apimachinery::{ClusterName, ForeignSystem, Mount, Partial};
+use tributary_authentication::{IdentityPolicy, Reach};
 use tributary_proxy::{ClientTuning, ClusterClient};
 use tributary_router::{
-    ClusterAddress, ClusterAuthorization, ClusterSetup, Limits, MemberRules, Peer, Policies, RequestArrival,
-    RequestContext, ResourcePolicy, Router, RouterConfig, SharedMode, User,
+    ClusterAddress, ClusterAuthorization, ClusterSetup, ForeignMember, ForeignMembers, Limits, MemberRules, Peer,
+    Policies, RequestArrival, RequestContext, ResourcePolicy, Router, RouterConfig, SharedMode, User,
 };
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
@@ -342,6 +342,24 @@ impl Client {
 
     /// Returns the client at another entry.
     pub(crate) fn at_mount(self, mount: Mount) -> Self {
+        Self { mount, ..self }
+    }
+
+    /// Returns the client at the aggregated entry with the doors of Karmada. Karmada knows these members by their names
+    /// in Tributary.
+    pub(crate) fn at_doors_of_karmada(self, names: &[&str]) -> Self {
+        let members = names.iter().map(|name| ForeignMember {
+            system: ForeignSystem::Karmada,
+            name: (*name).to_owned(),
+            cluster: name.parse().unwrap(),
+            identity: IdentityPolicy::default(),
+            labels: BTreeMap::new(),
+            created: String::new(),
+            gateway: None,
+        });
+        let members = Arc::new(ForeignMembers::from_iter(members));
+        let mount = Mount::Aggregated(Arc::new(members.doors([ForeignSystem::Karmada])));
+        self.router.set_foreign_members(members);
         Self { mount, ..self }
     }
 

@@ -96,7 +96,9 @@ impl HubClient {
     /// The kubeconfig, its context or the ServiceAccount's files are missing or invalid.
     pub async fn connect(address: &HubAddress) -> anyhow::Result<Self> {
         let config = match address {
-            HubAddress::Kubeconfig { path, context } => from_kubeconfig(path, context.as_deref()).await?,
+            HubAddress::Kubeconfig { path, context } => {
+                from_kubeconfig("--hub-kubeconfig", path, context.as_deref()).await?
+            }
             HubAddress::InCluster => kube::Config::incluster().context("--hub-in-cluster")?,
         };
         let name = ClusterName::new(NAME)?;
@@ -108,6 +110,20 @@ impl HubClient {
     /// proxies of the aggregated API, and so become any user.
     pub fn is_verified(&self) -> bool {
         self.is_verified
+    }
+
+    /// Creates a client of a different server of the hub's control plane, from the kubeconfig that a flag names.
+    ///
+    /// # Errors
+    /// The kubeconfig or its context is missing or invalid.
+    pub async fn connect_to_server(flag: &str, kubeconfig: &Path) -> anyhow::Result<ClusterClient> {
+        let config = from_kubeconfig(flag, kubeconfig, None).await?;
+        Ok(ClusterClient::connect(ClusterName::new(NAME)?, config, ClientTuning::default()).await?)
+    }
+
+    /// Returns the client itself, for requests of users whom it impersonates.
+    pub fn cluster_client(&self) -> &ClusterClient {
+        &self.client
     }
 
     /// Returns the transport of a cacher.
@@ -185,8 +201,8 @@ async fn exchange(client: &ClusterClient, request: Request<body::Body>) -> Resul
     Err(HubError::Refused { code: status.as_u16(), reason: text("reason"), message: text("message") })
 }
 
-async fn from_kubeconfig(path: &Path, context: Option<&str>) -> anyhow::Result<kube::Config> {
-    let named = || format!("--hub-kubeconfig {}", path.display());
+async fn from_kubeconfig(flag: &str, path: &Path, context: Option<&str>) -> anyhow::Result<kube::Config> {
+    let named = || format!("{flag} {}", path.display());
     // The error of the loader would name a different flag.
     std::fs::metadata(path).with_context(|| format!("{} cannot be read; name another file", named()))?;
     let configs = Kubeconfigs::load(&KubeconfigFiles::one(path.to_owned())).with_context(named)?;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use http::HeaderMap;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{ClusterName, explain};
+use tributary_crds::SecretText;
 use tributary_proxy::{Address, BreakerTuning, ClientTuning, ClusterClient, ConnectError, Probe};
 use tributary_router::{ClusterAddress, ClusterSetup, SetupRevision};
 
@@ -67,6 +68,7 @@ impl Clusters {
             if let Some(Ok(client)) = self.known.get(&spec.name).map(|known| &known.setup.client) {
                 client.set_drained(&spec.drained_endpoints);
             }
+            let impersonator = spec.impersonator.clone();
             let entry = match self.known.remove(&spec.name) {
                 Some(same) if same.matches_spec(&spec, &names) => same.apply_user(spec).await,
                 Some(moved) if moved.differs_only_in_endpoints(&spec) => match moved.apply_endpoints(&spec).await {
@@ -75,6 +77,7 @@ impl Clusters {
                 },
                 before => self.connect(spec, before).await,
             };
+            entry.set_impersonator(impersonator.as_ref());
             known.insert(entry.setup.name.clone(), entry);
         }
         for gone in std::mem::replace(&mut self.known, known).into_values() {
@@ -257,6 +260,16 @@ impl ConnectedCluster {
                 }
                 Self { origin, refused_user: Some(reason), ..self }
             }
+        }
+    }
+
+    /// Applies the token of the member's impersonator to the client. The client keeps the previous token if the new one
+    /// is unusable.
+    fn set_impersonator(&self, token: Option<&SecretText>) {
+        let Ok(client) = &self.setup.client else { return };
+        if let Err(error) = client.set_impersonator(token.map(SecretText::expose)) {
+            let (cluster, origin, reason) = (&self.setup.name, &self.origin, explain(&error));
+            tracing::error!(%cluster, origin, reason, "the impersonator's token is refused");
         }
     }
 

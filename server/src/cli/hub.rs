@@ -1,6 +1,7 @@
 //! The flags of hub mode and of the aggregated API.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::{ArgAction, Args, ValueEnum};
@@ -50,6 +51,32 @@ pub struct HubArguments {
     /// from ClusterSources of the hub. Can be given several times
     #[arg(long, value_name = "SYSTEM", requires = "aggregated_listen")]
     pub door: Vec<DoorSystem>,
+    /// The old server of an aggregated API group of Karmada, which answers the requests of the group that Tributary
+    /// does not. Tributary impersonates the callers. Can be given several times
+    #[arg(long, value_name = "GROUP=KUBECONFIG", requires = "door")]
+    pub karmada_server: Vec<KarmadaServer>,
+}
+
+/// An old server of Karmada: `cluster.karmada.io=aggregated.kubeconfig`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KarmadaServer {
+    /// The API group: `cluster.karmada.io` or `search.karmada.io`.
+    pub group: String,
+    /// The kubeconfig with the address and the credentials.
+    pub kubeconfig: PathBuf,
+}
+
+impl FromStr for KarmadaServer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('=') {
+            Some((group @ ("cluster.karmada.io" | "search.karmada.io"), path)) if !path.is_empty() => {
+                Ok(Self { group: group.to_owned(), kubeconfig: path.into() })
+            }
+            _ => Err("give cluster.karmada.io=KUBECONFIG or search.karmada.io=KUBECONFIG".to_owned()),
+        }
+    }
 }
 
 /// A system whose paths the aggregated entry serves.

@@ -1,6 +1,6 @@
 //! Refusals because the path's route does not support the method or a media type.
 
-use tributary_apimachinery::Status;
+use tributary_apimachinery::{Status, Verb};
 
 use super::request::not_acceptable;
 use crate::negotiate::NotAcceptable;
@@ -10,6 +10,8 @@ use crate::negotiate::NotAcceptable;
 pub enum RouteRefusal {
     /// The route does not support the method: 405.
     Method,
+    /// Karmada's path for all clusters does not support the verb without the name of an object: 405.
+    UnnamedAtKarmada(Verb),
     /// The route does not support a patch of this media type: 415.
     PatchFormat,
     /// The route supports none of the requested media types: 406.
@@ -20,6 +22,9 @@ impl RouteRefusal {
     pub(super) fn status(&self) -> Status {
         match self {
             Self::Method => Status::method_not_allowed(),
+            Self::UnnamedAtKarmada(verb) => {
+                Status { message: format!("Request verb {verb} is not support"), ..Status::method_not_allowed() }
+            }
             Self::PatchFormat => Status::unsupported_representation(),
             Self::NotAcceptable(none) => not_acceptable(none),
         }

@@ -13,7 +13,8 @@ pub struct Document {
 }
 
 impl Document {
-    pub(crate) fn new(value: &impl serde::Serialize) -> Self {
+    /// Creates a document with the JSON text of a value.
+    pub fn new(value: &impl serde::Serialize) -> Self {
         let json = serde_json::to_vec(value).unwrap_or_default();
         let digest = Sha256::digest(&json);
         let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02X}")).collect();

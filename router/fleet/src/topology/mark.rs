@@ -4,7 +4,9 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tributary_apimachinery::{ClusterAnnotation, ClusterName, ItemResourceVersions, ResourceVersion};
+use tributary_apimachinery::{
+    ClusterAnnotation, ClusterAnnotations, ClusterName, ItemResourceVersions, ResourceVersion,
+};
 use tributary_merge::{ClusterIndex, IntegerResourceVersion, ItemEncoder, OpaqueVersion};
 
 /// Texts that a response inserts into the objects of a cluster. They are computed once for each cluster.
@@ -12,8 +14,8 @@ use tributary_merge::{ClusterIndex, IntegerResourceVersion, ItemEncoder, OpaqueV
 pub struct ClusterMark {
     /// Name of the cluster in the mark.
     pub name: ClusterName,
-    /// Annotation with the cluster's name.
-    pub annotation: ClusterAnnotation,
+    annotation: ClusterAnnotation,
+    annotation_with_karmada: ClusterAnnotation,
     item: ArcSwap<ItemEncoder>,
     index: Option<ClusterIndex>,
 }
@@ -25,6 +27,7 @@ impl ClusterMark {
         Self {
             name: name.clone(),
             annotation: ClusterAnnotation::new(name),
+            annotation_with_karmada: ClusterAnnotation::of(name, ClusterAnnotations::WithKarmada),
             item: ArcSwap::from_pointee(ItemEncoder::new(name)),
             index: index.and_then(|index| ClusterIndex::new(index).ok()),
         }
@@ -42,6 +45,14 @@ impl ClusterMark {
     /// Copies the version mark of an earlier configuration of the same cluster.
     pub(crate) fn mark_versions_as(&self, before: &Self) {
         self.item.store(before.item.load_full());
+    }
+
+    /// Returns these annotations with the cluster's name.
+    pub fn annotation(&self, annotations: ClusterAnnotations) -> &ClusterAnnotation {
+        match annotations {
+            ClusterAnnotations::Own => &self.annotation,
+            ClusterAnnotations::WithKarmada => &self.annotation_with_karmada,
+        }
     }
 
     /// Returns the cluster's number in integer resourceVersions.

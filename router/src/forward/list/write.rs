@@ -251,7 +251,7 @@ impl LiveListWriter {
         self.marked.clear();
         mark_object(
             object,
-            &mark.annotation,
+            mark.annotation(self.wish.form.annotations),
             |own| {
                 match own {
                     NativeVersion::Number(own) => mark.item_version(items, own, version),

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use http::{HeaderValue, Request, header};
 use tributary_answers::refusal::{ClusterRefusal, PreconditionRefusal, Refusal, VersionRefusal};
-use tributary_apimachinery::rewrite::{self, ANNOTATION_PREFIX, BodyKind, Format, RequestBody, Rewritten, VersionOf};
+use tributary_apimachinery::rewrite::{self, ANNOTATION_PREFIXES, BodyKind, Format, RequestBody, Rewritten, VersionOf};
 use tributary_apimachinery::{ClusterName, CollectionVersion, Query, ResourceRequest, ResourceVersion, Verb};
 use tributary_merge::{Foreign, VersionDecodeError};
 use tributary_rights::Candidates;
@@ -22,7 +22,8 @@ const VERSION_PREFIXES: [&str; 2] = ["eyJ", "c1."];
 const TOKEN_PREFIX: &str = "v1.";
 
 /// Each body with a value of the merged view contains at least one of these texts.
-const MERGED_VIEW_MARKERS: [&str; 3] = [ANNOTATION_PREFIX, VERSION_PREFIXES[0], VERSION_PREFIXES[1]];
+const MERGED_VIEW_MARKERS: [&str; 4] =
+    [ANNOTATION_PREFIXES[0], ANNOTATION_PREFIXES[1], VERSION_PREFIXES[0], VERSION_PREFIXES[1]];
 
 /// Facts for translating one request to a cluster's own view.
 pub(super) struct BackTranslation<'a> {

@@ -90,7 +90,6 @@ mod tests {
     use tributary_merge::{EventVersion, LogConfig, Watcher};
 
     use super::*;
-    use tributary_answers::negotiate::Encoding;
 
     fn at_head(log: &Log) -> LogVersion {
         match Watcher::now(log, Filter::default()).bookmark(log) {
@@ -105,12 +104,7 @@ mod tests {
         let mut log = Log::new(LogConfig::default());
         let cluster = ClusterName::new("a").unwrap();
         log.join(&cluster, Snapshot::default(), Duration::ZERO);
-        let form = AnswerForm {
-            encoding: Encoding::Json,
-            shape: tributary_answers::negotiate::Representation::Object,
-            pretty: false,
-            gzip: false,
-        };
+        let form = AnswerForm::JSON;
         let framed = |log: &Log, end: bool, include: IncludeObject, epochs: &Arc<Epochs>| {
             let vector = bookmarks.vector(log, at_head(log)).unwrap();
             bookmarks.frame(&vector, BookmarkForm { form, end, columns: false, include }, epochs, |text| {

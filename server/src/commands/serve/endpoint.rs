@@ -93,6 +93,9 @@ impl BoundEndpoint {
         let hub_connection = HubConnection::open(&arguments.hub).await?;
         if let Some(hub) = &hub_connection {
             router.set_gateway_health_writer(Arc::new(GatewayHealthWriter(Arc::clone(&hub.client))));
+            if let Some(servers) = hub.karmada(&arguments.hub).await? {
+                router.set_karmada(servers);
+            }
         }
         let denied_users = DeniedUsers::new(Arc::clone(&router));
         let denied = match &arguments.shared.denied_users_file {

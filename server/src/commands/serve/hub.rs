@@ -8,12 +8,12 @@ use tributary_hub::{
     Acceptance, ConfigurationCheck, HubClient, HubMonitor, HubRules, HubSource, Leadership, LeaseCandidate,
     ObjectReference, OtherSources, PublicationMonitor, PublicationSettings, Publisher, StatusWriter, Verdict,
 };
-use tributary_router::Router;
+use tributary_router::{KarmadaServers, Router};
 use tributary_sources::LoadedConfiguration;
 use tributary_sources::clusters::indices::IndexOwners;
 use tributary_sources::data_directory::DataDirectory;
 
-use crate::cli::HubArguments;
+use crate::cli::{DoorSystem, HubArguments, KarmadaServer};
 use crate::exit::Failure;
 
 /// The users that the file and the hub deny. All of them count together.
@@ -85,6 +85,22 @@ impl HubConnection {
         let candidate = LeaseCandidate::new(arguments.objects.hub_secret_namespace.clone(), identity);
         let leadership = candidate.leadership();
         Ok(Some(Self { client, candidate: Some(candidate), leadership }))
+    }
+
+    /// Returns Karmada's own servers: the hub is Karmada's control plane. `None` if Karmada's door is closed.
+    ///
+    /// # Errors
+    /// A usage failure for an invalid kubeconfig.
+    pub(super) async fn karmada(&self, arguments: &HubArguments) -> Result<Option<KarmadaServers>, Failure> {
+        if !arguments.door.contains(&DoorSystem::Karmada) {
+            return Ok(None);
+        }
+        let mut by_group = BTreeMap::new();
+        for KarmadaServer { group, kubeconfig } in &arguments.karmada_server {
+            let server = HubClient::connect_to_server("--karmada-server", kubeconfig).await;
+            by_group.insert(group.clone(), server.map_err(Failure::Usage)?);
+        }
+        Ok(Some(KarmadaServers { control_plane: self.client.cluster_client().clone(), by_group }))
     }
 
     /// Returns the writer of status, which also publishes the members if there are `settings`; `None` at a second call.

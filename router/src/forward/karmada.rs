@@ -1,0 +1,331 @@
+//! Requests at the doors of Karmada that Karmada's own servers answer: its control plane, which is the hub, and the old
+//! servers of its aggregated API groups.
+//!
+//! Karmada sends these requests with its own rights (karmada-io/karmada#5485). Tributary impersonates the caller, so
+//! the caller's own rights in the server decide.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
+use serde_json::{Map, Value};
+use tributary_answers::refusal::{MemberRefusal, Refusal, RequestRefusal};
+use tributary_answers::warnings::warning_header;
+use tributary_apimachinery::RequestInfo;
+use tributary_apimachinery::permit::RequestPermit;
+use tributary_fleet::discovery::document::Document;
+use tributary_fleet::discovery::{DiscoveryPath, documents};
+use tributary_fleet::openapi::{self, OpenApiRequest, V3_PATH};
+use tributary_proxy::{ClusterClient, ForwardContext};
+use tributary_sharing::body::{self, Body};
+use tributary_sharing::flow::buffered_body::read_whole_within;
+
+use super::long_running::LongRunningRequest;
+use super::send::target;
+use crate::Router;
+use crate::caller::Caller;
+use crate::received::ReceivedRequest;
+use crate::response::discovery::answer_document;
+
+/// Maximal size of a discovery document or of an index, in bytes. Aggregated discovery of a kube-apiserver with a
+/// thousand custom resources has about 2 MB.
+const DOCUMENT_BYTES_MAX: usize = 16 << 20;
+
+/// Clients of Karmada's own servers. The account of each client must be allowed to impersonate users and groups.
+pub struct KarmadaServers {
+    /// Karmada's control plane, which is the hub.
+    pub control_plane: ClusterClient,
+    /// The old servers of aggregated API groups, by group.
+    pub by_group: BTreeMap<String, ClusterClient>,
+}
+
+const AGGREGATED: HeaderValue =
+    HeaderValue::from_static("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// Sends a request to the control plane as the caller, and streams the answer.
+///
+/// # Errors
+/// 403 for a caller that the control plane may not see; the cause of a missing answer.
+pub(crate) async fn forward(
+    router: &Router,
+    caller: &Caller,
+    request: Request<Body>,
+    (info, query): (&RequestInfo, Option<&str>),
+) -> Result<Response<Body>, Refusal> {
+    let servers = router.karmada().ok_or(Refusal::NoRoute)?;
+    follow(&servers.control_plane, caller, request, (info, query)).await
+}
+
+/// Sends a request to the old server of an API group as the caller, and streams the answer.
+///
+/// # Errors
+/// 404 for a group without a server; those of [`forward`].
+pub(crate) async fn relay(
+    router: &Router,
+    caller: &Caller,
+    request: Request<Body>,
+    (info, query): (&RequestInfo, Option<&str>),
+) -> Result<Response<Body>, Refusal> {
+    let servers = router.karmada().ok_or(Refusal::NoRoute)?;
+    let group = info.resource().map(|request| &*request.resource.group).unwrap_or_default();
+    let client = servers.by_group.get(group).ok_or(Refusal::NoRoute)?;
+    follow(client, caller, request, (info, query)).await
+}
+
+/// Sends a request, and ends a long-running one with the caller's credentials.
+async fn follow(
+    client: &ClusterClient,
+    caller: &Caller,
+    request: Request<Body>,
+    (info, query): (&RequestInfo, Option<&str>),
+) -> Result<Response<Body>, Refusal> {
+    let long_running = LongRunningRequest::at_karmada(caller, info);
+    let answer = pin!(send(client, caller, request, (info, query)));
+    match long_running {
+        None => answer.await,
+        Some(mut long_running) => {
+            let answer = long_running.wait_for_answer(answer).await?;
+            Ok(long_running.follow(answer))
+        }
+    }
+}
+
+async fn send(
+    client: &ClusterClient,
+    caller: &Caller,
+    mut request: Request<Body>,
+    (info, query): (&RequestInfo, Option<&str>),
+) -> Result<Response<Body>, Refusal> {
+    let mut context = ForwardContext::from(caller.identity_at_control_plane()?);
+    context.class = info.class();
+    context.peer = caller.connection;
+    context.permit = caller.admitted.get().map(|held| RequestPermit::from_guard(Arc::clone(held)));
+    *request.uri_mut() = Uri::try_from(target(&info.path, query)).map_err(|_| RequestRefusal::Path)?;
+    let trace = caller.trace.as_ref();
+    let mut stage =
+        trace.map(|trace| trace.begin_cluster_request(client.name(), request.headers_mut())).unwrap_or_default();
+    let answer = client.forward(request, context).await.map_err(|error| MemberRefusal::Forward {
+        error,
+        is_out_of_reach: false,
+        silent_for: client.since_last_answer().unwrap_or_default(),
+    })?;
+    stage.record_status(answer.status().as_u16());
+    Ok(answer)
+}
+
+/// Answers with a discovery document that joins the documents of the members and of the control plane. If the control
+/// plane does not answer, the answer has a Warning, and the document of the members.
+///
+/// # Errors
+/// Those of the members' document.
+pub(crate) async fn discover(
+    router: &Router,
+    caller: &Caller,
+    mut head: Parts,
+    received: ReceivedRequest<'_>,
+    path: &DiscoveryPath<'_>,
+) -> Result<Response<Body>, Refusal> {
+    let accept = head.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let wish = documents::negotiate(accept, path)?;
+    let asked = std::mem::take(&mut head.headers);
+    let accept = if wish.aggregated { AGGREGATED } else { JSON };
+    head.headers.extend(asked.get(header::HOST).map(|host| (header::HOST, host.clone())));
+    head.headers.insert(header::ACCEPT, accept.clone());
+    let own = router.discover(&head, path).await?;
+    let mut joined = parse(&read_whole(router, caller, own).await?);
+    let warning = match control_planes_document(router, caller, received.info, accept).await {
+        Ok(theirs) => {
+            join_documents(&mut joined, theirs);
+            None
+        }
+        Err(refusal) => Some(refusal),
+    };
+    Ok(with_warning(answer_document(&asked, Document::new(&joined), wish), warning.as_ref()))
+}
+
+/// Answers with an OpenAPI document of the members. The index and the documents of groups also contain those of the
+/// control plane that no member has.
+///
+/// # Errors
+/// Those of the members' document; the cause of a missing answer of the control plane.
+pub(crate) async fn openapi(
+    router: &Router,
+    caller: &Caller,
+    message: Request<Body>,
+    received: ReceivedRequest<'_>,
+) -> Result<Response<Body>, Refusal> {
+    let ReceivedRequest { info, query, door, .. } = received;
+    let ask = |headers| router.openapi.answer_request(OpenApiRequest { path: &info.path, query, headers, door });
+    if info.path == V3_PATH {
+        let own = ask(&HeaderMap::new()).await?;
+        let mut joined = paths_of(parse(&read_whole(router, caller, own).await?));
+        let theirs = control_planes_document(router, caller, info, JSON).await;
+        let warning = match theirs {
+            Ok(theirs) => {
+                for (path, entry) in paths_of(theirs) {
+                    joined.entry(path).or_insert(entry);
+                }
+                None
+            }
+            Err(refusal) => Some(refusal),
+        };
+        return Ok(with_warning(openapi::answer_with_index(message.headers(), &joined), warning.as_ref()));
+    }
+    match ask(message.headers()).await {
+        Err(Refusal::NoRoute) => {}
+        Ok(answer) if answer.status() == StatusCode::NOT_FOUND => {}
+        answer => return answer,
+    }
+    let mut present = Request::new(body::empty());
+    present.headers_mut().clone_from(message.headers());
+    match forward(router, caller, message, (info, query)).await {
+        // The control plane redirects from an old hash to the present one, and the doors allow no redirects.
+        Err(refusal) if refusal.is_redirect() => forward(router, caller, present, (info, None)).await,
+        answer => answer,
+    }
+}
+
+/// Fetches a document of the control plane.
+async fn control_planes_document(
+    router: &Router,
+    caller: &Caller,
+    info: &RequestInfo,
+    accept: HeaderValue,
+) -> Result<Value, Refusal> {
+    let mut request = Request::new(body::empty());
+    request.headers_mut().insert(header::ACCEPT, accept);
+    let answer = forward(router, caller, request, (info, None)).await?;
+    let status = answer.status();
+    let text = read_whole(router, caller, answer).await?;
+    match status {
+        StatusCode::OK => Ok(parse(&text)),
+        // The control plane lacks the group.
+        StatusCode::NOT_FOUND => Ok(Value::Null),
+        status => Err(Refusal::from_member_answer(status, &text)),
+    }
+}
+
+async fn read_whole(router: &Router, caller: &Caller, answer: Response<Body>) -> Result<Bytes, Refusal> {
+    let cluster = router.karmada().ok_or(Refusal::NoRoute)?.control_plane.name().clone();
+    let mut permit = router.held_bytes().acquire(caller.share_key, 0)?;
+    let whole = read_whole_within(answer.into_body(), DOCUMENT_BYTES_MAX, &mut permit).await;
+    whole.map_err(|error| MemberRefusal::Interrupted { cluster, cause: error.to_string() }.into())
+}
+
+fn parse(text: &[u8]) -> Value {
+    serde_json::from_slice(text).unwrap_or_default()
+}
+
+fn paths_of(index: Value) -> Map<String, Value> {
+    match index {
+        Value::Object(mut index) => match index.remove("paths") {
+            Some(Value::Object(paths)) => paths,
+            _ => Map::new(),
+        },
+        _ => Map::new(),
+    }
+}
+
+fn with_warning(mut answer: Response<Body>, refusal: Option<&Refusal>) -> Response<Body> {
+    let text = refusal.map(|refusal| format!("the document of Karmada's control plane is missing: {refusal}"));
+    let warning = text.and_then(|text| warning_header(&text));
+    answer.headers_mut().extend(warning.map(|warning| (header::WARNING, warning)));
+    answer
+}
+
+/// Adds the groups, versions and resources of a discovery document that the first document lacks.
+fn join_documents(own: &mut Value, theirs: Value) {
+    let (Value::Object(own), Value::Object(theirs)) = (own, theirs) else { return };
+    for (field, value) in theirs {
+        match (field.as_str(), own.get_mut(&field), value) {
+            (
+                "items" | "groups" | "versions" | "resources" | "paths",
+                Some(Value::Array(own)),
+                Value::Array(theirs),
+            ) => {
+                join_entries(own, theirs);
+            }
+            (_, None, value) => {
+                own.insert(field, value);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn join_entries(own: &mut Vec<Value>, theirs: Vec<Value>) {
+    for entry in theirs {
+        match own.iter_mut().find(|known| name_of(known) == name_of(&entry)) {
+            Some(known) if is_resource(known) => {}
+            Some(known) => join_documents(known, entry),
+            None => own.push(entry),
+        }
+    }
+}
+
+/// Returns whether an entry is a resource. The members' description of a resource is used as a whole.
+fn is_resource(entry: &Value) -> bool {
+    entry.get("resource").is_some() || entry.get("verbs").is_some()
+}
+
+/// Returns the name of an entry: of a path, a group, a version or a resource, in legacy and aggregated documents.
+fn name_of(entry: &Value) -> Option<&str> {
+    let fields = ["/metadata/name", "/name", "/groupVersion", "/resource", "/version"];
+    entry.as_str().or_else(|| fields.iter().find_map(|field| entry.pointer(field)?.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn joined_documents_have_the_resources_of_both_and_prefer_the_members() {
+        let joined = |mut own: Value, theirs: Value| {
+            join_documents(&mut own, theirs);
+            own
+        };
+        let version = |version: &str, resources: &[&str], scope: &str| {
+            let resources: Vec<_> = resources.iter().map(|name| json!({"resource": name, "scope": scope})).collect();
+            json!({"version": version, "resources": resources})
+        };
+        let group = |name: &str, versions: &[Value]| json!({"metadata": {"name": name}, "versions": versions});
+        let list = |items: &[Value]| json!({"kind": "APIGroupDiscoveryList", "items": items});
+        let members = list(&[group("apps", &[version("v1", &["deployments"], "own")])]);
+        let theirs = list(&[
+            group("apps", &[version("v1", &["deployments", "more"], "theirs"), version("v2", &["x"], "theirs")]),
+            group("policy.karmada.io", &[version("v1alpha1", &["propagationpolicies"], "theirs")]),
+        ]);
+        let text = joined(members.clone(), theirs).to_string();
+        assert_eq!(text.matches("\"deployments\"").count(), 1);
+        for expected in ["own", "more", "v2", "propagationpolicies"] {
+            assert!(text.contains(expected), "{expected}: {text}");
+        }
+        assert_eq!(joined(members.clone(), Value::Null), members);
+        let resource = |name: &str, kind: &str| json!({"name": name, "kind": kind, "verbs": ["get"]});
+        assert_eq!(
+            joined(
+                json!({"kind": "APIResourceList", "resources": [resource("pods", "Pod")]}),
+                json!({"kind": "APIResourceList", "resources": [resource("pods", "Other"), resource("x", "X")]}),
+            ),
+            json!({"kind": "APIResourceList", "resources": [resource("pods", "Pod"), resource("x", "X")]}),
+        );
+        let versions = |versions: &[&str]| {
+            let versions: Vec<_> = versions.iter().map(|own| json!({"groupVersion": own, "version": "v"})).collect();
+            json!({"groups": [{"name": "apps", "versions": versions}]})
+        };
+        assert_eq!(
+            joined(versions(&["apps/v1"]), versions(&["apps/v1", "apps/v2"])),
+            versions(&["apps/v1", "apps/v2"])
+        );
+        assert_eq!(
+            joined(json!({"paths": ["/api"]}), json!({"paths": ["/api", "/x"]})),
+            json!({"paths": ["/api", "/x"]})
+        );
+    }
+}
