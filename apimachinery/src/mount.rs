@@ -106,8 +106,8 @@ impl Mount {
     /// function does not check the inner path; `RequestInfo::parse_mounted` does.
     ///
     /// # Errors
-    /// 404 for the name of a cluster that is invalid, and for the name of a view that does not exist. 404 or 500, as the
-    /// foreign system answers, for a name that this system does not know.
+    /// 404 for the name of a cluster that is invalid, and for the name of a view that does not exist. 404 or 500, as
+    /// the foreign system answers, for a name that this system does not know.
     pub fn resolve<'a>(&self, path: &'a str) -> Result<Mounted<'a>, Status> {
         let (rows, target, foreign) = match self {
             Self::Merged => (MERGED, MountTarget::Merged, None),

@@ -9,6 +9,7 @@
 //! `pkg/apis/cluster/v1alpha1`.
 
 mod gateway;
+mod gateway_kind;
 mod table;
 mod virtual_cluster;
 
@@ -37,6 +38,7 @@ use crate::configuration::ConfigurationSnapshot;
 use crate::forward::buffered::unreadable;
 use crate::received::ReceivedRequest;
 use gateway::{Health, gateway_object};
+use gateway_kind::{GatewayKind, api_version};
 use table::Table;
 use virtual_cluster::virtual_clusters;
 
@@ -104,7 +106,7 @@ pub(crate) async fn answer(
         return Err(RequestRefusal::ReadForAnother { resource: request.resource.clone() }.into());
     }
     let (resource, name) = (&*request.resource.resource, request.name.as_deref());
-    let kind = if resource == GATEWAYS { Kind::ClusterGateway } else { Kind::VirtualCluster };
+    let kind = if resource == GATEWAYS { GatewayKind::ClusterGateway } else { GatewayKind::VirtualCluster };
     match (received.info.verb, name, request.subresource.is_some()) {
         (Verb::Get, Some(name), is_health) => {
             let objects = objects(kind, router, configuration);
@@ -139,28 +141,14 @@ fn unknown(resource: &GroupVersionResource, name: &str, is_health: bool) -> Refu
     }
 }
 
-/// Kind of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    ClusterGateway,
-    VirtualCluster,
-}
-
-impl Kind {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::ClusterGateway => "ClusterGateway",
-            Self::VirtualCluster => "VirtualCluster",
-        }
-    }
-}
-
 /// Returns all objects of a kind, in the order of a list.
-fn objects(kind: Kind, router: &Router, configuration: &ConfigurationSnapshot) -> Vec<Value> {
+fn objects(kind: GatewayKind, router: &Router, configuration: &ConfigurationSnapshot) -> Vec<Value> {
     let members = configuration.foreign.of_system(SYSTEM);
     match kind {
-        Kind::ClusterGateway => members.map(|member| gateway_object(member, &health_of(router, member))).collect(),
-        Kind::VirtualCluster => virtual_clusters(members.map(|member| &**member)),
+        GatewayKind::ClusterGateway => {
+            members.map(|member| gateway_object(member, &health_of(router, member))).collect()
+        }
+        GatewayKind::VirtualCluster => virtual_clusters(members.map(|member| &**member)),
     }
 }
 
@@ -204,7 +192,12 @@ fn shape(headers: &HeaderMap) -> Result<Shape, Refusal> {
     known.next().ok_or_else(unavailable)
 }
 
-fn write_one(kind: Kind, headers: &HeaderMap, query: Option<&str>, object: Value) -> Result<Response<Body>, Refusal> {
+fn write_one(
+    kind: GatewayKind,
+    headers: &HeaderMap,
+    query: Option<&str>,
+    object: Value,
+) -> Result<Response<Body>, Refusal> {
     let text = match shape(headers)? {
         Shape::Object => object,
         Shape::Table => Table::new(kind, [object], included(query)?).into_json(),
@@ -213,7 +206,7 @@ fn write_one(kind: Kind, headers: &HeaderMap, query: Option<&str>, object: Value
 }
 
 fn write_list(
-    kind: Kind,
+    kind: GatewayKind,
     headers: &HeaderMap,
     query: Option<&str>,
     items: Vec<Value>,
@@ -238,10 +231,6 @@ fn included(query: Option<&str>) -> Result<IncludeObject, Refusal> {
     let query = Query::parse(query);
     let value = query.get("includeObject").unwrap_or_default();
     Ok(IncludeObject::parse(value).ok_or_else(|| RequestRefusal::IncludeObject { value: value.to_owned() })?)
-}
-
-fn api_version() -> String {
-    format!("{CLUSTER_GATEWAY_GROUP}/{CLUSTER_GATEWAY_VERSION}")
 }
 
 /// The part of a ClusterGateway that an update of its health changes.
@@ -297,7 +286,7 @@ async fn update_health(
         writer.write(place, health.clone()).await.map_err(Refusal::malformed)?;
     }
     let health = if health.is_healthy { Health::Healthy } else { Health::Unhealthy(health.reason) };
-    write_one(Kind::ClusterGateway, &head.headers, head.uri.query(), gateway_object(member, &health))
+    write_one(GatewayKind::ClusterGateway, &head.headers, head.uri.query(), gateway_object(member, &health))
 }
 
 #[cfg(test)]

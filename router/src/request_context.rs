@@ -21,7 +21,8 @@ pub struct RequestArrival {
     pub mount: Mount,
     /// Way by which the client reaches the API. Messages of the answer name commands and paths that work there.
     pub door: Door,
-    /// Name in the path of a foreign system's door, as received; `None` at other doors. The system may not know the name.
+    /// Name in the path of a foreign system's door, as received; `None` at other doors. The system may not know the
+    /// name.
     pub foreign_name: Option<Arc<str>>,
     /// True if the path belongs to the aggregated entry itself, not to the merged view or a cluster.
     pub is_entry_path: bool,

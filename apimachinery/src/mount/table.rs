@@ -62,8 +62,8 @@ pub const MERGED_VIEW: &str = "all";
 /// `URL.EscapedPath`).
 const ALL_CLUSTERS: [&str; 2] = ["*", "%2A"];
 
-/// Divides a path by the prefix that it begins with; returns `None` for a path without a prefix, and for the prefix of a
-/// closed door. Names need no escapes, so an escaped text is no name. The rest of the path is returned byte for byte.
+/// Divides a path by the prefix that it begins with; returns `None` for a path without a prefix, and for the prefix of
+/// a closed door. Names need no escapes, so an escaped text is no name. The rest of the path is returned byte for byte.
 ///
 /// # Errors
 /// 404 for a name that is invalid, or that no view has. 404 or 500 for a name that a foreign system does not know.

@@ -153,8 +153,8 @@ impl OpenApi {
     }
 }
 
-/// Answers a GET below `/openapi` at the aggregated entry, which has documents of Tributary's own group and of the groups
-/// of open doors. The documents do not depend on clusters.
+/// Answers a GET below `/openapi` at the aggregated entry, which has documents of Tributary's own group and of the
+/// groups of open doors. The documents do not depend on clusters.
 ///
 /// # Errors
 /// 404 for a different path, 406 for a form that is not available.

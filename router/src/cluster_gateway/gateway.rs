@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tributary_fleet::foreign_member::ForeignMember;
 
-use super::{Kind, api_version};
+use super::gateway_kind::{GatewayKind, api_version};
 
 /// State of a cluster in the status of a ClusterGateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) fn gateway_object(member: &ForeignMember, health: &Health) -> Value {
         Health::Unhealthy(reason) => json!({ "healthyReason": reason }),
     };
     json!({
-        "kind": Kind::ClusterGateway.as_str(),
+        "kind": GatewayKind::ClusterGateway.as_str(),
         "apiVersion": api_version(),
         "metadata": {"name": member.name, "creationTimestamp": member.created},
         "spec": {

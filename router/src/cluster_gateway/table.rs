@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tributary_answers::negotiate::IncludeObject;
 
-use super::Kind;
+use super::gateway_kind::GatewayKind;
 
 /// A Table of objects of one kind.
 pub(super) struct Table {
@@ -66,10 +66,10 @@ fn joined_labels(object: &Value) -> Value {
 }
 
 impl Table {
-    pub(super) fn new(kind: Kind, objects: impl IntoIterator<Item = Value>, include: IncludeObject) -> Self {
+    pub(super) fn new(kind: GatewayKind, objects: impl IntoIterator<Item = Value>, include: IncludeObject) -> Self {
         let columns: &'static [Column] = match kind {
-            Kind::ClusterGateway => &GATEWAY_COLUMNS,
-            Kind::VirtualCluster => &VIRTUAL_CLUSTER_COLUMNS,
+            GatewayKind::ClusterGateway => &GATEWAY_COLUMNS,
+            GatewayKind::VirtualCluster => &VIRTUAL_CLUSTER_COLUMNS,
         };
         let row = |object: Value| {
             let cells: Vec<_> = columns.iter().map(|column| (column.cell)(&object)).collect();
@@ -115,14 +115,14 @@ mod tests {
     fn tables_have_the_columns_of_cluster_gateway() {
         let member = member("eu", "2026-01-01T00:00:00Z", &[("team", "a")]);
         let gateway = gateway_object(&member, &Health::Healthy);
-        let table = Table::new(Kind::ClusterGateway, [gateway], IncludeObject::Metadata).into_json();
+        let table = Table::new(GatewayKind::ClusterGateway, [gateway], IncludeObject::Metadata).into_json();
         let (names, cells) = names_and_cells(&table);
         assert_eq!(names, ["Name", "Provider", "Credential-Type", "Endpoint-Type", "Healthy"]);
         assert_eq!(cells, [&json!(["eu", "", "X509Certificate", "Const", true])]);
         assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
 
         let objects = virtual_clusters([&member]);
-        let table = Table::new(Kind::VirtualCluster, objects, IncludeObject::None).into_json();
+        let table = Table::new(GatewayKind::VirtualCluster, objects, IncludeObject::None).into_json();
         let (names, cells) = names_and_cells(&table);
         let expected = ["Name", "Alias", "Credential_Type", "Endpoint", "Accepted", "Labels", "Creation_Timestamp"];
         assert_eq!(names, expected);

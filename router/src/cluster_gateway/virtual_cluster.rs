@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tributary_fleet::foreign_groups::CLUSTER_GATEWAY_GROUP;
 use tributary_fleet::foreign_member::ForeignMember;
 
-use super::{Kind, api_version};
+use super::gateway_kind::{GatewayKind, api_version};
 
 /// Name of the hub itself. No member has this name.
 const LOCAL: &str = "local";
@@ -35,7 +35,7 @@ fn virtual_cluster(member: &ForeignMember) -> Value {
 }
 
 fn object(metadata: &Value, spec: &Value) -> Value {
-    json!({"kind": Kind::VirtualCluster.as_str(), "apiVersion": api_version(), "metadata": metadata, "spec": spec})
+    json!({"kind": GatewayKind::VirtualCluster.as_str(), "apiVersion": api_version(), "metadata": metadata, "spec": spec})
 }
 
 /// Returns the labels of a Secret without those of cluster-gateway, and with the label of the hub.

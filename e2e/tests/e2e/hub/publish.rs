@@ -224,7 +224,8 @@ async fn published_objects_follow_the_members(context: TestContext) -> anyhow::R
 
     // Secrets are published while the definition of ClusterProfiles is absent.
     let eu = publishing.becomes(&secret(FLEET, "eu"), |secret| !value(secret, "kubeconfig").is_empty()).await?;
-    let kubeconfig: Value = serde_json::from_str(&value(&eu, "kubeconfig"))?;
+    let published = value(&eu, "kubeconfig");
+    let kubeconfig: Value = serde_json::from_str(&published)?;
     ensure!(kubeconfig["clusters"][0]["cluster"]["server"] == server("eu"), "{kubeconfig}");
     for name in ["eu", "us"] {
         let path = secret(ARGO_CD, &format!("tributary-{name}"));
@@ -257,7 +258,7 @@ async fn published_objects_follow_the_members(context: TestContext) -> anyhow::R
     // A change by somebody else is undone, and the health of the member is shown.
     let patch = json!({"data": {"kubeconfig": STANDARD.encode("wrong")}});
     http.patch(&secret(FLEET, "eu"), "merge-patch+json", &patch).send().await?.expect(200)?;
-    publishing.becomes(&secret(FLEET, "eu"), |secret| value(secret, "kubeconfig") == kubeconfig.to_string()).await?;
+    publishing.becomes(&secret(FLEET, "eu"), |secret| value(secret, "kubeconfig") == published).await?;
     let endpoints = json!({"endpoints": ["https://127.0.0.1:1"]});
     hub.patch_member("eu", endpoints).await?;
     publishing.becomes(&profile("eu"), unhealthy).await?;
@@ -272,7 +273,7 @@ async fn published_objects_follow_the_members(context: TestContext) -> anyhow::R
 
     // The deletion of the kept token replaces the published token.
     http.delete(&secrets("/tributary-published-token")).send().await?.expect(200)?;
-    publishing.becomes(&secret(FLEET, "eu"), |secret| value(secret, "kubeconfig") != kubeconfig.to_string()).await?;
+    publishing.becomes(&secret(FLEET, "eu"), |secret| value(secret, "kubeconfig") != published).await?;
 
     // The objects of a removed member go.
     http.delete(&format!("{CLUSTERS}/eu")).send().await?.expect(200)?;

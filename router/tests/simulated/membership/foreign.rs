@@ -145,6 +145,7 @@ async fn unknown_names_get_the_answer_of_cluster_gateway() {
 #[tokio::test]
 async fn error_for_an_unreachable_cluster_has_the_text_that_kubevela_looks_for() {
     let (fixture, _, mount) = start().await;
+    fixture.member("a").control().stop_listening().await;
     fixture.out_of_reach("a").await;
     let ann = user(&fixture, &mount, "ann");
     for name in ["eu.example", "stored"] {
