@@ -51,7 +51,7 @@ func runPublished(ctx context.Context, hub *rest.Config, given settings) error {
 			return err
 		}
 		running.Go(func() {
-			if err := runManager(ctx, secret.Name, config, given.namespace); err != nil {
+			if err := runClusterManager(ctx, secret.Name, config, given.namespace); err != nil {
 				say(map[string]any{"event": "error", "cluster": secret.Name, "error": err.Error()})
 			}
 		})
@@ -79,7 +79,7 @@ func sayPods(ctx context.Context, cluster string, config *rest.Config, namespace
 	return nil
 }
 
-func runManager(ctx context.Context, cluster string, config *rest.Config, namespace string) error {
+func runClusterManager(ctx context.Context, cluster string, config *rest.Config, namespace string) error {
 	wait := time.Second
 	options := manager.Options{
 		Metrics:                 server.Options{BindAddress: "0"},

@@ -22,7 +22,7 @@ pub struct PublicationArguments {
     /// --hub-in-cluster
     #[arg(long, value_name = "NAMESPACE", requires_all = ["publish_address", "publish_service_account"])]
     pub publish_argo_cd_secrets: Option<String>,
-    /// The URL of Tributary in published objects, such as https://tributary.example.com:6443, or the URL of the hub
+    /// The URL of Tributary in published objects, such as `https://tributary.example.com:6443`, or the URL of the hub
     /// with the path /apis/aggregation.tributary.dev/v1alpha1 (--aggregated-listen)
     #[arg(long, value_name = "URL")]
     pub publish_address: Option<PublishedAddress>,
