@@ -36,7 +36,7 @@ pub fn answer_at_entry(head: &Parts, arrival: &RequestArrival) -> Option<Respons
     let answered = match arrival.reading.info() {
         Ok(info) if health::is_check(info) || is_about_clusters(info) => return None,
         Ok(info) if cluster_gateway::is_served(info, &open_doors(&arrival.mount)) => return None,
-        Ok(info) if is_of_karmada(info) && open_doors(&arrival.mount).is_open(ForeignSystem::Karmada) => return None,
+        Ok(info) if is_relayed(info) && open_doors(&arrival.mount).is_open(ForeignSystem::Karmada) => return None,
         Ok(info) => answer_own_path(head, info, &open_doors(&arrival.mount)),
         Err(status) => Err(EntryRefusal::Written(status.clone())),
     };
@@ -51,6 +51,12 @@ pub fn answer_at_entry(head: &Parts, arrival: &RequestArrival) -> Option<Respons
         *answer.body_mut() = body::empty();
     }
     Some(answer)
+}
+
+/// Returns whether Karmada's old server answers a request. A path below `…/proxy` is not relayed: the old server decodes
+/// escapes in the names of its resources, and would send the request to a member without the door's checks.
+fn is_relayed(info: &RequestInfo) -> bool {
+    is_of_karmada(info) && info.resource().is_some_and(|request| request.subresource.as_deref() != Some("proxy"))
 }
 
 /// Returns whether the aggregated entry answers a request with a small document, which depends on no cluster: a
@@ -300,6 +306,27 @@ mod tests {
         ] {
             assert!(!is_constant(path), "{path}");
         }
+    }
+
+    /// The old server decodes escapes, so that such a path could lead to a member without the door's checks.
+    #[test]
+    fn escaped_path_of_a_door_does_not_reach_karmadas_old_server() {
+        let mut doors = ForeignDoors::default();
+        doors.open(ForeignSystem::Karmada, [].into());
+        let mount = Mount::Aggregated(Arc::new(doors));
+        let answer = |path: &str| {
+            let (head, ()) = Request::get(path).body(()).unwrap().into_parts();
+            let arrival = RequestArrival::new(mount.clone(), &head.method, &head.uri);
+            answer_at_entry(&head, &arrival).map(|answer| answer.status().as_u16())
+        };
+        const KARMADA: &str = "/apis/cluster.karmada.io/v1alpha1";
+        assert_eq!(answer(&format!("{KARMADA}/clusters/eu")), None);
+        assert_eq!(answer(&format!("{KARMADA}/clusters/eu/status")), None);
+        for path in ["cluster%73/eu/proxy/api/v1/secrets", "clusters/eu/pro%78y/api", "cluster%73/*/proxy/metrics"] {
+            assert_eq!(answer(&format!("{KARMADA}/{path}")), Some(404), "{path}");
+        }
+        let search = "/apis/search.karmada.io/v1alpha1/proxyin%67/karmada/proxy/api/v1/pods";
+        assert_eq!(answer(search), Some(404));
     }
 
     #[test]

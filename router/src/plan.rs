@@ -163,8 +163,11 @@ pub(crate) fn plan_at_karmada<'a>(
         _ if is_entry_path => is_of_karmada(info).then_some(Plan::OldServer),
         _ if info.cluster.is_some() => None,
         (Door::KarmadaSearch, RequestTarget::Resource(request)) => {
-            let served = merged_discovery.get(&request.resource)?;
-            (!configuration.is_registered(served)).then_some(Plan::ControlPlane)
+            let is_registered = match merged_discovery.get(&request.resource) {
+                Some(served) => configuration.is_registered(served),
+                None => configuration.policies.is_registered(&request.resource),
+            };
+            (!is_registered).then_some(Plan::ControlPlane)
         }
         (Door::KarmadaSearch | Door::KarmadaClusters, RequestTarget::NonResource) => {
             Some(match non_resource(info, merged_discovery) {

@@ -1,6 +1,7 @@
 //! The kinds of lists.
 
 use serde::{Deserialize, Serialize};
+use tributary_apimachinery::ForeignSystem;
 
 /// The kind of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +21,15 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
+    /// Returns the system whose door has names of the list's items.
+    pub fn foreign_system(self) -> Option<ForeignSystem> {
+        match self {
+            Self::ClusterGatewaySecrets => Some(ForeignSystem::ClusterGateway),
+            Self::KarmadaClusters => Some(ForeignSystem::Karmada),
+            Self::KubeconfigSecrets | Self::ArgoCdSecrets | Self::ManagedClusters | Self::KubeGatewayClusters => None,
+        }
+    }
+
     /// Returns the field of `spec` with the list.
     pub fn field(self) -> &'static str {
         match self {

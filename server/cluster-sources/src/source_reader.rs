@@ -114,6 +114,11 @@ impl SourceReader {
         &self.list
     }
 
+    /// Returns the identity of the source, without rules in annotations.
+    pub fn identity(&self) -> &IdentityPolicy {
+        &self.identity
+    }
+
     /// Reads an item of the list. The result depends only on the object, the Secrets and the source.
     ///
     /// # Errors

@@ -18,12 +18,12 @@ use tributary_cluster_sources::{CLUSTER_INDEX, SourceReader};
 use tributary_crds::denied_users::denied_users_of;
 use tributary_crds::{
     ClusterSource, ConfigurationObjects, MergedEndpoint, ResourceRegistry, ValidationProblem, decode_hub_object,
-    registry_conflict,
+    hub_problems, registry_conflict,
 };
 use tributary_sources::{ClusterSpec, LoadedConfiguration, known_clusters};
 
 use crate::disappearance::{DisappearanceGuard, Disappeared};
-use crate::in_force::{InForce, ObjectInForce, SourceReading, conflict_order};
+use crate::in_force::{InForce, MemberInForce, ObjectInForce, SourceReading, conflict_order};
 use crate::members::{Claims, HubRules, ItemReference, JudgedMember, describe, judge_members, read_document};
 use crate::other_sources::OtherSources;
 use crate::source_items::{ListedSource, add_item_verdicts, describe_item, judge_items};
@@ -177,6 +177,11 @@ async fn judge_and_order_members(
 /// Makes the descriptions of members that were read from the data directory.
 async fn describe_remembered(in_force: &mut InForce, rules: &HubRules) {
     for member in in_force.members.values_mut().filter(|member| member.spec.is_none()) {
+        // A flag that allowed the member's settings may be absent now.
+        if let Err(state) = check_problems(hub_problems(&member.cluster, rules.insecure)) {
+            tracing::warn!(cluster = member.object.name, problem = state.message, "the remembered member is not used");
+            continue;
+        }
         let described = match (&member.resolved, describe_item(member, rules).await) {
             (_, Some(described)) => described,
             (Some(resolved), None) => describe(&member.cluster, resolved, rules).await,
@@ -237,7 +242,9 @@ fn record_members(
             });
         }
         let Some(mut draft) = draft else { continue };
-        if before.get(&draft.object.name).is_none_or(|earlier| earlier.object.uid != draft.object.uid) {
+        let is_same =
+            |earlier: &Arc<MemberInForce>| earlier.object.uid == draft.object.uid && earlier.source() == draft.source();
+        if !before.get(&draft.object.name).is_some_and(is_same) {
             Arc::make_mut(&mut draft).order = in_force.reserve_order();
         }
         in_force.members.insert(draft.object.name.clone(), draft);

@@ -170,9 +170,10 @@ impl FollowedSource {
         Some(ListedSource { items: self.items.snapshot()?, secrets, is_current })
     }
 
-    /// Returns whether the source is listed, or cannot be listed.
+    /// Returns whether the source is listed, or cannot be listed: its definition or Tributary's right is absent.
     fn is_decided(&self) -> bool {
-        self.snapshot().is_some() || self.all().any(|cacher| cacher.state().reason().is_some())
+        let is_refused = |reason: &StaleReason| matches!(reason, StaleReason::NotFound | StaleReason::Forbidden);
+        self.snapshot().is_some() || self.all().any(|cacher| cacher.state().reason().is_some_and(is_refused))
     }
 
     /// Returns the state of the condition `Synced`.

@@ -39,6 +39,8 @@ pub struct HubSource {
     /// Whether the copy has the objects in force.
     is_written: bool,
     decides_at: Option<Instant>,
+    /// Whether the start has read a copy.
+    has_copy: bool,
     /// True until the first acceptance.
     is_starting: bool,
     problem: Mutex<Option<String>>,
@@ -57,7 +59,9 @@ impl HubSource {
     /// The copy is unreadable.
     pub async fn start(client: Arc<HubClient>, rules: HubRules, copy: Option<DataDirectory>) -> anyhow::Result<Self> {
         let collections = Arc::new(HubCollections::start(&client, &rules.namespace)?);
-        let in_force = match copy.as_ref().map(read_copy).transpose()?.flatten() {
+        let remembered = copy.as_ref().map(read_copy).transpose()?.flatten();
+        let has_copy = remembered.is_some();
+        let in_force = match remembered {
             Some(in_force) => {
                 if timeout(FIRST_LIST_TIMEOUT, collections.listed()).await.is_err() {
                     let (problem, members) = (collections.problem(), in_force.members.len());
@@ -82,6 +86,7 @@ impl HubSource {
             copy,
             is_written: false,
             decides_at: None,
+            has_copy,
             is_starting: true,
             problem: Mutex::default(),
             source_problems: Mutex::default(),
@@ -135,18 +140,12 @@ impl HubSource {
     }
 
     /// Accepts the present objects of the hub in addition to the other sources. Does no I/O except for the copy in the
-    /// data directory. The first call waits up to 5 s for the lists of the ClusterSources.
+    /// data directory. The first call waits for the lists of the ClusterSources.
     pub async fn accept(&mut self, others: &OtherSources<'_>, check: ConfigurationCheck<'_>) -> Acceptance {
         let mut accepted = self.accept_present(others, check).await;
         let has_started = self.collections.follow_sources(self.in_force.source_lists());
         if has_started && std::mem::take(&mut self.is_starting) {
-            // Without the wait, a start would serve fewer members than before.
-            let listed = timeout(FIRST_LIST_TIMEOUT, self.collections.sources_listed()).await;
-            if listed.is_err() {
-                tracing::warn!(
-                    "a ClusterSource is not listed within 5 s; its members are served as they were accepted last"
-                );
-            }
+            self.wait_for_sources().await;
             let is_changed = accepted.is_changed;
             accepted = self.accept_present(others, check).await;
             accepted.is_changed |= is_changed;
@@ -155,6 +154,26 @@ impl HubSource {
         self.verdicts.send_replace(accepted.verdicts.clone());
         self.write_copy();
         accepted
+    }
+
+    /// Waits at the start until the sources are listed: up to 5 s with a copy, otherwise until each is listed or cannot
+    /// be listed. Without the wait, the merged view would lack members, and controllers would see their objects deleted.
+    async fn wait_for_sources(&self) {
+        while timeout(FIRST_LIST_TIMEOUT, self.collections.sources_listed()).await.is_err() {
+            let problems = self.collections.source_problems();
+            if self.has_copy {
+                tracing::warn!(
+                    ?problems,
+                    "a ClusterSource is not listed within 5 s; its members are served as they were accepted last"
+                );
+                return;
+            }
+            tracing::warn!(
+                ?problems,
+                "the start waits until the hub has listed the items of its ClusterSources, because the data directory \
+                 has no copy of them"
+            );
+        }
     }
 
     async fn accept_present(&mut self, others: &OtherSources<'_>, check: ConfigurationCheck<'_>) -> Acceptance {

@@ -1,11 +1,13 @@
 //! The items of ClusterSources: each is read alone, and becomes a member like an UpstreamCluster. Without I/O.
 
 use std::collections::{BTreeMap, HashMap};
+use std::mem::discriminant;
 use std::path::Path;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tributary_apimachinery::{ForeignSystem, Object, Snapshot, explain};
+use tributary_authentication::IdentityPolicy;
 use tributary_cluster_sources::{ItemObject, RefusedItem, Secrets, SourceItem, SourceKind, SourceReader};
 use tributary_crds::{UpstreamCluster, hub_problems};
 use tributary_router::{ForeignMember, GatewayFacts};
@@ -75,16 +77,30 @@ pub(crate) async fn judge_items(
                 Some(read) => read,
                 None => read_item(source, &reading.reader, object, secrets.as_ref(), earlier, rules).await,
             };
-            judged.push(judge_item(source, object, &read.result, earlier.cloned()));
+            let earlier = earlier.map(|earlier| with_present_identity(earlier, reading.reader.identity()));
+            judged.push(judge_item(source, object, &read.result, earlier));
             reading.items.insert(object.uid().to_owned(), read);
         }
     }
     // The rest is not listed.
     let stays = |source: &str| !may_remove || !listed.contains_key(source);
     let absent = earlier.into_iter().filter(|((source, _), _)| stays(source));
-    judged.extend(absent.map(|(_, member)| JudgedMember::retain(Arc::clone(member))));
+    judged.extend(absent.map(|((source, _), member)| {
+        let identity = readings.get(source).map(|reading| reading.reader.identity());
+        JudgedMember::retain(identity.map_or_else(|| Arc::clone(member), |own| with_present_identity(member, own)))
+    }));
     in_force.readings = readings;
     judged
+}
+
+/// Gives a member the identity of its source, if the source has a different type of identity by now. The member may
+/// stay as it was read last, but its clients must not keep a stored credential that the source withdraws.
+fn with_present_identity(member: &Arc<MemberInForce>, identity: &IdentityPolicy) -> Arc<MemberInForce> {
+    let is_changed = |own: &&Arc<ItemInForce>| discriminant(&own.item.identity) != discriminant(identity);
+    let Some(own) = member.item.as_ref().filter(is_changed) else { return Arc::clone(member) };
+    let item = SourceItem { identity: identity.clone(), ..own.item.clone() };
+    let item = Some(Arc::new(ItemInForce::new(&own.source, item)));
+    Arc::new(MemberInForce { item, ..MemberInForce::clone(member) })
 }
 
 async fn read_item(
@@ -235,7 +251,10 @@ fn judge_item(
         }
         Err(UnusableItem { state, keeps_earlier }) => {
             judged.accepted = state.clone();
-            judged.earlier = judged.earlier.take().filter(|_| *keeps_earlier);
+            // The source or a flag no longer allows servers that are not verified.
+            let withdraws = matches!(state.reason.as_str(), "MissingCA" | "InsecureSkipVerify");
+            let is_withdrawn = |earlier: &Arc<MemberInForce>| withdraws && earlier.cluster.spec.insecure_skip_verify;
+            judged.earlier = judged.earlier.take().filter(|earlier| *keeps_earlier && !is_withdrawn(earlier));
         }
     }
     judged

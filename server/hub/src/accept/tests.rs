@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tributary_apimachinery::{ClusterName, ObjectDecoder, Snapshot};
 use tributary_crds::InsecureMembers;
 use tributary_proxy::DialPolicy;
+use tributary_router::ForeignMember;
 use tributary_sources::ClusterSpec;
 use tributary_sources::clusters::indices::IndexOwners;
 
@@ -727,6 +728,76 @@ async fn item_does_not_take_the_name_of_a_different_source() {
     assert_eq!(items(&accepted, "kubevela").last().unwrap(), "us - NameConflict");
     hub.delete_member("eu");
     assert_eq!(server(&hub.accept().await), "eu.example");
+}
+
+#[tokio::test]
+async fn name_in_a_foreign_system_belongs_to_one_item() {
+    let mut hub = Hub::default();
+    hub.put_gateway_source("kubevela");
+    hub.put_gateway_secret("eu", json!({}), json!({}));
+    hub.accept().await;
+    // A second source has a Secret of the same name, whose member has a name of its own.
+    hub.put_source("other", json!({"clusterGatewaySecrets": {"namespace": "other"}}));
+    hub.put_gateway_secret("second", json!({}), json!({"tributary.dev/cluster-name": "evil"}));
+    let second = hub.lists["kubevela"]["second"].clone();
+    hub.delete_item("kubevela", "second");
+    hub.put_item("other", "eu", second);
+    for _ in 0..2 {
+        let accepted = hub.accept().await;
+        assert_eq!(items(&accepted, "other"), ["eu - NameConflict"]);
+        let foreign: Vec<_> = accepted.configuration.foreign.iter().map(|own| own.cluster.as_str()).collect();
+        assert_eq!(foreign, ["eu"]);
+        // The first item has priority, also after a change.
+        hub.put_gateway_secret("eu", json!({"token": "bmV3"}), json!({}));
+    }
+}
+
+#[tokio::test]
+async fn stricter_source_applies_to_items_that_are_refused_or_not_listed() {
+    let gateway = |more: Value| {
+        let mut spec = json!({"clusterGatewaySecrets": {"namespace": "vela-system"}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        spec
+    };
+    let mut hub = Hub::default();
+    hub.put_source("kubevela", gateway(json!({"identity": {"type": "Stored"}, "missingCA": "Insecure"})));
+    hub.put_gateway_secret("eu", json!({}), json!({}));
+    hub.put_gateway_secret("insecure", json!({"ca.crt": null}), json!({}));
+    let accepted = hub.accept().await;
+    assert_outcome(&accepted, &["eu", "insecure"], &[]);
+    let identities = |accepted: &Acceptance| {
+        let identity = |own: &ForeignMember| format!("{} {:?}", own.name, own.identity);
+        accepted.configuration.foreign.iter().map(identity).collect::<Vec<_>>()
+    };
+    assert_eq!(identities(&accepted), ["eu Stored", "insecure Stored"]);
+    // The Secret is refused now, and its last form stays.
+    hub.put_gateway_secret("eu", json!({"token": null}), json!({}));
+    assert_eq!(identities(&hub.accept().await), ["eu Stored", "insecure Stored"]);
+    // A member without verification ends when the source no longer allows it.
+    hub.put_source("kubevela", gateway(json!({"identity": {"type": "Impersonate"}})));
+    let accepted = hub.accept().await;
+    assert_eq!(items(&accepted, "kubevela"), ["eu eu MissingCredential", "insecure - MissingCA"]);
+    assert_eq!(identities(&accepted), ["eu Impersonate"]);
+    // The same holds while the list is not readable.
+    hub.put_source("kubevela", gateway(json!({"identity": {"type": "Stored"}})));
+    assert_eq!(identities(&hub.accept().await), ["eu Stored"]);
+    hub.put_source("kubevela", gateway(json!({"identity": {"type": "Impersonate"}})));
+    hub.lists.remove("kubevela");
+    assert_eq!(identities(&hub.accept().await), ["eu Impersonate"]);
+}
+
+#[tokio::test]
+async fn remembered_member_without_verification_needs_the_flag() {
+    let mut hub = Hub::default();
+    hub.put_source("kubevela", json!({"clusterGatewaySecrets": {"namespace": "vela-system"}, "missingCA": "Insecure"}));
+    hub.put_gateway_secret("eu", json!({"ca.crt": null}), json!({}));
+    assert_outcome(&hub.accept().await, &["eu"], &[]);
+    let copy = serde_json::to_vec(&hub.in_force).unwrap();
+    let mut in_force: InForce = serde_json::from_slice(&copy).unwrap();
+    describe_remembered(&mut in_force, &HubRules { insecure: InsecureMembers::Refused, ..rules() }).await;
+    assert!(in_force.members["eu"].spec.is_none());
+    describe_remembered(&mut in_force, &rules()).await;
+    assert!(in_force.members["eu"].spec.is_some());
 }
 
 #[tokio::test]

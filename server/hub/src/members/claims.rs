@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use http::Uri;
-use tributary_apimachinery::{Host, without_brackets};
+use tributary_apimachinery::{ForeignSystem, Host, without_brackets};
 
 use tributary_cluster_sources::SourceKind;
 
@@ -31,6 +31,8 @@ pub(crate) struct Claims<'a> {
     hosts: BTreeMap<Host, String>,
     /// The servers of Argo CD's Secrets. Argo CD identifies clusters by them.
     argo_cd_servers: BTreeMap<String, String>,
+    /// The names in foreign systems, by which the doors of these systems find the members.
+    foreign_names: BTreeMap<(ForeignSystem, String), String>,
 }
 
 impl<'a> Claims<'a> {
@@ -43,6 +45,7 @@ impl<'a> Claims<'a> {
             indexes: BTreeMap::new(),
             hosts: BTreeMap::new(),
             argo_cd_servers: BTreeMap::new(),
+            foreign_names: BTreeMap::new(),
         };
         for spec in &others.configuration.clusters {
             claims.names.insert(spec.name.to_string(), spec.origin.clone());
@@ -74,8 +77,12 @@ impl<'a> Claims<'a> {
         let is_argo_cd = member.item.as_ref().is_some_and(|own| own.item.list == SourceKind::ArgoCdSecrets);
         let server = spec.endpoints.first().filter(|_| is_argo_cd);
         self.check_argo_cd_server(server)?;
+        let item = member.item.as_ref().map(|own| &own.item);
+        let foreign = item.and_then(|item| Some((item.list.foreign_system()?, item.foreign_name.clone())));
+        self.check_foreign_name(foreign.as_ref())?;
         let owner = member.origin();
         self.argo_cd_servers.extend(server.map(|server| (server.clone(), owner.clone())));
+        self.foreign_names.extend(foreign.map(|foreign| (foreign, owner.clone())));
         self.names.insert(name.clone(), owner.clone());
         self.indexes.extend(spec.index.map(|index| (index, owner.clone())));
         self.hosts.extend(hosts.into_iter().map(|host| (host, owner.clone())));
@@ -95,6 +102,17 @@ impl<'a> Claims<'a> {
              the Secrets."
         );
         Err(ConditionState::failed("ServerConflict", message))
+    }
+
+    /// Refuses the second object with a name in a foreign system. Otherwise its author could take over the requests for
+    /// the first one.
+    fn check_foreign_name(&self, foreign: Option<&(ForeignSystem, String)>) -> Result<(), ConditionState> {
+        let Some((foreign, owner)) = foreign.and_then(|name| self.foreign_names.get_key_value(name)) else {
+            return Ok(());
+        };
+        let (system, name) = foreign;
+        let message = format!("{owner} already has the name {name} in {system}, and has priority; rename one of them.");
+        Err(ConditionState::failed("NameConflict", message))
     }
 
     /// Compares an index with present indexes, and with the former indexes of clusters of other sources: clients may

@@ -1,5 +1,6 @@
 //! The state of a running endpoint, and the application of changed configuration sources.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -196,6 +197,7 @@ impl RunningEndpoint {
         // the configuration are not applied.
         self.router.set_flow_control(configuration.flow_control)?;
         self.sources.watch_files(configuration.files);
+        self.close_changed_names(&configuration.foreign);
         self.clusters.update(configuration.clusters).await;
         // New dispatch policies are applied before new clusters, so that no request reaches a cluster without its
         // policies.
@@ -209,6 +211,21 @@ impl RunningEndpoint {
         self.foreign = configuration.foreign;
         self.name_foreign_members();
         self.serve_hosts(hosts)
+    }
+
+    /// Closes names in foreign systems that are about to lead to a different member, or to show a different user there.
+    /// New credentials are applied before new names, so an old name could use a credential that is not meant for it.
+    fn close_changed_names(&mut self, new: &[ForeignMember]) {
+        let new: HashMap<_, _> = new.iter().map(|member| ((member.system, member.name.as_str()), member)).collect();
+        let stays = |own: &ForeignMember| {
+            let next = new.get(&(own.system, own.name.as_str()));
+            next.is_some_and(|next| next.cluster == own.cluster && next.identity == own.identity)
+        };
+        let before = self.foreign.len();
+        self.foreign.retain(stays);
+        if self.foreign.len() < before {
+            self.name_foreign_members();
+        }
     }
 
     /// Applies the names of members in foreign systems. The second name of a cluster leads to the first member. Without
