@@ -159,6 +159,9 @@ secret:
 {{- fail "publish.serviceAccount: published Secrets contain a token; give namespace and name of its ServiceAccount" -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.hub.kubeconfigSecret (or .Values.hub.sourceLists .Values.hub.sourceSecretNamespaces) -}}
+{{- fail "hub.sourceLists, hub.sourceSecretNamespaces: the chart creates no rights in the hub of hub.kubeconfigSecret; create them in this hub, and leave out both values" -}}
+{{- end -}}
 {{- $aggregation := .Values.aggregation -}}
 {{- if and $aggregation.enabled (not (include "tributary.hubInCluster" .)) -}}
 {{- fail "aggregation.enabled: the kube-apiserver of the hub reaches Services of the hub alone; set hub.enabled, and leave out hub.kubeconfigSecret" -}}
