@@ -54,13 +54,10 @@ impl Publishing {
         let hub = Hub::start_as(context, server).await?;
         let kubectl = Kubectl::new(context.fixture.tools().await?, &hub.server.kubeconfig())?;
         let deploy = |file: &str| format!("{}/../deploy/hub/{file}", env!("CARGO_MANIFEST_DIR"));
+        for namespace in [FLEET, ARGO_CD] {
+            kubectl.ok(&["create", "namespace", namespace]).await?;
+        }
         kubectl.ok(&["apply", "-f", &deploy("rbac.yaml"), "-f", &deploy("publish.yaml")]).await?;
-        kubectl.ok(&["create", "namespace", ARGO_CD]).await?;
-        let account = format!("--serviceaccount={NAMESPACE}:tributary-server");
-        let verbs = "--verb=get,list,watch,create,patch,delete";
-        kubectl.ok(&["-n", ARGO_CD, "create", "role", "tributary-publish", verbs, "--resource=secrets"]).await?;
-        let role = "--role=tributary-publish";
-        kubectl.ok(&["-n", ARGO_CD, "create", "rolebinding", "tributary-publish", role, &account]).await?;
         // Tributary reads the keys of the hub's tokens without credentials.
         let discovery = "--clusterrole=system:service-account-issuer-discovery";
         let anonymous = "--group=system:unauthenticated";
