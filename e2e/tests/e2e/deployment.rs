@@ -55,7 +55,7 @@ pub(crate) fn values(name: &str) -> String {
 }
 
 /// Values that the chart refuses, and a part of the error.
-const REFUSED: [(&str, &str); 35] = [
+const REFUSED: [(&str, &str); 36] = [
     ("publish.clusterProfilesNamespace=fleet", "publish: Tributary publishes clusters in a hub; set hub.enabled"),
     (
         "publish.clusterProfilesNamespace=fleet,hub.enabled=true,configuration.objects=null",
@@ -64,6 +64,10 @@ const REFUSED: [(&str, &str); 35] = [
     (
         "publish.argoCDSecretsNamespace=argocd,publish.address=https://t,hub.enabled=true,configuration.objects=null",
         "publish.serviceAccount: published Secrets contain a token",
+    ),
+    (
+        "hub.enabled=true,configuration.objects=null,hub.kubeconfigSecret=x,hub.sourceSecretNamespaces[0]=a",
+        "hub.sourceLists, hub.sourceSecretNamespaces: the chart creates no rights",
     ),
     ("configuration.objects=null", "configuration: give exactly one of objects"),
     ("configuration.existingSecret=clusters", "configuration: give exactly one of objects"),
