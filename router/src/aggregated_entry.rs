@@ -53,8 +53,8 @@ pub fn answer_at_entry(head: &Parts, arrival: &RequestArrival) -> Option<Respons
     Some(answer)
 }
 
-/// Returns whether Karmada's old server answers a request. A path below `…/proxy` is not relayed: the old server decodes
-/// escapes in the names of its resources, and would send the request to a member without the door's checks.
+/// Returns whether Karmada's old server answers a request. A path below `…/proxy` is not relayed: the old server
+/// decodes escapes in the names of its resources, and would send the request to a member without the door's checks.
 fn is_relayed(info: &RequestInfo) -> bool {
     is_of_karmada(info) && info.resource().is_some_and(|request| request.subresource.as_deref() != Some("proxy"))
 }

@@ -157,7 +157,8 @@ impl HubSource {
     }
 
     /// Waits at the start until the sources are listed: up to 5 s with a copy, otherwise until each is listed or cannot
-    /// be listed. Without the wait, the merged view would lack members, and controllers would see their objects deleted.
+    /// be listed. Without the wait, the merged view would lack members, and controllers would see their objects
+    /// deleted.
     async fn wait_for_sources(&self) {
         while timeout(FIRST_LIST_TIMEOUT, self.collections.sources_listed()).await.is_err() {
             let problems = self.collections.source_problems();
