@@ -263,6 +263,10 @@ async fn kube_apiserver_accepts_all_rendered_objects(context: TestContext) -> an
     // The namespace in these manifests enforces the pod security profile `restricted`.
     without_a_warning(&kubectl, &["apply", "--validate=strict", "-f", &deploy("manifests/tributary.yaml")]).await?;
     kinds_of_others_are_judged(&context, &kubectl).await?;
+    // The namespaces of published objects.
+    for namespace in ["fleet", "argocd"] {
+        kubectl.ok(&["create", "namespace", namespace]).await?;
+    }
     for version in [3, 4] {
         let helm = Kubectl::helm(tools, version, &member.kubeconfig())?;
         for (name, values) in VALUES.map(|name| (name, values(name))) {

@@ -235,7 +235,7 @@ fn right(group: &str, resource: &str, verbs: &[&str], names: &[&str]) -> Right {
 async fn chart_grants_only_the_documented_rights_in_a_hub(context: TestContext) -> anyhow::Result<()> {
     let helm = helm(&context, 4).await?;
     let reads = ["get", "list", "watch"];
-    let kinds = ["upstreamclusters", "resourceregistries", "mergedendpoints", "deniedusers"];
+    let kinds = ["upstreamclusters", "resourceregistries", "mergedendpoints", "deniedusers", "clustersources"];
     let of_kinds = kinds.into_iter().flat_map(|kind| {
         let status = right("tributary.dev", &format!("{kind}/status"), &["patch"], &[]);
         [right("tributary.dev", kind, &reads, &[]), status]
