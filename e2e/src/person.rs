@@ -102,7 +102,7 @@ fn as_version_one(certificate: &[u8], signer: &impl SigningKey) -> anyhow::Resul
         fields.push(field);
         rest = behind;
     }
-    // These two tags are the version and the extensions. An X.509 version 1 certificate has neither.
+    // An X.509 version 1 certificate has no version field (tag 0xa0) and no extensions (tag 0xa3).
     fields.retain(|field| ![0xa0, 0xa3].contains(&field[0]));
     let algorithm = fields.get(1).context("no algorithm")?.to_vec();
     let signed = wrapped(0x30, &fields.concat())?;

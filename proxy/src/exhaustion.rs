@@ -136,7 +136,7 @@ impl Exhaustion {
         match error.kind() {
             ErrorKind::AddrNotAvailable => Some(PORTS),
             ErrorKind::OutOfMemory => Some(MEMORY),
-            // These error numbers have no `ErrorKind`.
+            // `ErrorKind` has no value for the following error numbers.
             _ => match error.raw_os_error()? {
                 libc::EMFILE => Some(FILES_OF_PROCESS),
                 libc::ENFILE => Some(FILES_OF_MACHINE),

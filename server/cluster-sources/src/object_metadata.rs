@@ -1,4 +1,4 @@
-//! Foreign objects as JSON, and their metadata.
+//! Decodes the objects of a list, and the metadata that each kind has.
 
 use std::collections::BTreeMap;
 

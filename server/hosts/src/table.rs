@@ -65,7 +65,7 @@ pub enum HostConflict {
 pub enum HostTarget<'a> {
     /// The host serves the API of the merged view or of one cluster.
     Api(&'a Mount),
-    /// The host serves no API, only the paths of this process itself, such as `/metrics`.
+    /// The host serves only the process's own paths, such as `/metrics`.
     Own,
 }
 

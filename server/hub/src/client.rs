@@ -121,7 +121,7 @@ impl HubClient {
         Ok(ClusterClient::connect(ClusterName::new(NAME)?, config, ClientTuning::default()).await?)
     }
 
-    /// Returns the client itself, for requests of users whom it impersonates.
+    /// Returns the underlying client, for requests that impersonate a user.
     pub fn cluster_client(&self) -> &ClusterClient {
         &self.client
     }

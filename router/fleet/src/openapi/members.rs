@@ -286,7 +286,7 @@ impl Documents {
         strict: bool,
     ) -> Result<EncodedDocument, DocumentFailure> {
         let texts = try_join_all(sources.distinct.iter().map(|source| self.fetch(path, source, wish, strict))).await?;
-        // The join processes megabytes of text, so it runs on another thread than those that answer requests.
+        // The join processes megabytes of text. On a thread that answers requests, it would delay other requests.
         let work = move || -> Result<(EncodedDocument, LeftOutDocuments), String> {
             let (bytes, left_out) = match &texts[..] {
                 [only] => (only.clone(), Vec::new()),

@@ -142,7 +142,7 @@ impl<'a> Write<'a> {
                 (Ground::Node, _) if names_node => evidence::find_node(request, facts).await?,
                 (Ground::Kind, _) => evidence::find_serving(request).into(),
                 (Ground::Namespace, _) if is_namespaced => evidence::find_namespace(request).await?,
-                // The write names nothing for this ground.
+                // The write names no object that this ground could find.
                 _ => continue,
             };
             evidence.is_one_hidden = request.candidates.has_unknown();

@@ -281,7 +281,7 @@ mod tests {
         let view = View::for_tests();
         let name = ClusterName::new("b").unwrap();
         view.join_for_tests(&name, ResourceVersion(7));
-        // The cluster is unreachable, so its state does not show that it had forbidden reads.
+        // The state of an unreachable cluster does not show an earlier refusal of reads.
         let reason = "unreachable".into();
         view.cache_state_tracker.set(&name, CacheState::Stale { since: Instant::now(), reason, forbidden: false });
         view.give_up(&mut view.members.lock(), &name);

@@ -129,8 +129,7 @@ impl QuietRanges {
     /// Updates the ranges without a matching change. Returns whether watches must read these changes.
     fn match_changes(&mut self, changes: &NewChanges, wake_filter: &dyn WakeFilter) -> bool {
         let Range { start, end } = self.now;
-        // These changes precede changes that were announced earlier. The watches that were woken for the later changes
-        // read these changes too.
+        // A later change was announced before. The watches that it woke read the earlier changes as well.
         if changes.to() <= start {
             return false;
         }

@@ -84,7 +84,7 @@ impl PublishedPlace {
         format!("{PUBLISHED_BY}={},{key}={value}", self.instance)
     }
 
-    /// Returns whether this Tributary has published an object of this kind, so that it may change the object.
+    /// Returns whether the labels of an object name this Tributary as its publisher. Only such objects are changed.
     pub(super) fn is_published(&self, object: &Value) -> bool {
         let labels = &object["metadata"]["labels"];
         let (key, value) = self.kind.format_label();

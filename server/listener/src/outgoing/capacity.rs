@@ -257,7 +257,7 @@ mod tests {
         crowd.piece = None;
         assert!((0..1000).all(|at| crowd.poll(at)), "each has nothing to give");
         assert_eq!(crowd.woken(), 1001);
-        // The test drops these tasks after one of them was woken, so its wake-up must pass to another task.
+        // The dropped tasks include the woken task. Another task must get the wake-up.
         crowd.waiting.drain(..1000);
         while let Some((turn, woken)) = crowd.waiting.pop_front() {
             assert_eq!(woken.0.load(Ordering::SeqCst), 1);

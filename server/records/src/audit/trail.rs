@@ -24,7 +24,7 @@ use crate::bodies::take_in_memory;
 /// would delay other clients.
 const LONG_BYTES: usize = 64 << 10;
 
-/// One byte of YAML takes as long to parse as this number of bytes of JSON.
+/// Number of bytes of JSON that take as long to parse as one byte of YAML.
 const YAML_COST: usize = 64;
 
 /// The state of one request for the audit log.

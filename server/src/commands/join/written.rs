@@ -343,7 +343,7 @@ mod tests {
             (written.replacen(FIRST_LINE, "# mine", 1), "exists already and was not written by tributary join"),
             (
                 written.replace("spec:\n", "spec:\n  caFile: eu.crt\n"),
-                // An empty expected error means that the plan succeeds. It writes nothing.
+                // An empty text expects a plan that succeeds and writes no file.
                 "",
             ),
         ] {

@@ -84,7 +84,7 @@ pub(super) struct RunningEndpoint {
     pub(super) tls: Arc<TlsSettings>,
     /// The host table, which selects the API of each host.
     pub(super) hosts: Arc<Hosts>,
-    /// The members as foreign systems know them.
+    /// The names of members in foreign systems, from the configuration in force.
     pub(super) foreign: Vec<ForeignMember>,
     /// The doors of foreign systems at the aggregated entry.
     pub(super) doors: Arc<OpenDoors>,
