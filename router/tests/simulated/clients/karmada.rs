@@ -331,8 +331,14 @@ async fn member_gets_exactly_user_and_groups_from_its_impersonator() {
     fixture.member("a").control().accept("second", None);
     fixture.router.set_clusters(setups);
     let (direct, karmada) = (ann(&fixture), ann(&fixture).at_doors_of_karmada(&["a", "b"]));
-    until(async || direct.get(&format!("/clusters/a{SHOP}")).await.code == 200).await;
     let recorders = ["a", "b"].map(|name| Recorder::of(fixture.member(name)));
+    // Until both members are synchronized, the router asks them for the owner of an object.
+    until(async || {
+        recorders.iter().for_each(|recorder| drop(recorder.came()));
+        let answer = direct.get(&format!("{SHOP}/of-a")).await;
+        answer.code == 200 && recorders.iter().all(|recorder| recorder.came().is_empty())
+    })
+    .await;
     let groups = ["impersonate-group: dev".to_owned(), "impersonate-user: ann".to_owned()];
     let own = format!("authorization: Bearer {}", fixture.member("a").token());
     let paths = [
