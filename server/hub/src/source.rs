@@ -165,7 +165,7 @@ impl HubSource {
             if self.has_copy {
                 tracing::warn!(
                     ?problems,
-                    "a ClusterSource is not listed within 5 s; its members are served as they were accepted last"
+                    "the list of a ClusterSource did not arrive within 5 s; its last accepted members are served"
                 );
                 return;
             }

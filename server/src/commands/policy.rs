@@ -239,7 +239,7 @@ mod tests {
         let one_refuses = format!("{}{}{eu}", endpoint(""), cluster("asia", &format!(", dispatchPolicies: [{deny}]")));
         assert_eq!(
             verdict(&one_refuses, delete),
-            "  the merged view: The request continues, without asia, whose policies refuse the request\n  \
+            "  the merged view: The request continues; clusters left out, because their policies refuse the request: asia\n  \
              /clusters/asia: The request is denied (403): never (spec.dispatchPolicies[0].rules[0])\n  /clusters/eu: \
              The request continues\n"
         );

@@ -72,7 +72,7 @@ async fn live(server: &RunningServer, mut report: Report) {
         let mut shown = render(&report, columns);
         if let Some(problem) = &problem {
             let ago = answered.elapsed().as_secs();
-            shown.insert(0, cut(&plain(&format!("No answer for {ago} s, this is what was known: {problem}")), columns));
+            shown.insert(0, cut(&plain(&format!("No answer for {ago} s; last known problem: {problem}")), columns));
         }
         print(&frame(shown, rows));
         let next = async {

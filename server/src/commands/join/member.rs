@@ -64,7 +64,11 @@ impl ClusterAccess {
     pub(super) async fn uid(&self) -> anyhow::Result<String> {
         let namespace = self.send_request(Method::GET, "/api/v1/namespaces/kube-system", None, &[]).await?;
         let uid = namespace["metadata"]["uid"].as_str();
-        Ok(uid.with_context(|| format!("{}: its namespace kube-system has no uid", self.url))?.to_owned())
+        Ok(uid
+            .with_context(|| {
+                format!("{}: the namespace kube-system has no uid, so the cluster cannot be identified", self.url)
+            })?
+            .to_owned())
     }
 
     pub(super) async fn delete(&self, object: &Value) -> anyhow::Result<()> {

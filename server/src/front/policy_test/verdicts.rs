@@ -60,7 +60,7 @@ fn judge_merged_view(compiled: &Compiled<'_>, is_for_resource: bool, asked: &Dis
         [(_, first), ..] if refusals.len() == compiled.clusters.len() => first.clone(),
         refusals => {
             let names: Vec<_> = refusals.iter().map(|(name, _)| *name).collect();
-            format!("{verdict}, without {}, whose policies refuse the request", names.join(", "))
+            format!("{verdict}; clusters left out, because their policies refuse the request: {}", names.join(", "))
         }
     }
 }
