@@ -9,8 +9,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_router::testing::model::{Group, GroupList, GroupMetadata, GroupVersionKind, Resource, Version};
 use tributary_router::testing::{MemberDiscovery, MergedDiscovery};
 
-/// The number of API groups, and of resources per group. In total they are about 270 resources, as in a usual cluster
-/// with the CRDs of some operators.
+/// Number of API groups. In total they have about 270 resources, as a usual cluster with the CRDs of some operators.
 const GROUPS: usize = 30;
 const RESOURCES: usize = 9;
 

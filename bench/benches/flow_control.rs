@@ -53,7 +53,7 @@ fn admission(criterion: &mut Criterion) {
     let names: Vec<_> = (0..USERS).map(|number| format!("system:serviceaccount:team-{number}:controller")).collect();
     let groups: Vec<_> = ["system:authenticated", "web"].map(str::to_owned).to_vec();
     for schema in control.schemas() {
-        // Each user has an account, because each user has a request in flight.
+        // Each user has a request in flight, so the schema has an account of each user.
         let _held: Vec<_> = names.iter().map(|name| admit(schema, &attributes(name, &groups))).collect();
         let mut at = 0;
         criterion.bench_function(&format!("flow-control/{}", schema.name()), |bencher| {

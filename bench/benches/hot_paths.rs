@@ -18,7 +18,6 @@ use tributary_merge::{
 };
 use tributary_simulator::{SimulatorConfig, generated};
 
-/// The number of objects in all clusters together.
 const OBJECTS: usize = 100_000;
 /// The number of bytes that a server writes to a connection at once.
 const CHUNK: usize = 64 * 1024;
@@ -64,7 +63,7 @@ fn decode(decoder: &ObjectDecoder, text: &[u8]) -> Arc<Object> {
     Arc::new(decoder.decode(text).unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// Renders a page into chunks to its end, as a server does. Returns the number of bytes.
+/// Renders a page into chunks of [`CHUNK`] bytes until the page is complete. Returns the number of bytes.
 fn render(heads: &ClusterSnapshots, filter: Filter, page: ListPage) -> usize {
     let encoders: Vec<_> =
         heads.iter().map(|(name, _)| (name.clone(), ItemEncoder::new(name), ClusterAnnotation::new(name))).collect();
@@ -203,7 +202,7 @@ fn ingest(criterion: &mut Criterion, fixture: &Fixture) {
     group.finish();
 }
 
-/// A log in which `CHANGES` pods have just changed, and the version before these changes.
+/// Returns a log in which `CHANGES` pods have just changed, and the version before these changes.
 fn changed_log(fixture: &Fixture) -> (Log, CompositeResourceVersion) {
     let mut log = Log::new(LogConfig::default());
     for (name, snapshot) in fixture.heads.iter() {
@@ -314,7 +313,7 @@ fn long_log() -> (Log, CompositeResourceVersion) {
     (log, oldest)
 }
 
-/// The cost of a page of a list whose first page was served long ago.
+/// Cost of a page of a list whose first page was served many changes ago.
 fn past(criterion: &mut Criterion) {
     let (log, oldest) = long_log();
     let mut group = criterion.benchmark_group("past of 200 clusters, 2,000 changes each");

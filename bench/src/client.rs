@@ -31,7 +31,7 @@ const CONNECTION_WINDOW: u32 = 64 << 20;
 /// event would be a large part of the measured time.
 const SOCKET_BUFFER: usize = 256 << 10;
 
-/// A measured server, and the settings to connect to it.
+/// A server that is measured, and the settings to connect to it.
 #[derive(Clone)]
 pub(crate) struct Contestant {
     name: &'static str,

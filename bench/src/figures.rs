@@ -11,7 +11,7 @@ const MEMORY_BASE: f64 = 30.0 * MB;
 const SHARED_COST_RATIO_MAX: f64 = 1.05;
 /// The largest allowed p99 of another client's get, in milliseconds, while one client sends its worst requests.
 const GET_MEANWHILE_MS: f64 = 50.0;
-/// The tolerance for "as fast as": two measurements of one server on a shared machine differ by this factor.
+/// Tolerance of "as fast as": two measurements of the same server on a shared machine may differ by this factor.
 const AS_FAST_AS: f64 = 1.15;
 
 /// Compares the results with the limits. Values that were not measured are left out.
@@ -173,9 +173,9 @@ impl Judged {
         let one = results.watch("watch-1").map(|watch| watch.tributary.from_send.p50 - watch.member.from_send.p50);
         self.judge("one watcher: p50 after the member's own", one, 1.0, "ms");
         if let Some(Watch { member, tributary, alone, .. }) = results.watch("watch-500") {
-            // The delivery time is the time from a write to the event, minus the latency of a write without watchers.
-            // The response to the write is no useful start: with 500 watchers, a member responds later than most events
-            // arrive.
+            // The delivery time is the time from sending a write to the arrival of its event, minus the latency of a
+            // write without watchers. The time from the response to the event is not usable: with 500 watchers, the
+            // member responds to the write later than most events arrive.
             let delivery = |side: &WatchMeasurement| side.from_send.p50 - alone.latency.p50;
             self.judge("500 watchers: p50 of delivery", Some(delivery(tributary) / delivery(member)), 0.5, "×");
             self.judge("500 watchers: p99 from send", Some(tributary.from_send.p99 / member.from_send.p99), 1.0, "×");

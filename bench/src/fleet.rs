@@ -29,7 +29,6 @@ const CHURN: &str = "0.2";
 /// The timeout until the demo prints the line `ready:`.
 const READY_TIMEOUT: Duration = Duration::from_secs(300);
 const SYNC_TIMEOUT: Duration = Duration::from_secs(300);
-/// The interval between requests to `/livez`.
 const PROBE: Duration = Duration::from_millis(20);
 /// The number of pages that are measured after the sync.
 const PAGES: usize = 500;
@@ -64,15 +63,14 @@ pub(crate) struct FleetFigures {
 /// Starts a demo with a thousand clusters and measures its process.
 ///
 /// # Errors
-///
-/// If the demo does not start, or its clusters are not synced in time.
+/// If the demo does not start, or its clusters are not synchronized in time.
 pub(crate) async fn run() -> anyhow::Result<FleetFigures> {
     let folder = tempfile::Builder::new().prefix("tributary-bench-").tempdir().context("make a folder")?;
     let mut command = Command::new(tributary_e2e::tributary::binary()?);
     command
         .args(["demo", "--clusters", &CLUSTERS.to_string(), "--pods", &PODS.to_string(), "--churn", CHURN])
         .args(["--listen", "127.0.0.1:0"])
-        // The demo keeps its files in this folder.
+        // The demo creates its folder with the kubeconfig in the temporary directory.
         .env("TMPDIR", folder.path())
         .current_dir(folder.path());
     let (out, log) = (folder.path().join("demo.out"), folder.path().join("demo.log"));

@@ -75,7 +75,6 @@ pub(crate) struct ForwardedEvents {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct GatewayMemory {
     pub(crate) start: u64,
-    /// Memory while 64 connections send requests.
     pub(crate) busy: u64,
     /// Memory per additional connection that is idle after one request.
     pub(crate) idle_connection: f64,
@@ -114,7 +113,7 @@ pub(crate) async fn run(
     if !PARTS.into_iter().any(&wanted) {
         return Ok(None);
     }
-    // Memory is measured first, while the server has not served any other request.
+    // Memory is measured first, before the server serves any other request.
     let memory = match wanted(MEMORY) {
         true => Some(memory(member).await?),
         false => None,

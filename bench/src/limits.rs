@@ -173,7 +173,8 @@ async fn initial_events(connection: &ContestantConnection, path: &str) -> anyhow
     anyhow::bail!("the stream ended before its initial events did")
 }
 
-/// Measures gets and lists of another client in turns, for a time or as long as `go_on` returns true.
+/// Alternates gets and lists of a client that takes no part in the storm, for a fixed time or as long as `go_on`
+/// returns true.
 async fn measure_other_client(
     connection: &ContestantConnection,
     go_on: impl Fn() -> bool,
@@ -187,7 +188,8 @@ async fn measure_other_client(
         for (path, times) in [(&get, &mut gets), (&list, &mut lists)] {
             let asked = Instant::now();
             if let Err(error) = connection.discard(path, JSON).await {
-                // A failed request counts with its duration: a refusal after a long wait is the worst response.
+                // A failed request counts with its duration, because a refusal after a long wait is the worst response
+                // for a client.
                 eprintln!("  another client: {error:#}");
             }
             times.push(asked.elapsed());
@@ -247,8 +249,8 @@ impl IdleWatchers {
     /// # Errors
     /// If a watch is refused.
     pub(crate) async fn open(&self, side: &Side) -> anyhow::Result<(IdleWatchersCost, OpenWatches)> {
-        // The first watcher allocates memory that all watchers share. The test opens this watcher before the
-        // measurement.
+        // The first watcher also allocates memory that all watchers share, so the benchmark opens one watcher before
+        // the measurement.
         let version = version(&side.target.connect().await?).await?;
         let first = self.watch(&side.target, &version, 1).await?;
         sleep(REST).await;
@@ -332,8 +334,8 @@ async fn resume_watcher(
             sleep(Duration::from_millis(200)).await;
             continue;
         };
-        // The server refuses a resourceVersion with an ERROR event at once. A stream without an event for 50 ms has
-        // resumed the watch.
+        // A server that refuses a resourceVersion sends an ERROR event at once. If no event arrives within 50 ms, the
+        // server has resumed the watch.
         return match timeout(Duration::from_millis(50), body.frame()).await {
             Ok(Some(Ok(frame))) if frame.data_ref().is_some_and(|data| data.starts_with(b"{\"type\":\"ERROR\"")) => {
                 relisted.fetch_add(1, Ordering::SeqCst);

@@ -85,7 +85,6 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// Returns whether `--only` selects the scenario.
     fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| name.contains(only.as_str()))
     }

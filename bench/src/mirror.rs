@@ -59,7 +59,8 @@ pub(crate) struct ServerCost {
 }
 
 impl MirrorFigures {
-    /// The memory for the roles and bindings, in bytes.
+    /// Returns the additional memory of the server with all roles and bindings, compared with the server without them,
+    /// in bytes.
     pub(crate) fn mirror_bytes(&self) -> f64 {
         self.with.resident_bytes as f64 - self.without.resident_bytes as f64
     }

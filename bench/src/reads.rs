@@ -92,11 +92,7 @@ impl ReadScenario {
         self.run_in(sides, time, ROUNDS).await
     }
 
-    /// Like [`run`](Self::run), with `rounds` rounds.
-    ///
-    /// # Errors
-    ///
-    /// As [`run`](Self::run).
+    /// JSON is valid YAML.
     pub(crate) async fn run_in(
         &self,
         sides: &[&Side],

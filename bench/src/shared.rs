@@ -75,11 +75,11 @@ pub(crate) struct SharedRead {
 /// The cost of watches for a server, per event sent to a client.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct SharedWatch {
-    /// The user of the endpoint in personal mode.
+    /// Cost for the user of the endpoint in personal mode.
     pub(crate) personal: EventCost,
-    /// The user with all rights. All endpoints are measured at the same time.
+    /// Cost for the user with all rights.
     pub(crate) all: EventCost,
-    /// The user with a tenth of the namespaces. All endpoints are measured at the same time.
+    /// Cost for the user with a tenth of the namespaces.
     pub(crate) part: EventCost,
     /// The cost of a change for a server without watchers, in microseconds. All endpoints are measured at the same
     /// time.
@@ -90,8 +90,8 @@ pub(crate) struct SharedWatch {
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct EventCost {
     pub(crate) us: f64,
-    /// The CPU time without the cost of processing changes. The server processes ten changes for each event of a user
-    /// with a tenth of the namespaces.
+    /// CPU time of sending an event, without the cost of processing changes. The server processes ten changes for each
+    /// event of a user with a tenth of the namespaces.
     pub(crate) telling_us: f64,
 }
 
@@ -122,8 +122,9 @@ struct SharedSides {
     all: Side,
     unaudited: Side,
     part: Side,
-    /// The user with a tenth of the namespaces, on the server without an audit log. During the watch measurement, the
-    /// server with the audit log serves only the watcher with all rights. A watch writes one audit line per hour.
+    /// The user with a tenth of the namespaces, on the server without an audit log. The other server is not usable
+    /// here: in the watch measurement, it serves only the watcher with all rights. A watch causes one audit line per
+    /// hour, so the log does not affect the result.
     part_unaudited: Side,
     /// A server that gets no requests after it has cached the pods.
     unwatched: Side,
@@ -230,7 +231,7 @@ async fn start(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow:
     let part_unaudited = side("a tenth, unaudited", &quiet, &of_user(&quiet, "part")?).await?;
     let unwatched = side("nobody", &idle, &of_user(&idle, "all")?).await?;
     let whole = listed(&personal.target, 0).await?;
-    // The list grows until the server has read all RBAC rights of the user.
+    // The list grows while the server reads the user's RBAC rights, and is complete at this size.
     let a_tenth = whole / PART as u64 / 2;
     let shown = [listed(&all.target, whole).await?, listed(&part.target, a_tenth).await?];
     for (side, least) in [(&unaudited, whole), (&part_unaudited, a_tenth), (&unwatched, whole)] {
@@ -308,7 +309,8 @@ pub(crate) async fn listed(target: &Contestant, least: u64) -> anyhow::Result<u6
     }
 }
 
-/// Measures each server while its watchers receive the same changes. The number is the number of watchers.
+/// Measures the CPU time of each server while its watchers receive the same changes. Each server is given with its
+/// number of watchers.
 ///
 /// # Errors
 /// If a watch or a change is refused.
@@ -345,8 +347,8 @@ pub(crate) async fn watched(
     counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
     let connection = admin.connect().await?;
     for change in 0..changes {
-        // The changes visit the namespaces one after the other, so a tenth of the changes is in a tenth of the
-        // namespaces.
+        // The changes visit the namespaces one after the other, so the user with a tenth of the namespaces sees a tenth
+        // of the changes.
         let number = change * 7 % pods;
         let path = format!(
             "/api/v1/namespaces/{}/pods/{}",

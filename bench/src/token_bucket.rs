@@ -27,7 +27,7 @@ pub(crate) const NAME: &str = "flow-token-bucket";
 
 /// The rate of the bucket per second, which is also its burst.
 const QPS: u32 = 10_000;
-/// The request rate of each user per second. The sum is twice the bucket's rate. One user sends more than all other
+/// Request rate of each user per second. The sum is twice the bucket's rate. The first user sends more than all other
 /// users together, and each user sends more than an equal share.
 const OFFERED: [u32; 4] = [11_000, 3_000, 3_000, 3_000];
 /// The time before the measurement. The load is twice the bucket's rate, so the load empties the full bucket within a
@@ -75,13 +75,13 @@ struct Counts {
 }
 
 impl TokenBucketFigures {
-    /// The relative deviation of the admitted rate from the bucket's rate.
+    /// Returns the relative deviation of the admitted rate from the bucket's rate.
     pub(crate) fn inexact(&self) -> f64 {
         let admitted: f64 = self.users.iter().map(|user| user.admitted).sum();
         (admitted / f64::from(self.qps) - 1.0).abs()
     }
 
-    /// The largest relative deviation of a user from an equal share.
+    /// Returns the largest relative deviation of a user's admitted rate from an equal share.
     pub(crate) fn unfair(&self) -> f64 {
         let admitted: f64 = self.users.iter().map(|user| user.admitted).sum();
         let share = admitted / self.users.len() as f64;
@@ -157,7 +157,7 @@ fn configure(folder: &Path, member: &SimulatedCluster) -> anyhow::Result<()> {
     let bucket = json!({"name": "bucket", "tokenBucket": {"qps": QPS, "queueing": {}}});
     let merged = json!({"dispatchPolicies": [{"rules": [all], "flowControlSchemaName": "bucket"}],
         "flowControl": {"flowControlSchemas": [bucket]}});
-    // A JSON document is a YAML document, too.
+    // JSON is valid YAML.
     let text =
         format!("{}\n---\n{}\n", object("UpstreamCluster", name, cluster), object("MergedEndpoint", "all", merged));
     fs::write(configuration.join("all.yaml"), text).context("write the configuration")
@@ -208,7 +208,7 @@ impl Counts {
     }
 }
 
-/// Sends `rate` requests per second, whatever the responses are. Cancellation: requests in flight continue.
+/// Sends `rate` requests per second, without waiting for responses. Cancellation: requests in flight continue.
 async fn offer(connections: Vec<ContestantConnection>, rate: u32, path: String, counts: Arc<Counts>) {
     let (room, path) = (Arc::new(Semaphore::new(IN_FLIGHT_MAX)), Arc::<str>::from(path));
     let mut pace = interval(PACE);

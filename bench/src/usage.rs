@@ -37,8 +37,8 @@ impl ServerProcesses {
     }
 }
 
-/// The CPU time of all current threads of a process. The time of an ended thread is lost; a server's threads live as
-/// long as the process, except a few for disk access.
+/// Returns the CPU time of all current threads of a process. The time of threads that have ended is missing, which
+/// matters little: a server's threads live as long as the process, except a few for disk access.
 fn cpu(pid: u32) -> anyhow::Result<Duration> {
     let mut used = Duration::ZERO;
     for task in fs::read_dir(format!("/proc/{pid}/task")).context("read the process's threads")? {

@@ -23,7 +23,7 @@ use crate::load;
 use crate::reads::Side;
 use crate::statistics::Percentiles;
 
-/// The text before a write's number in the annotation, and the number of digits.
+/// Text that precedes the number of a write in the annotation, and the number of digits.
 const MARKER: &[u8] = b"\"tributary-bench\":\"";
 const DIGITS: usize = 10;
 /// The searcher for the marker. It is built once, because its construction takes as long as the search in an event.
@@ -67,16 +67,15 @@ pub(crate) struct WatchMeasurement {
     pub(crate) from_response: Percentiles,
     /// The server's CPU time per delivered event in milliseconds, without the writes.
     pub(crate) cpu_ms: Option<f64>,
-    /// The server's CPU time per delivered event in milliseconds, including the writes. Only the member processes
-    /// writes.
+    /// CPU time of the server per delivered event in milliseconds, including the CPU time of the writes, which only the
+    /// member has.
     pub(crate) cpu_with_writes_ms: Option<f64>,
 }
 
 /// The number that the next write puts into the annotation. Writing an earlier number again would change nothing and
 /// cause no event.
 static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
-/// The number of seconds after which a run may reuse the annotation numbers of an earlier run. A member can outlive a
-/// run.
+/// Annotation numbers repeat after this number of seconds, so that two runs with one member have different numbers.
 const RUNS: u64 = 10_000;
 /// The number of annotation values per run.
 const NUMBERS_PER_RUN: u64 = 1_000_000;
@@ -120,7 +119,7 @@ struct Run {
     /// The times from sending a write to its event in seconds, one entry per event and watcher.
     from_send: Vec<f64>,
     from_response: Vec<f64>,
-    /// The CPU time of the server; `None` if it is missing in any round.
+    /// CPU time of the server; `None` if the time of any round is unknown.
     cpu: Option<Duration>,
 }
 
@@ -204,7 +203,7 @@ impl WatchScenario {
         sleep(GRACE).await;
         let cpu = side.processes.cpu_since(before).server;
         done.store(true, Ordering::SeqCst);
-        // The watchers notice the end of the scenario at their next event, which this last write causes.
+        // A watcher notices the end of the scenario only at an event, which this last write causes.
         let last = Clock::new(1);
         write(&writer, &last, self.writes_per_second, 0..1, pods).await?;
 
@@ -251,7 +250,7 @@ impl WatchScenario {
 }
 
 impl Run {
-    /// Adds the events of one watcher after the warm-up.
+    /// Adds the events that a watcher received after the warm-up.
     fn add(&mut self, clock: &Clock, warm_up: usize, seen: &WatcherRecord) {
         self.cut += usize::from(seen.cut);
         for (number, at) in seen.events.iter().filter(|(number, _)| *number >= warm_up) {
@@ -316,7 +315,7 @@ async fn write(
     Ok(())
 }
 
-/// Reads a watch until the end of the scenario and records the arrival of each number.
+/// Reads a watch until the end of the scenario, and records when each number arrives.
 async fn follow(mut body: hyper::body::Incoming, clock: &Clock, done: &AtomicBool) -> WatcherRecord {
     let mut events = Vec::new();
     let mut search = Search::default();

@@ -1,5 +1,5 @@
-//! The most expensive requests of one client. The client sends each request repeatedly on one connection, while another
-//! client's gets are measured.
+//! The most expensive requests of one client. The client sends each request repeatedly on one connection, while the
+//! gets of a second client are measured.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,9 +25,9 @@ const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const YAML_TABLE: &str = "application/yaml;as=Table;v=v1;g=meta.k8s.io";
 /// The number of concurrent requests of the client.
 const AT_ONCE: usize = 10;
-/// The duration of each request's repetition, and of the measurement of another client before it.
+/// Duration for which each request is repeated, and for which the second client is measured alone before.
 const TIME: Duration = Duration::from_secs(5);
-/// The pause between two gets of another client, and between two memory samples.
+/// Pause between two gets of the second client, and between two memory samples.
 const PAUSE: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ pub(crate) fn requests() -> Vec<ExpensiveRequest> {
         get("worst-selector-page", JSON, &format!("/api/v1/pods?limit=1&labelSelector={}zzz", "!a,".repeat(127))),
         get("worst-selector-list", JSON, &format!("/api/v1/pods?labelSelector={}zzz", "!a,".repeat(127))),
         get("worst-sparse-watch", JSON, "/api/v1/pods?watch=1&timeoutSeconds=1&labelSelector=slice%3Dnone"),
-        // A JSON list, to compare its cost with the same list in YAML.
+        // The same list as JSON, for comparison with the cost of YAML.
         write("worst-json-review", Method::POST, REVIEWS, format!(r#"{{"x":[{}0]}}"#, "1,".repeat(30_000))),
         yaml("worst-yaml-review", REVIEWS, format!("x: [{}]\n", "a,".repeat(30_000))),
         yaml("worst-yaml-merges", REVIEWS, merges(2_000, 100)),
@@ -98,9 +98,9 @@ pub(crate) struct WorstResult {
     pub(crate) answered: usize,
     /// The number of requests that the server refused or cut off.
     pub(crate) refused: usize,
-    /// The latency of another client's get before the requests.
+    /// Latency of the second client's get before the requests.
     pub(crate) get_alone: Percentiles,
-    /// The latency of another client's get during the requests.
+    /// Latency of the second client's get during the requests.
     pub(crate) get_during: Percentiles,
     /// The memory before the requests, in bytes.
     pub(crate) idle_bytes: u64,
@@ -112,7 +112,7 @@ impl ExpensiveRequest {
     /// Sends the request repeatedly for [`TIME`].
     ///
     /// # Errors
-    /// If a connection cannot be opened, or another client's get is refused.
+    /// If a connection cannot be opened, or a get of the second client is refused.
     pub(crate) async fn run(&self, side: &Side) -> anyhow::Result<WorstResult> {
         let other = side.target.connect().await?;
         let (get_alone, idle_bytes) = gets(side, &other).await?;
@@ -172,7 +172,7 @@ impl ExpensiveRequest {
     }
 }
 
-/// Measures gets of another client for [`TIME`], and the peak memory of the server in that time.
+/// Measures gets of the second client for [`TIME`], and the peak memory of the server in that time.
 async fn gets(side: &Side, other: &ContestantConnection) -> anyhow::Result<(Percentiles, u64)> {
     let get = format!("/api/v1/namespaces/{}/pods/{}", load::namespace(0), load::pod_name(7));
     let (mut times, mut peak) = (Vec::new(), 0);

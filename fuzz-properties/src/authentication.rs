@@ -76,13 +76,13 @@ pub fn authentication_configuration(data: &[u8]) {
     match &read {
         Ok(configuration) => {
             for issuer in &configuration.jwt {
-                // As in Go's net/url, the scheme is accepted in upper and lower case.
+                // As Go's net/url, the parser accepts the scheme in upper and lower case.
                 let is_https = |url: &str| url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
                 assert!(is_https(&issuer.issuer_url) && is_https(&issuer.discovery_url));
                 assert!(!issuer.audiences.is_empty() && !issuer.username.claim.is_empty());
                 let same = configuration.jwt.iter().filter(|other| other.issuer_url == issuer.issuer_url).count();
                 assert_eq!(same, 1, "each issuer has a single rule");
-                // The parser must reject an issuer whose tokens another authenticator verifies.
+                // The parser must refuse an issuer that the second argument reserves for a different authenticator.
                 assert!(AuthenticationConfiguration::parse(text, std::slice::from_ref(&issuer.issuer_url)).is_err());
             }
         }

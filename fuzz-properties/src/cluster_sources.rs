@@ -1,4 +1,4 @@
-//! The fuzzed properties of objects that other users write in foreign lists of clusters.
+//! The fuzzed properties of objects in the lists of clusters that a ClusterSource reads.
 
 use std::sync::Arc;
 
@@ -48,7 +48,8 @@ fn reader(list: u8) -> SourceReader {
     SourceReader::new(&ClusterSource::new("source", spec), InsecureMembers::Refused).expect("a valid source")
 }
 
-/// Encodes the texts in `stringData`, so that changes of an input are changes of the values. Other texts stay.
+/// Encodes the texts in `stringData` as base64 in `data`, so that a random change of the input changes a value of the
+/// Secret.
 fn encode_values(document: &str) -> String {
     let Ok(mut document) = serde_json::from_str::<Value>(document) else { return document.to_owned() };
     let Some(Value::Object(texts)) = document.get("stringData").cloned() else { return document.to_string() };

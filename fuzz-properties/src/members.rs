@@ -30,7 +30,7 @@ pub fn frames(data: &[u8]) {
             expected.1 = false;
             break;
         }
-        // A text without a newline at its end is an incomplete frame, which the parser does not return.
+        // The parser returns no frame for a last line without a newline.
         if lines.peek().is_some() && !line.trim_ascii().is_empty() {
             expected.0.push(line.to_vec());
         }

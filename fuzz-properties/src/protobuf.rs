@@ -93,7 +93,7 @@ fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// The reason why an input has no expected result.
+/// Reason why the reference implementation has no result for an input.
 enum Refused {
     Malformed,
     Version(Status),

@@ -44,13 +44,13 @@ pub fn path(data: &[u8]) {
         return;
     }
     below_a_cluster(method, path, query, &parsed);
-    // A proxy may read a backslash as a slash, so only an escaped backslash is a part of a name.
+    // Paths with a backslash are left out, because a proxy may read a backslash as a slash.
     if !path.contains(['%', '\\']) {
         escaped(method, path, query, &parsed);
     }
 }
 
-/// Checks that a resolved path is divided, and not changed.
+/// Checks that the prefix of a mount and the inner path together are the path.
 fn mounted(path: &str) {
     for mount in [Mount::Merged, Mount::aggregated()] {
         let Ok(Mounted { target, prefix, inner, .. }) = mount.resolve(path) else { continue };
@@ -199,7 +199,8 @@ pub fn selectors(data: &[u8]) {
 fn labels(text: &str) {
     let Ok(selector) = LabelSelector::parse(text) else { return };
     assert_eq!(LabelSelector::parse(&selector.to_string()).as_ref(), Ok(&selector), "{text:?}");
-    // Some label sets have values of the requirements, and other label sets have unrelated values.
+    // Some label sets have values that occur in the selector, so that they can match. Other label sets have unrelated
+    // values.
     let requirements = selector.requirements();
     let mut sets = vec![BTreeMap::new()];
     for requirement in requirements {
