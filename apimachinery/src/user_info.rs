@@ -33,6 +33,12 @@ fn extras<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String,
 }
 
 impl UserInfo {
+    /// Creates a user with only a name and groups, the attributes that RBAC uses. A ServiceAccount has the name
+    /// `system:serviceaccount:NAMESPACE:NAME`.
+    pub fn with_groups(username: &str, groups: &[String]) -> Self {
+        Self { username: username.to_owned(), groups: groups.to_vec(), ..Self::default() }
+    }
+
     /// Returns the user with only its name and the groups that a verifier gave: without uid, extra fields,
     /// `system:authenticated` and `system:unauthenticated`.
     #[must_use]

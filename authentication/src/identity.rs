@@ -9,8 +9,8 @@ use tributary_apimachinery::{
     ServiceAccount, UNAUTHENTICATED_GROUP,
 };
 
-use crate::user::{Authority, Reach, UserInfo};
-use crate::verifier_name::VerifierName;
+use crate::authority::Authority;
+use crate::user::UserInfo;
 
 /// Users and groups that are never sent to a member. `system:masters` may do everything, and `system:nodes` is the
 /// group of kubelets.
@@ -68,24 +68,6 @@ pub enum NotSent {
     NoName,
 }
 
-/// The relation between the verifier of a user and the member that gets the user's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NameSource {
-    /// The member itself authenticated the user.
-    Member,
-    /// The hub authenticated the user.
-    Hub,
-    /// A different cluster or Tributary's configuration authenticated the user.
-    Elsewhere,
-}
-
-impl NameSource {
-    /// Returns the relation to a member that has not authenticated the user.
-    fn beyond_home(authority: &Authority) -> Self {
-        if authority.verifier.is_hub() { Self::Hub } else { Self::Elsewhere }
-    }
-}
-
 /// Returns the identity of a user in `member`, from which the impersonation headers are made.
 ///
 /// Names of nodes and of anonymous users are never sent. Groups that must not be sent are left out, because a missing
@@ -102,12 +84,10 @@ pub fn identity_for(
     member: &ClusterName,
     rules: &MemberRules,
 ) -> Result<UserInfo, NotSent> {
-    let source = match &authority.reach {
-        Reach::Member(cluster) if cluster != member => return Err(NotSent::OfAnotherCluster(cluster.clone())),
-        reach if reach.is_vouched_by(member) => NameSource::Member,
-        _ => NameSource::beyond_home(authority),
-    };
-    identity_for_member(user, source, rules)
+    match authority.only_member() {
+        Some(cluster) if cluster != member => Err(NotSent::OfAnotherCluster(cluster.clone())),
+        _ => identity_for_member(user, Some(authority).filter(|_| authority.home() != Some(member)), rules),
+    }
 }
 
 /// Returns the identity of a user in the hub itself. A user that the hub has authenticated keeps `system:` names, for
@@ -116,8 +96,7 @@ pub fn identity_for(
 /// # Errors
 /// [`NotSent`] for a name that is never sent, and for a `system:` name of a user that the hub has not authenticated.
 pub fn identity_at_hub(user: &UserInfo, authority: &Authority) -> Result<UserInfo, NotSent> {
-    let source = if authority.verifier.is_hub() { NameSource::Member } else { NameSource::Elsewhere };
-    identity_for_member(user, source, &MemberRules::default())
+    identity_for_member(user, Some(authority).filter(|_| !authority.is_hub()), &MemberRules::default())
 }
 
 /// Returns the identity of a user in members that have not authenticated the user.
@@ -129,13 +108,15 @@ pub fn identity_for_other_members(
     authority: &Authority,
     rules: &MemberRules,
 ) -> Result<UserInfo, NotSent> {
-    identity_for_member(user, NameSource::beyond_home(authority), rules)
+    identity_for_member(user, Some(authority), rules)
 }
 
-fn identity_for_member(user: &UserInfo, source: NameSource, rules: &MemberRules) -> Result<UserInfo, NotSent> {
+/// Returns the identity of a user in a member. `source` is the user's authority; `None` if the member itself has
+/// authenticated the user.
+fn identity_for_member(user: &UserInfo, source: Option<&Authority>, rules: &MemberRules) -> Result<UserInfo, NotSent> {
     let username = sent_name(&user.username, source)?.into_owned();
     let groups = user.groups.iter().filter(|group| may_send_group(group, source)).cloned().collect();
-    let own = source == NameSource::Member;
+    let own = source.is_none();
     let uid = if own || rules.uid { user.uid.clone() } else { String::new() };
     Ok(UserInfo { username, uid, groups, extra: extra(&user.extra, own, rules) })
 }
@@ -145,15 +126,12 @@ fn identity_for_member(user: &UserInfo, source: NameSource, rules: &MemberRules)
 /// ServiceAccount of the hub has the prefix with which members get it. A name that is never sent is returned as the
 /// empty string. The names of an anonymous user give privileges, because Tributary itself sets them.
 pub fn counted_names<'a>(user: &'a UserInfo, authority: &Authority) -> (Cow<'a, str>, Cow<'a, [String]>) {
-    if authority.verifier == VerifierName::anonymous() {
+    if authority.is_anonymous() {
         return (Cow::Borrowed(&user.username), Cow::Borrowed(&user.groups));
     }
-    let source = match authority.reach.home() {
-        Some(_) => NameSource::Member,
-        None => NameSource::beyond_home(authority),
-    };
+    let source = Some(authority).filter(|_| authority.home().is_none());
     // Names with the prefix `cluster:hub:` count only if the hub itself has authenticated the user.
-    let is_foreign = |name: &str| !authority.verifier.is_hub() && name.starts_with(HUB_PREFIX);
+    let is_foreign = |name: &str| !authority.is_hub() && name.starts_with(HUB_PREFIX);
     let name = sent_name(&user.username, source).unwrap_or_default();
     let name = if is_foreign(&user.username) { Cow::Borrowed("") } else { name };
     let counts = |group: &String| may_send_group(group, source) && !is_foreign(group);
@@ -173,7 +151,7 @@ pub fn counted_names<'a>(user: &'a UserInfo, authority: &Authority) -> (Cow<'a, 
 /// privileges.
 pub fn names_beyond_member<'a>(user: &'a UserInfo, authority: &Authority) -> (Cow<'a, str>, Cow<'a, [String]>) {
     let (name, groups) = counted_names(user, authority);
-    if !matches!(authority.reach, Reach::Member(_)) {
+    if authority.only_member().is_none() {
         return (name, groups);
     }
     let name = if name.starts_with(SYSTEM_PREFIX) { name } else { Cow::Borrowed("") };
@@ -189,7 +167,7 @@ pub fn names_beyond_member<'a>(user: &'a UserInfo, authority: &Authority) -> (Co
 /// # Errors
 /// [`NotSent`] if a part of the identity is never sent.
 pub fn impersonated_identity(asked: &UserInfo) -> Result<UserInfo, NotSent> {
-    let name = sent_name(&asked.username, NameSource::Member)?;
+    let name = sent_name(&asked.username, None)?;
     // An empty group name counts as a requested group, which makes a kube-apiserver add no groups of its own. Some HTTP
     // stacks cannot transmit an empty header.
     if let Some(group) = asked.groups.iter().find(|group| is_never_sent(group) || group.is_empty()) {
@@ -198,13 +176,14 @@ pub fn impersonated_identity(asked: &UserInfo) -> Result<UserInfo, NotSent> {
     Ok(UserInfo { username: name.into_owned(), ..asked.clone() })
 }
 
-/// Returns the name that the member gets, if the user may be sent to the member.
-fn sent_name(name: &str, source: NameSource) -> Result<Cow<'_, str>, NotSent> {
+/// Returns the name that the member gets, if the user may be sent to the member. `source` is the user's authority;
+/// `None` if the member itself has authenticated the user.
+fn sent_name<'a>(name: &'a str, source: Option<&Authority>) -> Result<Cow<'a, str>, NotSent> {
     match (name, source) {
         ("", _) => Err(NotSent::NoName),
         (name, _) if is_never_sent(name) => Err(NotSent::Never { what: "user", name: name.to_owned() }),
-        (name, NameSource::Member) => Ok(Cow::Borrowed(name)),
-        (name, NameSource::Hub) if ServiceAccount::of_user(name).is_some() => {
+        (name, None) => Ok(Cow::Borrowed(name)),
+        (name, Some(authority)) if authority.is_hub() && ServiceAccount::of_user(name).is_some() => {
             Ok(Cow::Owned(format!("{HUB_PREFIX}{name}")))
         }
         (name, _) if name.starts_with(SYSTEM_PREFIX) => Err(NotSent::SystemName(name.to_owned())),
@@ -214,12 +193,12 @@ fn sent_name(name: &str, source: NameSource) -> Result<Cow<'_, str>, NotSent> {
     }
 }
 
-/// Returns whether a group may be sent to the member.
-fn may_send_group(group: &str, source: NameSource) -> bool {
+/// Returns whether a group may be sent to the member. `source` as for [`sent_name`].
+fn may_send_group(group: &str, source: Option<&Authority>) -> bool {
     let is_reserved = group.starts_with(SYSTEM_PREFIX)
         || group.starts_with(HUB_PREFIX)
-        || (source == NameSource::Hub && group.starts_with(KUBEADM_PREFIX));
-    let is_known = source == NameSource::Member || group == AUTHENTICATED_GROUP || !is_reserved;
+        || (source.is_some_and(Authority::is_hub) && group.starts_with(KUBEADM_PREFIX));
+    let is_known = source.is_none() || group == AUTHENTICATED_GROUP || !is_reserved;
     !group.is_empty() && !is_never_sent(group) && is_known
 }
 
@@ -268,14 +247,14 @@ mod tests {
 
     #[test]
     fn identity_sent_to_a_member_obeys_its_impersonation_rules() {
-        let everywhere = Reach::Everywhere;
-        let a = Reach::Member(cluster("a"));
+        let everywhere = Authority::from("test");
+        let a = Authority::Member(cluster("a"));
         let account = "system:serviceaccount:kube-system:default";
-        let hub = Reach::EverywhereFrom(cluster("a"));
-        let elsewhere = Reach::EverywhereFrom(cluster("b"));
+        let hub = Authority::TokenReviewCluster(cluster("a"));
+        let elsewhere = Authority::TokenReviewCluster(cluster("b"));
         let refused = |name: &str| Err(NotSent::SystemName(name.to_owned()));
         let never = |name: &str| Err(NotSent::Never { what: "user", name: name.to_owned() });
-        type Row<'a> = (&'a Reach, &'a str, &'a [&'a str], Result<&'a [&'a str], NotSent>);
+        type Row<'a> = (&'a Authority, &'a str, &'a [&'a str], Result<&'a [&'a str], NotSent>);
         let table: &[Row<'_>] = &[
             (&everywhere, "ann", &["dev", "system:authenticated"], Ok(&["dev", "system:authenticated"])),
             (&everywhere, "ann", &["system:masters", "system:nodes", "system:node:x", "dev", ""], Ok(&["dev"])),
@@ -293,38 +272,35 @@ mod tests {
             (&hub, account, &[], Ok(&[])),
             (&elsewhere, account, &[], refused(account)),
         ];
-        for (reach, name, groups, expected) in table {
-            let authority = Authority { verifier: "test".into(), reach: (*reach).clone() };
-            let sent = identity_for(&user(name, groups), &authority, &cluster("a"), &MemberRules::default());
+        for (authority, name, groups, expected) in table {
+            let sent = identity_for(&user(name, groups), authority, &cluster("a"), &MemberRules::default());
             let sent = sent.map(|sent| sent.groups);
             let expected = expected.clone().map(|groups| groups.iter().map(|&group| group.to_owned()).collect());
-            assert_eq!(sent, expected, "{reach:?} {name} {groups:?}");
+            assert_eq!(sent, expected, "{authority:?} {name} {groups:?}");
         }
     }
 
     #[test]
     fn names_that_are_never_sent_give_no_privileges() {
-        let (a, everywhere) = (Reach::Member(cluster("a")), Reach::Everywhere);
-        for (reach, name, groups, expected) in [
+        let (a, everywhere) = (Authority::Member(cluster("a")), Authority::from("test"));
+        for (authority, name, groups, expected) in [
             (&everywhere, "ann", &["dev", "system:authenticated"][..], ("ann", &["dev", "system:authenticated"][..])),
             (&everywhere, "ann", &["system:nodes", "dev", "system:x"], ("ann", &["dev"])),
             (&everywhere, "system:kube-proxy", &["dev"], ("", &["dev"])),
             (&a, "system:kube-proxy", &["system:x", "system:masters"], ("system:kube-proxy", &["system:x"])),
             (&a, "system:node:n", &[], ("", &[])),
         ] {
-            let authority = Authority { verifier: "test".into(), reach: reach.clone() };
             let who = user(name, groups);
-            let (name, groups) = counted_names(&who, &authority);
+            let (name, groups) = counted_names(&who, authority);
             assert_eq!((&*name, groups.iter().map(String::as_str).collect()), (expected.0, expected.1.to_vec()));
         }
         // The names of anonymous users give privileges if Tributary itself assigned them, and not if a verifier reports
         // them.
         let nobody = UserInfo::anonymous();
-        for (verifier, expected) in [
-            (VerifierName::anonymous(), ("system:anonymous", vec!["system:unauthenticated".to_owned()])),
-            (VerifierName::client_certificates(), ("", Vec::new())),
+        for (authority, expected) in [
+            (Authority::Anonymous, ("system:anonymous", vec!["system:unauthenticated".to_owned()])),
+            (Authority::ClientCertificates, ("", Vec::new())),
         ] {
-            let authority = Authority { verifier, reach: Reach::Everywhere };
             let (name, groups) = counted_names(&nobody, &authority);
             assert_eq!((&*name, groups.into_owned()), expected);
         }
@@ -335,21 +311,20 @@ mod tests {
         let a = || cluster("a");
         let robot = "system:serviceaccount:n:robot";
         let known = "system:authenticated";
-        for (reach, name, groups, expected) in [
-            (Reach::Everywhere, "ann", &["dev", known][..], ("ann", &["dev", known][..])),
-            (Reach::EverywhereFrom(a()), "ann", &["dev"], ("ann", &["dev"])),
-            (Reach::Member(a()), "ann", &["dev", known], ("", &[known])),
+        for (authority, name, groups, expected) in [
+            (Authority::from("test"), "ann", &["dev", known][..], ("ann", &["dev", known][..])),
+            (Authority::TokenReviewCluster(a()), "ann", &["dev"], ("ann", &["dev"])),
+            (Authority::Member(a()), "ann", &["dev", known], ("", &[known])),
             (
-                Reach::Member(a()),
+                Authority::Member(a()),
                 robot,
                 &["system:serviceaccounts", known],
                 (robot, &["system:serviceaccounts", known]),
             ),
-            (Reach::Member(a()), robot, &["dev", known], (robot, &[known])),
-            (Reach::Member(a()), "system:node:n", &["system:nodes", "system:masters"], ("", &[])),
-            (Reach::Everywhere, robot, &[known], ("", &[known])),
+            (Authority::Member(a()), robot, &["dev", known], (robot, &[known])),
+            (Authority::Member(a()), "system:node:n", &["system:nodes", "system:masters"], ("", &[])),
+            (Authority::from("test"), robot, &[known], ("", &[known])),
         ] {
-            let authority = Authority { verifier: "test".into(), reach };
             let who = user(name, groups);
             let (name, groups) = names_beyond_member(&who, &authority);
             assert_eq!(
@@ -369,10 +344,10 @@ mod tests {
         let system = |name: &str| Err(NotSent::SystemName(name.to_owned()));
         let reserved = |name: &str| Err(NotSent::HubName(name.to_owned()));
         let never = |name: &str| Err(NotSent::Never { what: "user", name: name.to_owned() });
-        let (hub, proxied) = (VerifierName::hub(), VerifierName::hub_front_proxy());
-        let issuer = VerifierName::issuer("https://issuer");
+        let (hub, proxied) = (Authority::Hub, Authority::HubFrontProxy);
+        let issuer = Authority::from("https://issuer");
         type Sent<'a> = Result<(&'a str, &'a [&'a str]), NotSent>;
-        let table: &[(&VerifierName, &str, &[&str], Sent<'_>)] = &[
+        let table: &[(&Authority, &str, &[&str], Sent<'_>)] = &[
             (&hub, account, &of_account, Ok((sent_account, &["system:authenticated"]))),
             (&proxied, account, &of_account, Ok((sent_account, &["system:authenticated"]))),
             (&hub, "ann", &["dev", "system:masters", "system:ops"], Ok(("ann", &["dev"]))),
@@ -395,30 +370,29 @@ mod tests {
         ];
         let listed = ["other", "authentication.kubernetes.io/node-name"];
         let rules = MemberRules { uid: false, extra: listed.iter().map(|&key| key.to_owned()).collect() };
-        for (verifier, name, groups, expected) in table {
-            let authority = Authority { verifier: (*verifier).clone(), reach: Reach::Everywhere };
+        for (authority, name, groups, expected) in table {
             let who = user(name, groups);
-            let sent = identity_for(&who, &authority, &cluster("a"), &rules);
-            assert_eq!(sent, identity_for_other_members(&who, &authority, &rules), "{name}");
+            let sent = identity_for(&who, authority, &cluster("a"), &rules);
+            assert_eq!(sent, identity_for_other_members(&who, authority, &rules), "{name}");
             if let Ok(sent) = &sent {
                 assert_eq!(sent.extra.keys().collect::<Vec<_>>(), ["other"], "{name}");
-                assert_eq!(counted_names(&who, &authority).0, sent.username, "{name}");
+                assert_eq!(counted_names(&who, authority).0, sent.username, "{name}");
             }
             let sent = sent.map(|sent| (sent.username, sent.groups));
             let expected = expected.clone().map(|(name, groups)| {
                 (name.to_owned(), groups.iter().map(|&group| group.to_owned()).collect::<Vec<_>>())
             });
-            assert_eq!(sent, expected, "{verifier} {name} {groups:?}");
+            assert_eq!(sent, expected, "{authority} {name} {groups:?}");
         }
         // A member may have such users itself, for example by its own issuer.
-        let of_member = Authority { verifier: "a".into(), reach: Reach::Member(cluster("a")) };
+        let of_member = Authority::Member(cluster("a"));
         let sent = identity_for(&user(sent_account, &[]), &of_member, &cluster("a"), &rules);
         assert_eq!(sent.map(|sent| sent.username), Ok(sent_account.to_owned()));
     }
 
     #[test]
     fn user_of_one_member_is_not_impersonated_in_another() {
-        let authority = Authority { verifier: "a".into(), reach: Reach::Member(cluster("a")) };
+        let authority = Authority::Member(cluster("a"));
         let sent = identity_for(&user("ann", &[]), &authority, &cluster("b"), &MemberRules::default());
         assert_eq!(sent, Err(NotSent::OfAnotherCluster(cluster("a"))));
     }
@@ -427,26 +401,25 @@ mod tests {
     fn uid_and_extra_fields_are_sent_as_configured() {
         let listed = ["scopes.example.com/a", "authentication.kubernetes.io/node-name"];
         let rules = MemberRules { uid: true, extra: listed.iter().map(|&key| key.to_owned()).collect() };
-        let table: &[(Reach, MemberRules, &str, &[&str])] = &[
-            (Reach::Everywhere, MemberRules::default(), "", &[]),
-            (Reach::EverywhereFrom(cluster("b")), MemberRules::default(), "", &[]),
-            (Reach::Everywhere, rules, "u", &["scopes.example.com/a"]),
+        let table: &[(Authority, MemberRules, &str, &[&str])] = &[
+            (Authority::from("test"), MemberRules::default(), "", &[]),
+            (Authority::TokenReviewCluster(cluster("b")), MemberRules::default(), "", &[]),
+            (Authority::from("test"), rules, "u", &["scopes.example.com/a"]),
             (
-                Reach::EverywhereFrom(cluster("a")),
+                Authority::TokenReviewCluster(cluster("a")),
                 MemberRules::default(),
                 "u",
                 &["authentication.kubernetes.io/node-name", "other", "scopes.example.com/a"],
             ),
             (
-                Reach::Member(cluster("a")),
+                Authority::Member(cluster("a")),
                 MemberRules::default(),
                 "u",
                 &["authentication.kubernetes.io/node-name", "other", "scopes.example.com/a"],
             ),
         ];
-        for (reach, rules, uid, keys) in table {
-            let authority = Authority { verifier: "test".into(), reach: reach.clone() };
-            let sent = identity_for(&user("ann", &[]), &authority, &cluster("a"), rules).unwrap();
+        for (authority, rules, uid, keys) in table {
+            let sent = identity_for(&user("ann", &[]), authority, &cluster("a"), rules).unwrap();
             assert_eq!((sent.uid.as_str(), sent.extra.keys().map(String::as_str).collect()), (*uid, keys.to_vec()));
         }
     }
@@ -477,10 +450,9 @@ mod tests {
             own: bool,
             is_hub: bool,
         ) {
-            let reach = if own { Reach::Member(cluster("a")) } else { Reach::Everywhere };
+            let elsewhere = if is_hub { Authority::Hub } else { Authority::from("test") };
+            let authority = if own { Authority::Member(cluster("a")) } else { elsewhere };
             let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
-            let verifier = if is_hub && !own { VerifierName::hub() } else { "test".into() };
-            let authority = Authority { verifier, reach };
             if let Ok(sent) = identity_for(&user(&name, &groups), &authority, &cluster("a"), &MemberRules::default()) {
                 for word in sent.groups.iter().chain([&sent.username]) {
                     assert!(!NEVER_SENT.contains(&word.as_str()) && !word.starts_with(NODE_USER_PREFIX), "{word}");

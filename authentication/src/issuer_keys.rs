@@ -17,7 +17,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::configuration::JwtAuthenticator;
 use crate::jwk::JsonWebKeySet;
-use crate::jwt::{Token, TokenError, Verified};
+use crate::jwt::{Token, TokenError};
+use crate::user::UserInfo;
 
 /// The minimum time between two fetches from an issuer. kube-apiserver retries every 10 s until the first success.
 const FETCH_INTERVAL: Duration = Duration::from_secs(10);
@@ -86,7 +87,7 @@ impl IssuerKeys {
     /// Verifies a token. Waits for a fetch if the token's key is unknown, or if no known key verifies the signature.
     /// The second case is not always a forged token: a token need not name its key, and an issuer may reuse an id for a
     /// new key. Must be called within a tokio runtime. Cancel: the fetched keys are still cached.
-    pub(crate) async fn verify(self: &Arc<Self>, token: &Token<'_>) -> Result<Verified, IssuerError> {
+    pub(crate) async fn verify(self: &Arc<Self>, token: &Token<'_>) -> Result<(UserInfo, SystemTime), IssuerError> {
         let keys = self.keys_for(token.key_id()).await?;
         let verified = token.verify(&self.issuer, &keys, SystemTime::now());
         if verified == Err(TokenError::Signature)

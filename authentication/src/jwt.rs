@@ -77,15 +77,6 @@ impl fmt::Debug for Token<'_> {
     }
 }
 
-/// The user of a verified token, and the token's expiry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verified {
-    /// The user that the claims name.
-    pub user: UserInfo,
-    /// The `exp` claim: the user must not be cached beyond it.
-    pub expires: SystemTime,
-}
-
 #[derive(Deserialize)]
 struct Header {
     alg: String,
@@ -166,7 +157,8 @@ impl<'a> Token<'a> {
         key.verifies(self.algorithm, self.key_id(), self.message.as_bytes(), &self.signature)
     }
 
-    /// Verifies the token with the keys and rules of an issuer. The signature is checked first: the error for a token
+    /// Verifies the token with the keys and rules of an issuer. Returns the user that the claims name, and the token's
+    /// expiry (`exp`), beyond which the user must not be cached. The signature is checked first: the error for a token
     /// without a valid signature discloses nothing about the claims.
     ///
     /// The rules are stricter than kube-apiserver's: an empty or null name claim, a null among the groups, times in
@@ -179,7 +171,7 @@ impl<'a> Token<'a> {
         issuer: &JwtAuthenticator,
         keys: &JsonWebKeySet,
         now: SystemTime,
-    ) -> Result<Verified, TokenError> {
+    ) -> Result<(UserInfo, SystemTime), TokenError> {
         if !self.is_signed_by(keys) {
             return Err(TokenError::Signature);
         }
@@ -203,7 +195,7 @@ impl<'a> Token<'a> {
                 return Err(problem(name, "is not text"));
             }
         }
-        Ok(Verified { user: self.claims.user(issuer)?, expires })
+        Ok((self.claims.user(issuer)?, expires))
     }
 }
 

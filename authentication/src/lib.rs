@@ -8,6 +8,7 @@
 //! Authentication is never more permissive than in kube-apiserver; each known difference is stricter. The test cases of
 //! `e2e/tests/e2e/authentication.rs` send the same certificates and tokens to both servers.
 
+mod authority;
 mod check_cache;
 mod configuration;
 mod followed_tokens;
@@ -25,11 +26,11 @@ mod testing;
 mod token_authenticator;
 mod token_review;
 mod user;
-mod verifier_name;
 mod verifiers;
 mod version_one;
 mod x509;
 
+pub use authority::Authority;
 pub use check_cache::{CachedCheck, CheckCache, CheckKey};
 pub use configuration::{AuthenticationConfiguration, ClaimMapping, InvalidConfiguration, JwtAuthenticator};
 pub use followed_tokens::FollowedToken;
@@ -42,14 +43,13 @@ pub use identity_exchange::{
 };
 pub use issuer_keys::{FetchDocument, IssuerError};
 pub use jwk::{JsonWebKeySet, SigningAlgorithm};
-pub use jwt::{Token, TokenError, Verified};
+pub use jwt::{Token, TokenError};
 pub use member_keys::MemberKeys;
 pub use request_header::{FrontProxyError, RequestHeaders, UserHeaders};
 pub use requested_certificate::RequestedCertificate;
 pub use review_bounds::TooManyReviews;
 pub use token_authenticator::{Authenticated, TokenAuthenticationError, TokenAuthenticator, TokenReviews};
 pub use token_review::{ReviewError, TokenReviewer, parse_review, review_request};
-pub use user::{Authority, CREDENTIAL_ID, Reach, User, UserInfo};
-pub use verifier_name::VerifierName;
+pub use user::{CREDENTIAL_ID, User, UserInfo};
 pub use verifiers::{AddressedCluster, BearerToken, TokenRefused, Verifier, VerifierRules};
 pub use x509::{CertificateError, ClientCertificates, time_text};

@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tributary_apimachinery::ClusterName;
 
+use crate::authority::Authority;
 use crate::check_cache::{CachedCheck, CheckCache, CheckKey};
 use crate::configuration::{AuthenticationConfiguration, JwtAuthenticator};
 use crate::followed_tokens::{FollowedToken, FollowedTokens};
@@ -29,7 +30,7 @@ use crate::jwt::{MAX_TOKEN, Token, TokenError};
 use crate::member_keys::MemberKeys;
 use crate::review_bounds::{AdmittedReview, ReviewBounds, TooManyReviews};
 use crate::token_review::{TokenReviewer, bytes, parse_review, review_request};
-use crate::user::{Authority, UserInfo};
+use crate::user::UserInfo;
 use crate::verifiers::{AddressedCluster, BearerToken, TokenRefused, Verifier, VerifierRules};
 
 /// The time for which the result for a token that this process verified itself is cached: kube-apiserver's
@@ -208,7 +209,7 @@ impl TokenAuthenticator {
     /// [reviewed again](Self::follow).
     pub fn is_verifier_unchanged(&self, known: &Authenticated) -> bool {
         let rules = self.rules.load();
-        let home = known.authority.reach.home().and_then(|home| rules.forgotten.get(home));
+        let home = known.authority.home().and_then(|home| rules.forgotten.get(home));
         if known.issuer.is_none() && home.copied().unwrap_or_default() != known.forgotten {
             return false;
         }
@@ -218,7 +219,7 @@ impl TokenAuthenticator {
     /// Follows the token of a new stream, if a cluster reviewed the token. Each [round](Self::review_followed) sends
     /// the token to the cluster again, until the returned value is dropped. Costs some 2 µs.
     pub fn follow(&self, token: &[u8], known: &Authenticated) -> Option<Arc<FollowedToken>> {
-        let cluster = known.authority.reach.home().filter(|_| known.issuer.is_none())?;
+        let cluster = known.authority.home().filter(|_| known.issuer.is_none())?;
         let text = std::str::from_utf8(token).ok()?;
         let user = serde_json::to_vec(&known.user).ok()?;
         let key = self.cache.key(&[cluster.as_str().as_bytes(), &user], token);
@@ -358,10 +359,10 @@ impl TokenAuthenticator {
     ) -> ReviewOutcome {
         let keys = rules.keys.iter().find(|keys| keys.issuer.issuer_url == issuer.issuer_url);
         let keys = keys.ok_or(TokenAuthenticationError::BrokenOff)?;
-        let verified = keys.verify(token).await?;
-        let (authority, expires) = (verifier.authority(&verified.user), Some(verified.expires));
+        let (user, expires) = keys.verify(token).await?;
+        let (authority, expires) = (verifier.authority(&user), Some(expires));
         let issuer = Some(Arc::clone(&keys.issuer));
-        let known = Arc::new(Authenticated { user: verified.user, authority, expires, issuer, forgotten: 0 });
+        let known = Arc::new(Authenticated { user, authority, expires, issuer, forgotten: 0 });
         self.cache.put(key, (Ok(Arc::clone(&known)), Some(until(VERIFIED_TTL, expires))));
         Ok(known)
     }

@@ -2,11 +2,11 @@
 
 use tributary_apimachinery::{ClusterName, SYSTEM_PREFIX};
 
+use crate::authority::Authority;
 use crate::configuration::JwtAuthenticator;
 use crate::jwt::{Token, TokenError};
 use crate::member_keys::{MemberKeys, Signer};
-use crate::user::{Authority, Reach, UserInfo};
-use crate::verifier_name::VerifierName;
+use crate::user::UserInfo;
 
 /// A bearer token, classified by its format.
 #[derive(Debug)]
@@ -51,14 +51,12 @@ impl Verifier<'_> {
     /// cluster: `system:serviceaccount:kube-system:default` is a different account in each cluster.
     pub fn authority(&self, user: &UserInfo) -> Authority {
         match self {
-            Self::Issuer(issuer) => {
-                Authority { verifier: VerifierName::issuer(&issuer.issuer_url), reach: Reach::Everywhere }
-            }
+            Self::Issuer(issuer) => Authority::Issuer(issuer.issuer_url.clone()),
             Self::TokenReviewCluster(cluster) if !user.username.starts_with(SYSTEM_PREFIX) => {
-                Authority { verifier: VerifierName::cluster(cluster), reach: Reach::EverywhereFrom((*cluster).clone()) }
+                Authority::TokenReviewCluster((*cluster).clone())
             }
             Self::TokenReviewCluster(cluster) | Self::Signer(cluster) | Self::Member(cluster) => {
-                Authority { verifier: VerifierName::cluster(cluster), reach: Reach::Member((*cluster).clone()) }
+                Authority::Member((*cluster).clone())
             }
         }
     }

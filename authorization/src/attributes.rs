@@ -1,18 +1,9 @@
-//! The user and the attributes of a request. The names are from kube-apiserver's `authorizer.Attributes`.
+//! The attributes of a request. The names are from kube-apiserver's `authorizer.Attributes`.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 use tributary_apimachinery::{RequestInfo, RequestTarget, RequestedResource, ResourceRequest};
-
-/// The attributes of a request's user that RBAC uses. RBAC ignores the uid and the extra fields.
-#[derive(Clone, Copy, Debug)]
-pub struct RbacUser<'a> {
-    /// The user's name. A ServiceAccount has the name `system:serviceaccount:NAMESPACE:NAME`.
-    pub name: &'a str,
-    /// All groups of the user. Bindings to `system:authenticated` apply only if this group is included.
-    pub groups: &'a [String],
-}
 
 /// The attributes that RBAC decides about: a resource or a path.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@
 //!
 //! ```
 //! use std::error::Error;
-//! use tributary_apimachinery::ClusterName;
-//! use tributary_authorization::{Attributes, Fleet, RbacKind, RbacObject, RbacUser, ResourceAttributes};
+//! use tributary_apimachinery::{ClusterName, UserInfo};
+//! use tributary_authorization::{Attributes, Fleet, RbacKind, RbacObject, ResourceAttributes};
 //!
 //! # fn main() -> Result<(), Box<dyn Error>> {
 //! let role = br#"{"metadata": {"name": "reader", "namespace": "shop"},
@@ -19,7 +19,7 @@
 //! fleet.upsert(&eu, RbacObject::parse(RbacKind::Role, role)?);
 //! fleet.upsert(&eu, RbacObject::parse(RbacKind::RoleBinding, binding)?);
 //!
-//! let user = RbacUser { name: "ann", groups: &["shopkeepers".to_owned()] };
+//! let user = &UserInfo::with_groups("ann", &["shopkeepers".to_owned()]);
 //! let pods = ResourceAttributes { verb: "list", resource: "pods", namespace: "shop", ..Default::default() };
 //! assert!(fleet.allows(&eu, user, &Attributes::Resource(pods)));
 //! let visible = fleet.rights(&eu, user, "list", "", "pods");
@@ -72,7 +72,7 @@ mod shared_parts;
 pub mod visible;
 
 pub use allowed_by::{AllowedBy, UserBinding};
-pub use attributes::{Attributes, RbacUser, ResourceAttributes};
+pub use attributes::{Attributes, ResourceAttributes};
 pub use fleet::Fleet;
 pub use member::NAMED_SUBJECTS_MAX;
 pub use object::{InvalidRbacObject, RbacChange, RbacKind, RbacObject};

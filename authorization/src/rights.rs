@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use imbl::HashMap as SharedMap;
-use tributary_apimachinery::{AUTHENTICATED_GROUP, ClusterName, MASTERS_GROUP, UNAUTHENTICATED_GROUP};
+use tributary_apimachinery::{AUTHENTICATED_GROUP, ClusterName, MASTERS_GROUP, UNAUTHENTICATED_GROUP, UserInfo};
 
 use crate::allowed_by::{AllowedBy, UserBinding, role_not_found};
-use crate::attributes::{Attributes, RbacUser, ResourceAttributes};
+use crate::attributes::{Attributes, ResourceAttributes};
 use crate::object::{Binding, Subject};
 use crate::rule::{BloomFilter, CompiledRule, Rules};
 use crate::share::{Grant, Share};
@@ -104,9 +104,9 @@ impl Principal {
         }
     }
 
-    pub(crate) fn is(&self, user: RbacUser<'_>) -> bool {
+    pub(crate) fn is(&self, user: &UserInfo) -> bool {
         match self {
-            Self::User(name) => **name == *user.name,
+            Self::User(name) => **name == *user.username,
             Self::Group(name) => user.groups.iter().any(|group| **group == **name),
         }
     }
@@ -275,7 +275,7 @@ impl FleetRights {
     /// Returns whether the rights of a user in a cluster are unknown. The rights are unknown if the user or a group of
     /// the user has too many grants, or if the cluster's bindings name too many subjects. Unknown grants allow nothing.
     /// Costs a lookup per group if the cluster has a subject with too many grants, and nothing otherwise.
-    pub fn has_unknown_rights(&self, cluster: &ClusterName, user: RbacUser<'_>) -> bool {
+    pub fn has_unknown_rights(&self, cluster: &ClusterName, user: &UserInfo) -> bool {
         let Some(index) = self.index(cluster) else { return false };
         if self.unknown.contains(&index) {
             // The group `system:masters` has all rights without a binding.
@@ -293,7 +293,7 @@ impl FleetRights {
     /// Returns the generation in which the rights of this user in any cluster last changed or may have changed. The
     /// answers of all queries for the user stay the same within a generation. The generation never decreases. Costs a
     /// lookup per group.
-    pub fn generation_of(&self, user: RbacUser<'_>) -> u64 {
+    pub fn generation_of(&self, user: &UserInfo) -> u64 {
         let forgotten = self.forgotten.values().copied().max().unwrap_or_default();
         let rest = self.clusters_changed.max(forgotten);
         self.shares_of(user).map(|shares| shares.changed).fold(rest, u64::max)
@@ -301,14 +301,14 @@ impl FleetRights {
 
     /// Returns the generation in which the rights of this user in one cluster last changed or may have changed, as in
     /// [`Self::generation_of`].
-    pub fn generation_in(&self, cluster: &ClusterName, user: RbacUser<'_>) -> u64 {
+    pub fn generation_in(&self, cluster: &ClusterName, user: &UserInfo) -> u64 {
         let Some(ServedCluster { index, since }) = self.clusters.get(cluster) else { return self.clusters_changed };
         let rest = self.forgotten.get(index).copied().unwrap_or_default().max(*since);
         self.shares_of(user).map(|shares| shares.changed_in(*index)).fold(rest, u64::max)
     }
 
     /// Returns whether a cluster allows a request. Costs a lookup per group, plus the rules that may match.
-    pub fn allows(&self, cluster: &ClusterName, user: RbacUser<'_>, attributes: &Attributes<'_>) -> bool {
+    pub fn allows(&self, cluster: &ClusterName, user: &UserInfo, attributes: &Attributes<'_>) -> bool {
         let Some(index) = self.index(cluster) else { return false };
         let asked = BloomFilter::from_request(attributes);
         let mut shares = self.shares_of(user).filter_map(|shares| shares.get(index));
@@ -319,7 +319,7 @@ impl FleetRights {
     ///
     /// Cost: one lookup for each group. All clusters in which a subject has equal grants cost together as much as one
     /// cluster.
-    pub fn allowing(&self, user: RbacUser<'_>, asked: &[Attributes<'_>]) -> AllowingClusters<'_> {
+    pub fn allowing(&self, user: &UserInfo, asked: &[Attributes<'_>]) -> AllowingClusters<'_> {
         let marked: Vec<_> =
             asked.iter().map(|attributes| (attributes, BloomFilter::from_request(attributes))).collect();
         let mut indices = vec![is_master(user) && !asked.is_empty(); self.next_index];
@@ -337,14 +337,7 @@ impl FleetRights {
 
     /// Returns the namespaces and names in which a cluster allows a verb (`list`, `watch`, `get`, …) on a resource.
     /// Costs as much as [`Self::allows`] for each namespace in which the user or a group of the user has a RoleBinding.
-    pub fn rights(
-        &self,
-        cluster: &ClusterName,
-        user: RbacUser<'_>,
-        verb: &str,
-        group: &str,
-        resource: &str,
-    ) -> Visible {
+    pub fn rights(&self, cluster: &ClusterName, user: &UserInfo, verb: &str, group: &str, resource: &str) -> Visible {
         let Some(index) = self.index(cluster) else { return Visible::nothing() };
         if is_master(user) {
             return Visible::Whole;
@@ -360,7 +353,7 @@ impl FleetRights {
 
     /// Returns all rules for a user in a namespace, including cluster-wide rules. The cluster itself lists these rules
     /// in a SelfSubjectRulesReview.
-    pub fn rules<'a>(&'a self, cluster: &ClusterName, user: RbacUser<'a>, namespace: &'a str) -> Vec<&'a CompiledRule> {
+    pub fn rules<'a>(&'a self, cluster: &ClusterName, user: &'a UserInfo, namespace: &'a str) -> Vec<&'a CompiledRule> {
         let Some(index) = self.index(cluster) else { return Vec::new() };
         let shares = self.shares_of(user).filter_map(|shares| shares.get(index));
         shares.flat_map(|share| share.roles_within(namespace)).flat_map(Rules::iter).collect()
@@ -369,11 +362,11 @@ impl FleetRights {
     /// Returns whether a cluster grants rules to the user, or to a group of the user, in any namespace. Grants to
     /// groups of every cluster, such as `system:authenticated`, do not count: they also reach users whom the cluster's
     /// administrator does not know. Costs a lookup per group.
-    pub fn has_own_grants(&self, cluster: &ClusterName, user: RbacUser<'_>) -> bool {
+    pub fn has_own_grants(&self, cluster: &ClusterName, user: &UserInfo) -> bool {
         let Some(index) = self.index(cluster) else { return false };
         let groups: Vec<_> =
             user.groups.iter().filter(|group| !COMMON_GROUPS.contains(&group.as_str())).cloned().collect();
-        let own = RbacUser { name: user.name, groups: &groups };
+        let own = &UserInfo { username: user.username.clone(), groups, ..UserInfo::default() };
         let mut shares = self.shares_of(own).filter_map(|shares| shares.get(index));
         is_master(user) || shares.any(|share| share.evaluated_grants().iter().any(|grant| grant.rules.is_some()))
     }
@@ -384,7 +377,7 @@ impl FleetRights {
     pub fn allowed_by<'a>(
         &'a self,
         cluster: &ClusterName,
-        user: RbacUser<'_>,
+        user: &UserInfo,
         attributes: &Attributes<'_>,
     ) -> Vec<AllowedBy<'a>> {
         let Some(index) = self.index(cluster) else { return Vec::new() };
@@ -408,7 +401,7 @@ impl FleetRights {
 
     /// Returns the user's bindings to roles that do not exist, in all namespaces, without duplicates and in a fixed
     /// order. Intended for messages to people: the call iterates over all grants of the user.
-    pub fn without_role<'a>(&'a self, cluster: &ClusterName, user: RbacUser<'_>) -> Vec<UserBinding<'a>> {
+    pub fn without_role<'a>(&'a self, cluster: &ClusterName, user: &UserInfo) -> Vec<UserBinding<'a>> {
         let mut bindings = BTreeMap::new();
         for share in self.shares_without_role(cluster, user) {
             let without = share.evaluated_grants().iter().filter(|grant| grant.rules.is_none());
@@ -424,13 +417,7 @@ impl FleetRights {
     /// Returns kube-apiserver's messages about missing roles of the user's bindings in a namespace: one message per
     /// role, in the order of the bindings, and at most `most`. Iterates over these bindings, and allocates a string per
     /// message.
-    pub fn roles_not_found(
-        &self,
-        cluster: &ClusterName,
-        user: RbacUser<'_>,
-        namespace: &str,
-        most: usize,
-    ) -> Vec<String> {
+    pub fn roles_not_found(&self, cluster: &ClusterName, user: &UserInfo, namespace: &str, most: usize) -> Vec<String> {
         let shares = self.shares_without_role(cluster, user);
         let grants = shares.flat_map(|share| share.within(namespace)).filter(|grant| grant.rules.is_none());
         let mut naming: Vec<&Binding> = Vec::new();
@@ -449,23 +436,23 @@ impl FleetRights {
 
     /// Returns the grants of a user and of the user's groups in a cluster. Grants are omitted if all their bindings
     /// refer to existing roles.
-    fn shares_without_role(&self, cluster: &ClusterName, user: RbacUser<'_>) -> impl Iterator<Item = &Arc<Share>> {
+    fn shares_without_role(&self, cluster: &ClusterName, user: &UserInfo) -> impl Iterator<Item = &Arc<Share>> {
         // Most clusters have no binding to a missing role, and then no subject is looked up.
         let index = self.index(cluster).filter(|index| self.without_role.contains_key(index));
         let of_cluster = move |index| self.shares_of(user).filter_map(move |shares| shares.get(index));
         index.into_iter().flat_map(of_cluster).filter(|share| share.lacks_role())
     }
 
-    fn shares_of(&self, user: RbacUser<'_>) -> impl Iterator<Item = &Shares> {
+    fn shares_of(&self, user: &UserInfo) -> impl Iterator<Item = &Shares> {
         let groups = user.groups.iter().filter_map(|group| self.groups.get(group.as_str()));
-        self.users.get(user.name).into_iter().chain(groups).map(|shares| &**shares)
+        self.users.get(user.username.as_str()).into_iter().chain(groups).map(|shares| &**shares)
     }
 }
 
 /// Groups that authenticators add to users of every cluster.
 const COMMON_GROUPS: [&str; 3] = [AUTHENTICATED_GROUP, UNAUTHENTICATED_GROUP, "system:serviceaccounts"];
 
-fn is_master(user: RbacUser<'_>) -> bool {
+fn is_master(user: &UserInfo) -> bool {
     user.groups.iter().any(|group| group == MASTERS_GROUP)
 }
 

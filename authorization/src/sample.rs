@@ -1,9 +1,9 @@
 //! Chooses requests that roles and bindings allow. The caller then asks the cluster to confirm that it allows these
 //! requests.
 
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, UserInfo};
 
-use crate::attributes::{Attributes, RbacUser, ResourceAttributes};
+use crate::attributes::{Attributes, ResourceAttributes};
 use crate::fleet::Fleet;
 use crate::object::{Binding, Subject};
 use crate::rule::CompiledRule;
@@ -11,10 +11,8 @@ use crate::rule::CompiledRule;
 /// A request that the roles and bindings of a cluster allow to a subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The user's name; empty if the subject is a group.
-    pub user: String,
-    /// The user's groups.
-    pub groups: Vec<String>,
+    /// The user to whom the request is allowed. If the subject is a group, the name is empty.
+    pub user: UserInfo,
     /// The verb, for example `get` or `list`.
     pub verb: String,
     /// The API group; empty for the core group.
@@ -30,11 +28,6 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Returns the user to whom the request is allowed.
-    pub fn user(&self) -> RbacUser<'_> {
-        RbacUser { name: &self.user, groups: &self.groups }
-    }
-
     /// Returns the attributes of the allowed request.
     pub fn attributes(&self) -> ResourceAttributes<'_> {
         ResourceAttributes {
@@ -49,15 +42,14 @@ impl Sample {
     }
 
     fn from_binding(binding: &Binding, subject: &Subject, rule: &CompiledRule, round: usize) -> Option<Self> {
-        let (user, groups) = match subject {
-            Subject::User(name) | Subject::ServiceAccount { user: name, .. } => (name.to_string(), Vec::new()),
-            Subject::Group(name) => (String::new(), vec![name.to_string()]),
+        let user = match subject {
+            Subject::User(name) | Subject::ServiceAccount { user: name, .. } => UserInfo::with_groups(name, &[]),
+            Subject::Group(name) => UserInfo::with_groups("", &[name.to_string()]),
         };
         let resource = one_of(rule.resources(), "pods", round)?;
         let (resource, subresource) = resource.split_once('/').unwrap_or((&resource, ""));
         Some(Self {
             user,
-            groups,
             verb: one_of(rule.verbs(), "get", round)?,
             group: one_of(rule.api_groups(), "", round)?,
             resource: if resource == "*" { "pods" } else { resource }.to_owned(),
@@ -91,7 +83,7 @@ impl Fleet {
                 Sample::from_binding(&grant.binding, subjects.get(round % subjects.len().max(1))?, rule, round)?;
             // A wildcard that is replaced by a concrete word may give a request that the rules deny. Such a sample is
             // dropped.
-            self.allows(cluster, sample.user(), &Attributes::Resource(sample.attributes())).then_some(sample)
+            self.allows(cluster, &sample.user, &Attributes::Resource(sample.attributes())).then_some(sample)
         });
         samples.take(count).collect()
     }
@@ -133,7 +125,7 @@ mod tests {
             assert_eq!(samples.len(), 4);
             for sample in samples {
                 let asked = Attributes::Resource(sample.attributes());
-                assert!(fleet.allows(&eu, sample.user(), &asked), "{sample:?}");
+                assert!(fleet.allows(&eu, &sample.user, &asked), "{sample:?}");
                 seen.insert(format!("{sample:?}"));
             }
         }

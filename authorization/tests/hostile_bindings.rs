@@ -5,15 +5,16 @@
 
 use allocation_counter::measure;
 use serde_json::json;
-use tributary_apimachinery::ClusterName;
+use std::sync::LazyLock;
+use tributary_apimachinery::{ClusterName, UserInfo};
 use tributary_authorization::{
-    Attributes, Fleet, NAMED_SUBJECTS_MAX, RbacChange, RbacKind, RbacObject, RbacUser, ResourceAttributes,
+    Attributes, Fleet, NAMED_SUBJECTS_MAX, RbacChange, RbacKind, RbacObject, ResourceAttributes,
 };
 
 /// The maximum memory for compiled bindings, as a multiple of their text's size.
 const TIMES_TEXT: u64 = 4;
 
-const ANN: RbacUser<'_> = RbacUser { name: "ann", groups: &[] };
+static ANN: LazyLock<UserInfo> = LazyLock::new(|| UserInfo::with_groups("ann", &[]));
 
 fn name(cluster: &str) -> ClusterName {
     ClusterName::new(cluster).unwrap()
@@ -107,7 +108,7 @@ fn compiled_bindings_take_at_most_four_times_their_text() {
     }
 }
 
-fn lists(fleet: &Fleet, cluster: &ClusterName, user: RbacUser<'_>) -> bool {
+fn lists(fleet: &Fleet, cluster: &ClusterName, user: &UserInfo) -> bool {
     let asked = ResourceAttributes { verb: "list", resource: "pods", namespace: "n", ..ResourceAttributes::default() };
     fleet.allows(cluster, user, &Attributes::Resource(asked))
 }
@@ -122,7 +123,7 @@ fn ann_binding() -> RbacObject {
 fn cluster_with_too_many_subjects_has_unknown_rights() {
     const EACH: usize = 10_000;
     let masters = ["system:masters".to_owned()];
-    let (master, nobody) = (RbacUser { name: "root", groups: &masters }, RbacUser { name: "nobody", groups: &[] });
+    let (master, nobody) = (&UserInfo::with_groups("root", &masters), &UserInfo::with_groups("nobody", &[]));
     let (mut fleet, [a, b]) = (Fleet::default(), ["a", "b"].map(name));
     let binding = |number, subjects| read(RbacKind::RoleBinding, &made_up(0, number, subjects, Written::Shortest));
     // Together with the binding of `ann`, these bindings have exactly the maximum number of subjects.
@@ -130,18 +131,18 @@ fn cluster_with_too_many_subjects_has_unknown_rights() {
     let some = || (1..full).map(|number| binding(number, EACH)).chain([binding(0, EACH - 1), role(), ann_binding()]);
     fleet.replace(&a, some());
     fleet.replace(&b, [role(), ann_binding()]);
-    assert!(!fleet.exceeds_subject_limit(&a) && !fleet.has_unknown_rights(&a, ANN) && lists(&fleet, &a, ANN));
-    let (before, of_b) = (fleet.generation_of(nobody), fleet.generation_in(&b, ANN));
+    assert!(!fleet.exceeds_subject_limit(&a) && !fleet.has_unknown_rights(&a, &ANN) && lists(&fleet, &a, &ANN));
+    let (before, of_b) = (fleet.generation_of(nobody), fleet.generation_in(&b, &ANN));
 
     let unknown = |fleet: &Fleet| {
-        assert!(fleet.exceeds_subject_limit(&a) && !lists(fleet, &a, ANN));
+        assert!(fleet.exceeds_subject_limit(&a) && !lists(fleet, &a, &ANN));
         assert!(
-            fleet.has_unknown_rights(&a, ANN) && fleet.has_unknown_rights(&a, nobody),
+            fleet.has_unknown_rights(&a, &ANN) && fleet.has_unknown_rights(&a, nobody),
             "the rights of all users there are unknown"
         );
         assert!(!fleet.has_unknown_rights(&a, master) && lists(fleet, &a, master), "system:masters needs no binding");
-        assert!(!fleet.exceeds_subject_limit(&b) && !fleet.has_unknown_rights(&b, ANN) && lists(fleet, &b, ANN));
-        assert_eq!(fleet.generation_in(&b, ANN), of_b);
+        assert!(!fleet.exceeds_subject_limit(&b) && !fleet.has_unknown_rights(&b, &ANN) && lists(fleet, &b, &ANN));
+        assert_eq!(fleet.generation_in(&b, &ANN), of_b);
     };
     assert!(fleet.upsert(&a, binding(full, 1)));
     unknown(&fleet);
@@ -154,16 +155,16 @@ fn cluster_with_too_many_subjects_has_unknown_rights() {
         |number| RbacChange::Deleted { kind: RbacKind::RoleBinding, namespace: "n".into(), name: format!("b{number}") };
     assert!(!fleet.apply(&a, [gone(full)]));
     assert!(fleet.apply(&a, [gone(full + 1)]));
-    assert!(!fleet.exceeds_subject_limit(&a) && !fleet.has_unknown_rights(&a, nobody) && lists(&fleet, &a, ANN));
-    assert!(lists(&fleet, &a, RbacUser { name: "0-1-7", groups: &[] }));
+    assert!(!fleet.exceeds_subject_limit(&a) && !fleet.has_unknown_rights(&a, nobody) && lists(&fleet, &a, &ANN));
+    assert!(lists(&fleet, &a, &UserInfo::with_groups("0-1-7", &[])));
 
     // Replacing all objects of the cluster makes its rights unknown or known again, like single changes. A new cluster
     // that reuses the cluster's index starts with known rights.
     assert!(fleet.replace(&a, some().chain([binding(full, 1)])));
     unknown(&fleet);
     assert!(fleet.replace(&a, [role(), ann_binding()]));
-    assert!(!fleet.exceeds_subject_limit(&a) && lists(&fleet, &a, ANN));
-    assert!(!lists(&fleet, &a, RbacUser { name: "0-1-7", groups: &[] }));
+    assert!(!fleet.exceeds_subject_limit(&a) && lists(&fleet, &a, &ANN));
+    assert!(!lists(&fleet, &a, &UserInfo::with_groups("0-1-7", &[])));
     assert!(fleet.replace(&a, some().chain([binding(full, 1)])) && fleet.leave(&a));
     fleet.upsert(&name("c"), ann_binding());
     assert!(!fleet.exceeds_subject_limit(&name("c")) && !fleet.has_unknown_rights(&name("c"), nobody));

@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use serde_json::json;
-use tributary_apimachinery::ClusterName;
-use tributary_authorization::{
-    Attributes, Fleet, RbacChange, RbacKind, RbacObject, RbacUser, ResourceAttributes, Visible,
-};
+use tributary_apimachinery::{ClusterName, UserInfo};
+use tributary_authorization::{Attributes, Fleet, RbacChange, RbacKind, RbacObject, ResourceAttributes, Visible};
 
 /// The maximum memory for compiled roles, and for one role during its compilation, as a multiple of the size of its
 /// text.
@@ -140,7 +138,7 @@ fn visible_objects_of_large_grants_are_stored_once() {
     let mut held = Vec::new();
     let taken = measure(|| {
         for watch in 0..WATCHES {
-            let user = RbacUser { name: &users[watch % users.len()], groups: &groups };
+            let user = &UserInfo::with_groups(&users[watch % users.len()], &groups);
             held.push(fleet.rights(&own, user, "list", "", "configmaps"));
         }
     });
@@ -149,7 +147,7 @@ fn visible_objects_of_large_grants_are_stored_once() {
     assert!(held.iter().all(|visible| visible.allows("n", "9c3f") && !visible.allows("n", "9c40")));
     // Grants of another cluster, or of another version of the role, have separate results.
     fleet.replace(&other, [read(RbacKind::ClusterRole, &role("r", "")), binding("dev")]);
-    let ann = RbacUser { name: "ann", groups: &groups };
+    let ann = &UserInfo::with_groups("ann", &groups);
     assert!(fleet.rights(&other, ann, "list", "", "configmaps").is_nothing());
     assert!(fleet.rights(&own, ann, "get", "", "configmaps").is_nothing());
     fleet.upsert(&own, read(RbacKind::ClusterRole, &role("r", &rules.replace("9c3f", "9c40"))));
@@ -166,7 +164,7 @@ fn large_grants_to_all_users_add_little_cost_per_request() {
     const EACH: Duration = Duration::from_millis(250);
     const MOST_BYTES: u64 = 8 << 20;
     let group = ["system:authenticated".to_owned()];
-    let ann = RbacUser { name: "ann", groups: &group };
+    let ann = &UserInfo::with_groups("ann", &group);
     let names = |from: usize| {
         let names: Vec<_> = (from..from + 100_000).map(|number| format!("\"{number:x}\"")).collect();
         format!(
@@ -220,7 +218,7 @@ fn missing_role_messages_are_written_only_up_to_the_limit() {
     const BINDINGS: usize = 49_000;
     const MOST_BYTES: u64 = 16 << 10;
     let group = ["system:authenticated".to_owned()];
-    let ann = RbacUser { name: "ann", groups: &group };
+    let ann = &UserInfo::with_groups("ann", &group);
     let binding = |number: usize, role: usize| {
         let text = json!({"metadata": {"namespace": "n", "name": format!("b{number:05}")},
             "subjects": [{"kind": "Group", "name": "system:authenticated"}],

@@ -9,10 +9,8 @@ use std::time::{Duration, SystemTime};
 use arc_swap::ArcSwap;
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::json;
-use tributary_apimachinery::ClusterName;
-use tributary_authorization::{
-    Attributes, Fleet, FleetRights, RbacKind, RbacObject, RbacUser, ResourceAttributes, Scope,
-};
+use tributary_apimachinery::{ClusterName, UserInfo};
+use tributary_authorization::{Attributes, Fleet, FleetRights, RbacKind, RbacObject, ResourceAttributes, Scope};
 
 #[path = "../src/uniform_rbac.rs"]
 mod uniform_rbac;
@@ -74,7 +72,7 @@ fn all(criterion: &mut Criterion) {
     }
 
     let groups: Vec<String> = (0..GROUPS).map(|number| format!("group{number}")).collect();
-    let user = RbacUser { name: "ann", groups: &groups };
+    let user = &UserInfo::with_groups("ann", &groups);
     let cluster = &names[CLUSTERS / 2];
     let asked = |resource, namespace| {
         Attributes::Resource(ResourceAttributes { verb: "list", resource, namespace, ..ResourceAttributes::default() })
@@ -143,7 +141,7 @@ fn a_role_of_many(_: &mut Criterion) {
     let (mut took, mut waited, mut before) = (Vec::new(), Vec::new(), Arc::default());
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
-            let user = RbacUser { name: "user77", groups: &[] };
+            let user = &UserInfo::with_groups("user77", &[]);
             let pods =
                 ResourceAttributes { verb: "list", resource: "pods", namespace: "namespace77", ..Default::default() };
             let mut waited = Vec::new();

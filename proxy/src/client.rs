@@ -465,7 +465,7 @@ impl ClusterClient {
     ) -> Result<Response<Body>, ForwardError> {
         // The request keeps this user from its start to its end, even if the client gets a new user meanwhile.
         let member = match &context.identity {
-            RequestIdentity::UserToken(_) => self.without_credentials.as_ref().ok_or_else(|| self.no_tokens())?,
+            RequestIdentity::UserToken { .. } => self.without_credentials.as_ref().ok_or_else(|| self.no_tokens())?,
             _ => &self.member,
         };
         let user = member.user_for(&context.identity);

@@ -114,7 +114,7 @@ fn name_user(identity: &RequestIdentity) -> (Option<&[u8]>, bool) {
             let name = user.headers().get("impersonate-user").map(HeaderValue::as_bytes);
             (name, name.is_some_and(is_service_account))
         }
-        RequestIdentity::UserToken(token) => (Some(token.authorization.as_bytes()), true),
+        RequestIdentity::UserToken { authorization, .. } => (Some(authorization.as_bytes()), true),
     }
 }
 
@@ -164,7 +164,7 @@ impl Drop for UpgradeToken<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::credentials::identity::{Impersonation, UserToken};
+    use crate::credentials::identity::{Impersonation, user_authorization};
 
     const BURST: usize = super::BURST.get() as usize;
 
@@ -249,7 +249,10 @@ mod tests {
         for (identity, expected) in [
             (impersonated("system:serviceaccount:n:s"), true),
             (impersonated("jürgen"), false),
-            (RequestIdentity::UserToken(UserToken::new(b"t", None).unwrap()), true),
+            (
+                RequestIdentity::UserToken { authorization: user_authorization(b"t").unwrap(), impersonation: None },
+                true,
+            ),
             (RequestIdentity::Member, false),
         ] {
             assert_eq!(name_user(&identity).1, expected, "{identity:?}");

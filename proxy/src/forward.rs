@@ -27,7 +27,7 @@ use crate::forward::unauthorized::UnauthorizedCause;
 use crate::forward_context::ForwardContext;
 use crate::headers::{self, UpgradeProtocol};
 use crate::member::ClientInner;
-use crate::peer::Peer;
+use crate::peer::address_header;
 use crate::pool::{PoolKey, StreamClass};
 use crate::request_loop;
 use crate::retry_budget::Cause;
@@ -52,7 +52,7 @@ pub(crate) fn prepare(
     headers::prepare_request(request.headers_mut(), upgrade, context.recipient);
     request_loop::append_own_id(request.headers_mut());
     member.set_identity(request.headers_mut(), &context.identity, user)?;
-    if let Some(value) = context.peer.and_then(Peer::address) {
+    if let Some(value) = context.peer.and_then(address_header) {
         request.headers_mut().insert(X_FORWARDED_FOR, value);
     }
     Ok(upgrade)

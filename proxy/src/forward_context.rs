@@ -1,5 +1,7 @@
 //! Facts about a request to a cluster that its head does not contain: identity, request class and permits.
 
+use std::net::SocketAddr;
+
 use tributary_apimachinery::RequestClass;
 use tributary_apimachinery::permit::RequestPermit;
 
@@ -7,7 +9,6 @@ use crate::client_upgrade::ClientUpgrade;
 use crate::credentials::identity::RequestIdentity;
 use crate::endpoints::destination::{Destination, EndpointSubset};
 use crate::headers::Recipient;
-use crate::peer::Peer;
 use crate::permit_pool::RequestOrigin;
 use crate::tunnel_end::TunnelEnd;
 
@@ -22,7 +23,7 @@ pub struct ForwardContext {
     /// Final recipient of the request: an API or a workload. The recipient decides which headers are forwarded.
     pub recipient: Recipient,
     /// Connection of the client.
-    pub peer: Option<Peer>,
+    pub peer: Option<SocketAddr>,
     /// Endpoints that a policy allows; `None` for all endpoints.
     pub endpoints: Option<EndpointSubset>,
     /// Permit that is kept until the cluster has finished the request, even if the client disconnects before.

@@ -20,7 +20,7 @@
 //! - A request body is sent again only if the cluster has certainly not processed the request.
 //! - An identity header of a client never reaches a cluster.
 //! - Credentials are sent only to the cluster's addresses.
-//! - A user's own token ([`UserToken`]) is sent only on connections without Tributary's credentials.
+//! - A user's own token ([`RequestIdentity::UserToken`]) is sent only on connections without Tributary's credentials.
 //! - A client uses no cache, and knows no cluster except its own.
 
 mod client;
@@ -55,7 +55,7 @@ pub use client::{ClusterClient, Health, Transport};
 pub use client_upgrade::ClientUpgrade;
 pub use cluster_uid::{ClusterChanges, ClusterUid, Successor, UidMatch, is_uid};
 pub use credentials::identity::{
-    Impersonation, InvalidClientImpersonation, InvalidImpersonation, RequestIdentity, UserToken,
+    Impersonation, InvalidClientImpersonation, InvalidImpersonation, RequestIdentity, user_authorization,
 };
 pub use credentials::plugins::Plugins;
 pub use dial_policy::{DialPolicy, RefusedAddress};
@@ -69,7 +69,6 @@ pub use health::reachability::{Reachability, ReachabilityState};
 pub use health::settings::BreakerTuning;
 pub use health::settings::Probe;
 pub use left_out::{LeftOut, LeftOutReason};
-pub use peer::Peer;
 pub use permit_pool::PermitPool;
 pub use pool::PoolStatistics;
 pub use pool::byte_stream::{BoxIo, Io};

@@ -50,7 +50,7 @@ impl ClientInner {
     pub(crate) fn user_for(&self, identity: &RequestIdentity) -> Arc<MemberUser> {
         let user = self.user.load_full();
         match (identity, &*self.impersonator.load()) {
-            (RequestIdentity::UserToken(token), _) => Arc::new(user.with_token(token)),
+            (RequestIdentity::UserToken { authorization, .. }, _) => Arc::new(user.with_token(authorization)),
             (RequestIdentity::ByImpersonator(_), Some(own)) => Arc::new(user.with_impersonator(own)),
             _ => user,
         }
@@ -83,8 +83,8 @@ impl ClientInner {
                 let uid = HeaderName::from_static("impersonate-uid");
                 headers.append(uid, HeaderValue::from_static(NOBODY_UID));
             }
-            RequestIdentity::UserToken(token) => {
-                append(headers, token.client_impersonation.iter().flat_map(Impersonation::headers))
+            RequestIdentity::UserToken { impersonation, .. } => {
+                append(headers, impersonation.iter().flat_map(Impersonation::headers))
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Connection of a client's request.
+//! Address of a client, as members get it.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -8,23 +8,16 @@ use http::HeaderValue;
 /// Maximal length of an address as text, in bytes: eight groups of IPv6 digits, with the colons.
 const ADDRESS_BYTES_MAX: usize = 39;
 
-/// Remote address of the client's connection.
+/// Returns the IP address of the client's connection as a header value. Cost: one allocation.
 ///
 /// Tributary sends the address as `X-Forwarded-For`, which kube-apiserver writes into `sourceIPs` of its audit events.
-/// The client's own `X-Forwarded-For` is removed. Fair shares of limits are also divided by this address. All requests
-/// without an address count as one connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Peer(pub SocketAddr);
-
-impl Peer {
-    /// Returns the IP address as a header value. Cost: one allocation.
-    pub(crate) fn address(self) -> Option<HeaderValue> {
-        let mut text = [0; ADDRESS_BYTES_MAX];
-        let mut rest = &mut text[..];
-        write!(rest, "{}", self.0.ip()).ok()?;
-        let length = ADDRESS_BYTES_MAX - rest.len();
-        HeaderValue::from_bytes(&text[..length]).ok()
-    }
+/// The client's own `X-Forwarded-For` is removed.
+pub(crate) fn address_header(peer: SocketAddr) -> Option<HeaderValue> {
+    let mut text = [0; ADDRESS_BYTES_MAX];
+    let mut rest = &mut text[..];
+    write!(rest, "{}", peer.ip()).ok()?;
+    let length = ADDRESS_BYTES_MAX - rest.len();
+    HeaderValue::from_bytes(&text[..length]).ok()
 }
 
 #[cfg(test)]
@@ -43,7 +36,7 @@ mod tests {
             "[fe80::fedc:ba98:7654:3210%7]:1",
         ] {
             let address: SocketAddr = text.parse().unwrap();
-            assert_eq!(Peer(address).address().unwrap(), address.ip().to_string(), "{text}");
+            assert_eq!(address_header(address).unwrap(), address.ip().to_string(), "{text}");
         }
     }
 }

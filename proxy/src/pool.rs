@@ -37,6 +37,7 @@ pub(crate) mod watch_connection;
 pub(crate) mod watch_stream;
 pub(crate) mod yielding_reads;
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -50,13 +51,12 @@ use crate::credentials::certificate::Certificate;
 use crate::error::{ConnectError, ForwardError};
 use crate::health::observer::Observer;
 use crate::health::state::Input;
-use crate::peer::Peer;
 use crate::permit_pool::{OriginPermits, RequestOrigin};
 use crate::pool::connection_task::ConnectionTask;
 use crate::pool::connections::{Connections, Dial, Pick, RequestSender, SharedDial, Slot, StreamPermit};
 use crate::pool::dial::{Dialed, Dialer, Http2Use, Streams};
 use crate::pool::http1::{Checkout, IdleConnections};
-use crate::pool::readers::{Reader, Readers};
+use crate::pool::readers::Readers;
 use crate::pool::stream_counts::StreamCounts;
 use crate::pool::tls::Protocols;
 use crate::pool::uid_request::{ConnectionState, UidRequest};
@@ -136,13 +136,13 @@ pub(crate) struct PoolKey {
     pub(crate) stream_class: StreamClass,
     pub(crate) origin: RequestOrigin,
     /// The client's connection, for a client's request.
-    pub(crate) peer: Option<Peer>,
+    pub(crate) peer: Option<SocketAddr>,
 }
 
 impl PoolKey {
     /// Returns the reader of the response, if the request needs a connection that no other reader shares. Otherwise
     /// `None`.
-    fn reader(self) -> Option<Reader> {
+    fn reader(self) -> Option<Option<SocketAddr>> {
         (self.stream_class == StreamClass::Streamed && self.origin == RequestOrigin::Client).then_some(self.peer)
     }
 

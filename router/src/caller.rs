@@ -1,9 +1,7 @@
 //! Caller of a request: the user's identity, rights, connection and share of limits.
 
-use std::future::poll_fn;
-use std::pin::Pin;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::{Instant, sleep_until};
@@ -13,8 +11,9 @@ use tributary_authentication::{ExchangedIdentity, IdentityPolicy, UserInfo};
 use tributary_fleet::foreign_member::{ForeignMember, ForeignMembers};
 use tributary_fleet::topology::ClusterSetup;
 use tributary_flow_control::AdmittedRequest;
-use tributary_proxy::{ClientUpgrade, ClusterClient, Impersonation, Peer, RequestIdentity, UserToken};
+use tributary_proxy::{ClientUpgrade, ClusterClient, Impersonation, RequestIdentity};
 use tributary_rights::{Actor, CallerRights, RightsMirror, SentRequest, User, bounded, given_user};
+use tributary_sharing::flow::fair_semaphore::Exceeded;
 use tributary_sharing::flow::share_key::ShareKey;
 
 use tributary_apimachinery::{ClusterName, Door, Query, RequestInfo, Verb, or_pending};
@@ -35,11 +34,11 @@ pub(crate) struct Caller {
     /// Rights of the user, in shared mode. In personal mode clusters see the kubeconfig's user, or the user that the
     /// client impersonates.
     rights: Option<CallerRights>,
-    /// Token of the user, for the cluster that verified the token.
-    own: Option<UserToken>,
+    /// `Authorization` header with the token of the user, for the cluster that verified the token.
+    own: Option<HeaderValue>,
     /// Expiry of the credentials; `None` for credentials without expiry.
     authenticated_until: Option<Instant>,
-    pub(crate) connection: Option<Peer>,
+    pub(crate) connection: Option<SocketAddr>,
     /// Client (connection or user) whose share of the limits the request uses.
     pub(crate) share_key: ShareKey,
     /// Clusters that have got this request, and have not answered yet.
@@ -55,21 +54,15 @@ pub(crate) struct Caller {
     pub(crate) upgrade: Option<ClientUpgrade>,
     /// Way by which the client reaches the API.
     pub(crate) door: Door,
-    /// Member that the path names at the door of a foreign system. `None` before [`enter_door`](Self::enter_door), and
-    /// at other doors.
-    named_member: Option<NamedMember>,
+    /// Member that the path names at the door of a foreign system. The identity that the member sees belongs to this
+    /// name. `None` before [`enter_door`](Self::enter_door), and at other doors.
+    named_member: Option<Arc<ForeignMember>>,
+    /// True if the client asks cluster-gateway to impersonate the caller, whatever the source of the member says.
+    asks_to_impersonate: bool,
     /// Set once Tributary has sent a part of a write to a cluster.
     written: OnceLock<()>,
     /// Set once the answer lacks objects because the user's rights in some clusters are unknown.
     lacks_rights: OnceLock<()>,
-}
-
-/// Member by its name in a foreign system. The identity that the member sees belongs to this name.
-#[derive(Clone, Debug)]
-struct NamedMember {
-    member: Arc<ForeignMember>,
-    /// True if the client asks cluster-gateway to impersonate the caller, whatever the source of the member says.
-    impersonates: bool,
 }
 
 /// Key of a caller's identity. Members give equal answers to callers with equal keys.
@@ -114,9 +107,8 @@ impl Caller {
         let RequestContext { arrival, sender } = context;
         let user = &sender.user;
         let own = mirror.and_then(|_| sender.own_credential.clone());
-        let own = own.map(|own| own.with_impersonation(given.clone()));
         let (rights, share_key) = match mirror {
-            None => (None, ShareKey::connection(arrival.peer.map(|peer| peer.0))),
+            None => (None, ShareKey::connection(arrival.peer)),
             Some(mirror) => {
                 let given = given.as_ref().map(given_user).transpose().map_err(RequestRefusal::Impersonation)?;
                 given.as_ref().map_or(Ok(()), bounded)?;
@@ -146,6 +138,7 @@ impl Caller {
             upgrade: arrival.upgrade.clone(),
             door: arrival.door,
             named_member: None,
+            asks_to_impersonate: false,
             written: OnceLock::new(),
             lacks_rights: OnceLock::new(),
         })
@@ -171,8 +164,8 @@ impl Caller {
         let (Some(system), Some(name)) = (arrival.door.foreign_system(), &arrival.foreign_name) else { return Ok(()) };
         let member = members.find(system, name).filter(|member| member.cluster == *cluster);
         let member = member.ok_or_else(|| ClusterRefusal::NotInSystem { system, name: name.to_string() })?;
-        let impersonates = Query::parse(received.query).get("impersonate") == Some("true");
-        self.named_member = Some(NamedMember { member: Arc::clone(member), impersonates });
+        self.asks_to_impersonate = Query::parse(received.query).get("impersonate") == Some("true");
+        self.named_member = Some(Arc::clone(member));
         Ok(())
     }
 
@@ -226,15 +219,11 @@ impl Caller {
     ///
     /// # Errors
     /// 400 for headers that are not valid text.
-    pub(crate) fn acts_as(&self, user: &User) -> Result<(String, Vec<String>), Refusal> {
-        let of = |info: UserInfo| {
-            let UserInfo { username, groups, .. } = info.impersonated();
-            (username, groups)
-        };
+    pub(crate) fn acts_as(&self, user: &User) -> Result<UserInfo, Refusal> {
         Ok(match (&self.rights, &self.given) {
-            (Some(rights), _) => rights.acts_as(),
-            (None, None) => of(user.info.clone()),
-            (None, Some(given)) => of(given_user(given).map_err(RequestRefusal::Impersonation)?),
+            (Some(rights), _) => rights.acts_as().clone(),
+            (None, None) => user.info.clone().impersonated(),
+            (None, Some(given)) => given_user(given).map_err(RequestRefusal::Impersonation)?.impersonated(),
         })
     }
 
@@ -244,10 +233,7 @@ impl Caller {
     /// 400 for headers that are not valid text.
     pub(crate) fn sender(&self, user: &User, info: &RequestInfo) -> Result<PolicySender, Refusal> {
         match &self.rights {
-            None => {
-                let (username, groups) = self.acts_as(user)?;
-                Ok(PolicySender::alone(UserInfo { username, groups, ..UserInfo::default() }))
-            }
+            None => Ok(PolicySender::alone(self.acts_as(user)?)),
             Some(rights) => Ok(PolicySender::of_user(rights, info.cluster.as_ref())),
         }
     }
@@ -289,25 +275,11 @@ impl Caller {
         })
     }
 
-    /// Runs `answer` until the number of waiting reviews of rights exceeds the caller's share. Without these reviews,
-    /// an answer would lack objects that the caller may see. Tributary has not sent the request to a cluster whose
-    /// review waits. If Tributary has already sent a write to another cluster, `answer` runs on, and reports the
-    /// outcome of the write. Cancellation is as safe as for `answer`.
-    ///
-    /// # Errors
-    /// 429; those of the answer.
-    pub(crate) async fn refuse_over_limit<T>(
-        &self,
-        verb: Verb,
-        mut answer: Pin<&mut impl Future<Output = Result<T, Refusal>>>,
-    ) -> Result<T, Refusal> {
-        let exceeded_limit = || self.rights().and_then(CallerRights::exceeded_limit);
-        let is_begun = || !verb.is_read() && self.written.get().is_some();
-        let answer = poll_fn(|context| match exceeded_limit().filter(|_| !is_begun()) {
-            Some(exceeded) => Poll::Ready(Err(exceeded.into())),
-            None => answer.as_mut().poll(context),
-        });
-        answer.await
+    /// Returns the limit because of which a request is refused: too many reviews of rights wait. `None` if Tributary
+    /// has already sent a write to a cluster: the answer then reports the outcome of the write.
+    pub(crate) fn refusing_limit(&self, verb: Verb) -> Option<Exceeded> {
+        let exceeded = self.rights().and_then(CallerRights::exceeded_limit);
+        exceeded.filter(|_| verb.is_read() || self.written.get().is_none())
     }
 
     /// Checks that the caller may get a non-resource path that describes all clusters. If too many reviews of rights
@@ -334,8 +306,17 @@ impl Caller {
     ) -> Result<RequestIdentity, Refusal> {
         let identity = match (&self.rights, self.own_token(cluster)) {
             (None, _) => self.given.clone().map_or(RequestIdentity::Member, RequestIdentity::ClientImpersonation),
-            (Some(_), Some(own)) => RequestIdentity::UserToken(own),
-            (Some(rights), None) => self.identity_of_user(rights, cluster, sent).await?,
+            (Some(_), Some(authorization)) => {
+                RequestIdentity::UserToken { authorization, impersonation: self.given.clone() }
+            }
+            (Some(rights), None) => match self.exchanged_identity(rights, &cluster.name)? {
+                ExchangedIdentity::Stored => RequestIdentity::Member,
+                ExchangedIdentity::Mapped(user) => self.impersonation(rights, user.clone())?,
+                ExchangedIdentity::Caller => {
+                    let identity = |rights: &CallerRights| rights.identity(&cluster.name, &cluster.impersonation, sent);
+                    self.impersonation(rights, rights.try_decide_after_reviews(identity).await??)?
+                }
+            },
         };
         if !sent.method.is_safe() {
             let _is_set = self.written.set(());
@@ -343,26 +324,15 @@ impl Caller {
         Ok(identity)
     }
 
-    /// Returns the identity under which a cluster sees a user in shared mode.
-    async fn identity_of_user(
-        &self,
-        rights: &CallerRights,
-        cluster: &ClusterSetup,
-        sent: &SentRequest<'_>,
-    ) -> Result<RequestIdentity, Refusal> {
-        let user = match self.exchanged_identity(rights, &cluster.name)? {
-            ExchangedIdentity::Stored => return Ok(RequestIdentity::Member),
-            ExchangedIdentity::Mapped(user) => user.clone(),
-            ExchangedIdentity::Caller => {
-                let identity = |rights: &CallerRights| rights.identity(&cluster.name, &cluster.impersonation, sent);
-                rights.try_decide_after_reviews(identity).await??
-            }
-        };
-        if self.door.uses_impersonator() {
-            let headers = rights.headers(user.into_name_and_groups()).map_err(RequestRefusal::NotExpressible)?;
-            return Ok(RequestIdentity::ByImpersonator(headers));
-        }
-        Ok(RequestIdentity::Impersonate(rights.headers(user).map_err(RequestRefusal::NotExpressible)?))
+    /// Returns the identity under which a cluster sees this user.
+    fn impersonation(&self, rights: &CallerRights, user: UserInfo) -> Result<RequestIdentity, RequestRefusal> {
+        let is_by_impersonator = self.door.uses_impersonator();
+        let user = if is_by_impersonator { user.into_name_and_groups() } else { user };
+        let headers = rights.headers(user).map_err(RequestRefusal::NotExpressible)?;
+        Ok(match is_by_impersonator {
+            true => RequestIdentity::ByImpersonator(headers),
+            false => RequestIdentity::Impersonate(headers),
+        })
     }
 
     /// Returns the identity under which Karmada's control plane sees the request: name and groups of the user that the
@@ -389,13 +359,12 @@ impl Caller {
         rights: &CallerRights,
         cluster: &ClusterName,
     ) -> Result<ExchangedIdentity<'_>, RequestRefusal> {
-        let Some(named) = self.named_member.as_ref().filter(|named| named.member.cluster == *cluster) else {
+        let Some(member) = self.named_member.as_ref().filter(|member| member.cluster == *cluster) else {
             return Ok(ExchangedIdentity::Caller);
         };
-        let member = &named.member;
         match &member.identity {
             IdentityPolicy::Impersonate => return Ok(ExchangedIdentity::Caller),
-            IdentityPolicy::Stored if named.impersonates => return Ok(ExchangedIdentity::Caller),
+            IdentityPolicy::Stored if self.asks_to_impersonate => return Ok(ExchangedIdentity::Caller),
             IdentityPolicy::Stored | IdentityPolicy::Rules(_) => {}
         }
         if self.given.is_some() {
@@ -405,7 +374,7 @@ impl Caller {
     }
 
     /// Returns the user's own token, if this cluster accepts the token itself.
-    fn own_token(&self, cluster: &ClusterSetup) -> Option<UserToken> {
+    fn own_token(&self, cluster: &ClusterSetup) -> Option<HeaderValue> {
         let own = self.own.as_ref().filter(|_| !self.door.uses_impersonator());
         let own = own.filter(|_| self.rights().is_some_and(|own| own.actor().is_verified_by(&cluster.name)));
         own.filter(|_| cluster.client.as_ref().is_ok_and(ClusterClient::passes_tokens)).cloned()
@@ -439,8 +408,6 @@ impl Caller {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
-
     use super::*;
     use crate::{Router, RouterConfig, SharedMode};
     use tributary_sharing::flow::fair_semaphore::{FairSemaphore, ShareMetrics};
@@ -461,8 +428,7 @@ mod tests {
             if is_written {
                 caller.written.set(()).unwrap();
             }
-            let answer = caller.refuse_over_limit(verb, pin!(async { Ok::<(), Refusal>(()) })).await;
-            assert_eq!(answer.is_ok(), is_answered, "{verb} {is_written}");
+            assert_eq!(caller.refusing_limit(verb).is_none(), is_answered, "{verb} {is_written}");
         }
     }
 }

@@ -16,9 +16,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
-use tributary_answers::refusal::{LimitRefusal, Refusal};
-use tributary_apimachinery::{ClusterName, Permit, RequestInfo};
-use tributary_authentication::Reach;
+use tributary_apimachinery::{ClusterName, RequestInfo};
 use tributary_fleet::discovery::MergedDiscovery;
 use tributary_flow_control::{
     Attributes, DuplicateSchema, Flow, FlowControl, FlowResource, REFUSAL_REASONS, Schema, SchemaLimiter, SchemaUsage,
@@ -30,7 +28,6 @@ use tributary_sharing::gauges::gauges;
 use crate::caller::Caller;
 use crate::dispatch::SchemaName;
 use crate::health;
-use crate::received::ReceivedRequest;
 
 /// Flow-control schemas of the merged view and of all clusters.
 #[derive(Clone, Debug, Default)]
@@ -102,8 +99,8 @@ struct ActiveEntryPoint {
 
 #[derive(Clone, Debug)]
 pub(crate) struct PassedSchema {
-    schema: SchemaLimiter,
-    is_merged: bool,
+    pub(crate) schema: SchemaLimiter,
+    pub(crate) is_merged: bool,
     header: HeaderValue,
 }
 
@@ -229,48 +226,22 @@ impl PassedSchema {
     pub(crate) fn header(&self) -> &HeaderValue {
         &self.header
     }
-
-    /// Admits a request, immediately or after waiting in the schema's queue. `merged_discovery` is the merged
-    /// discovery, which lists the served resources. The answer's body keeps the returned permit. The caller also passes
-    /// the permit on to the members, and to the tunnel of an upgraded connection.
-    ///
-    /// Cancellation is safe: the request leaves the queue.
-    ///
-    /// # Errors
-    /// 429.
-    pub(crate) async fn admit(
-        &self,
-        ReceivedRequest { info, may_switch, .. }: ReceivedRequest<'_>,
-        user: &User,
-        caller: &Caller,
-        merged_discovery: &MergedDiscovery,
-    ) -> Result<Permit, Refusal> {
-        let admitted = self.schema.admit(&attributes(info, is_served(info, merged_discovery), user, caller)).await;
-        let admitted = admitted.map_err(|refused| {
-            let cluster = info.cluster.clone().filter(|_| !self.is_merged);
-            LimitRefusal::FlowControl { cluster, refused }
-        })?;
-        let held = Arc::new(admitted);
-        // A request is admitted once.
-        let _is_first = caller.admitted.set(Arc::clone(&held));
-        if let Some(upgrade) = caller.upgrade.as_ref().filter(|_| may_switch) {
-            upgrade.permits.push(Permit::from_guard(Arc::clone(&held)));
-        }
-        Ok(Permit::from_guard(held))
-    }
 }
 
 /// Common resource of all requests for resources that no cluster serves.
 const UNSERVED: FlowResource<'static> = FlowResource { group: "", resource: "", subresource: None };
 
 /// Returns the attributes by which a schema counts a request. The user is the authenticated user, also of an
-/// impersonated request. In personal mode each connection is a flow. `is_served` tells whether a cluster serves the
-/// resource.
-fn attributes<'a>(info: &'a RequestInfo, is_served: bool, user: &'a User, caller: &Caller) -> Attributes<'a> {
-    let member = match &user.authority.reach {
-        Reach::Member(member) => Some(member.as_str()),
-        Reach::Everywhere | Reach::EverywhereFrom(_) => None,
-    };
+/// impersonated request, and `authority` is the name of its authority. In personal mode each connection is a flow.
+/// `is_served` tells whether a cluster serves the resource.
+pub(crate) fn attributes<'a>(
+    info: &'a RequestInfo,
+    is_served: bool,
+    user: &'a User,
+    authority: &'a str,
+    caller: &Caller,
+) -> Attributes<'a> {
+    let member = user.authority.only_member().map(ClusterName::as_str);
     let resource = info.resource().map(|request| match is_served {
         true => FlowResource {
             group: &request.resource.group,
@@ -280,11 +251,11 @@ fn attributes<'a>(info: &'a RequestInfo, is_served: bool, user: &'a User, caller
         false => UNSERVED,
     });
     Attributes {
-        verifier: user.authority.verifier.as_str(),
+        verifier: authority,
         user: &user.info.username,
         member,
         groups: &user.info.groups,
-        client_address: caller.connection.map(|peer| peer.0.ip()),
+        client_address: caller.connection.map(|peer| peer.ip()),
         verb: info.verb.as_str(),
         resource,
         is_long_running: info.class().is_long_running(),
@@ -295,7 +266,7 @@ fn attributes<'a>(info: &'a RequestInfo, is_served: bool, user: &'a User, caller
 
 /// Returns whether a request is for a resource that a cluster serves, or for no resource. All unserved resources count
 /// as one. Otherwise clients could invent resources, and get a separate limit for each.
-fn is_served(info: &RequestInfo, merged_discovery: &MergedDiscovery) -> bool {
+pub(crate) fn is_served(info: &RequestInfo, merged_discovery: &MergedDiscovery) -> bool {
     match merged_discovery.served(info) {
         Some((request, served)) => request.subresource.is_none() || served.description.below(request).is_some(),
         None => info.resource().is_none(),
@@ -370,65 +341,5 @@ impl Collector for FlowMetrics {
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use http::HeaderMap;
-    use tributary_apimachinery::Door;
-    use tributary_flow_control::{Limited, MaxRequestsInflight, SchemaKind};
-    use tributary_proxy::ClientUpgrade;
-
-    use super::*;
-    use tributary_answers::negotiate::Preferences;
-
-    /// Tests long-running requests of Kubernetes, and tunnels to an aggregated server.
-    #[tokio::test]
-    async fn upgraded_connection_keeps_its_flow_control_permits() {
-        for path in [
-            "/api/v1/namespaces/default/pods/web/exec",
-            "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm/console",
-        ] {
-            keeps_its_place_and_what_it_had(path).await;
-        }
-    }
-
-    async fn keeps_its_place_and_what_it_had(path: &str) {
-        let limit = MaxRequestsInflight { max: 1, count_long_running: true };
-        let kind = SchemaKind::MaxRequestsInflight(Limited { limit, by: Vec::new(), queueing: None });
-        let schema = Schema { name: "one".into(), kind };
-        let merged = EntryPointSchemas { all: Some(schema.name.clone()), schemas: vec![schema] };
-        let settings = FlowSettings { merged, ..FlowSettings::default() };
-        let places = ActiveSchemas::default().next(settings).unwrap();
-        let info = RequestInfo::parse("GET", path, None).unwrap();
-        let preferences = Preferences::from_headers(&HeaderMap::new(), None);
-        let received = ReceivedRequest {
-            info: &info,
-            query: None,
-            is_head: false,
-            may_switch: true,
-            door: Door::Direct,
-            is_entry_path: false,
-            preferences: &preferences,
-        };
-        let schema = places.schema_of(&info, &SchemaName::Unsaid).unwrap();
-        let (user, merged_discovery) = (User::named("test", "ann"), MergedDiscovery::default());
-        let audited = Arc::new(());
-        let upgrade = ClientUpgrade::new(hyper::upgrade::on(http::Request::new(())));
-        upgrade.permits.push(Permit::from_guard(Arc::clone(&audited)));
-        let mut caller = Caller::named("ann", None);
-        caller.upgrade = Some(upgrade.clone());
-
-        let of_answer = schema.admit(received, &user, &caller, &merged_discovery).await.unwrap();
-        let tunnel = upgrade.permits;
-        drop((of_answer, caller));
-        let caller = Caller::named("ann", None);
-        let refused = schema.admit(received, &user, &caller, &merged_discovery).await;
-        assert!(refused.is_err(), "{path} is in use");
-        assert_eq!(Arc::strong_count(&audited), 2);
-        drop(tunnel);
-        assert!(schema.admit(received, &user, &Caller::named("ann", None), &merged_discovery).await.is_ok());
-        assert_eq!(Arc::strong_count(&audited), 1);
     }
 }

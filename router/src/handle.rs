@@ -75,7 +75,9 @@ async fn pass_stages(
         let (request, caller) = (&*request, &caller);
         let answer = pin!(async {
             // Limit. This stage precedes the plan, because the wait for a permit could make a plan outdated.
-            let permit = acquire_schema_permit(request, caller).await?;
+            let StagedRequest { schema, received, user, configuration, .. } = *request;
+            let merged_discovery = &configuration.merged_discovery;
+            let permit = acquire_schema_permit(schema, received, user, caller, merged_discovery).await?;
             drop(admitting);
             // Authorize. This stage surrounds plan and answer, because plan and answer may need the rights. The answer
             // reports unknown rights.

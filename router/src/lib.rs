@@ -70,7 +70,7 @@ pub use tributary_fleet::metrics::{ClientClass, Decision, Metrics};
 pub use tributary_fleet::policy::{Policies, ResourcePolicy};
 pub use tributary_fleet::report::{self, Report};
 pub use tributary_fleet::topology::{ClusterAddress, ClusterSetup, SetupRevision};
-pub use tributary_proxy::{ClientUpgrade, Peer, UserToken};
+pub use tributary_proxy::{ClientUpgrade, user_authorization};
 pub use tributary_rights::{CredentialValidity, RememberedActor, SharedMode, User};
 pub use tributary_sharing::body::{self, EarlyEnd, end_early};
 pub use tributary_sharing::limits::{self, Limits};
@@ -355,9 +355,9 @@ impl Router {
         let mut setting = dispatch.entered(info).filter(|policies| policies.sets_audit_levels()).peekable();
         setting.peek()?;
         let caller = Caller::from_request(&head.headers, context, self.rights()).ok()?;
-        let (name, groups) = caller.acts_as(&context.sender.user).ok()?;
+        let user = caller.acts_as(&context.sender.user).ok()?;
         let user_agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
-        let asked = DispatchAttributes::from_request(info, &name, &groups, user_agent);
+        let asked = DispatchAttributes::from_request(info, &user.username, &user.groups, user_agent);
         setting.find_map(|policies| policies.audit_level(&asked))
     }
 

@@ -1,11 +1,12 @@
 //! Results of the server's stages that precede the router, and the router's answer.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use http::{Method, Request, Response, Uri};
+use http::{HeaderValue, Method, Request, Response, Uri};
 use tokio::time::Instant;
 use tributary_apimachinery::{Door, Mount, MountTarget, RequestClass};
-use tributary_proxy::{ClientUpgrade, Peer, UserToken};
+use tributary_proxy::ClientUpgrade;
 use tributary_rights::{CredentialValidity, RememberedActor, User};
 use tributary_sharing::body::Body;
 
@@ -16,7 +17,7 @@ use crate::request_trace::RequestTrace;
 #[derive(Clone, Debug)]
 pub struct RequestArrival {
     /// Address of the client; `None` for a request without a connection.
-    pub peer: Option<Peer>,
+    pub peer: Option<SocketAddr>,
     /// API at the path `/`: the merged view, a cluster or the aggregated entry, chosen by listener and host name.
     pub mount: Mount,
     /// Way by which the client reaches the API. Messages of the answer name commands and paths that work there.
@@ -31,7 +32,7 @@ pub struct RequestArrival {
     /// Facts about the request for logs, metrics and traces.
     pub trace: RequestTrace,
     /// Identity of the connection's last request, cached for this request.
-    pub remembered: Option<RememberedActor>,
+    pub remembered: Option<Arc<RememberedActor>>,
     /// Client side of an upgraded connection; `None` if the connection cannot switch protocols.
     pub upgrade: Option<ClientUpgrade>,
 }
@@ -59,9 +60,10 @@ pub struct AuthenticatedSender {
     pub until: Option<Instant>,
     /// Reports whether the credentials are still accepted; `None` if credentials stay accepted until their expiry.
     pub credential_validity: Option<CredentialValidity>,
-    /// Token of the user, for the only cluster where the user is valid: the cluster that verified the token. No other
-    /// cluster gets the token, and this cluster only if its configuration allows the forwarding.
-    pub own_credential: Option<UserToken>,
+    /// `Authorization` header with the token of the user, for the only cluster where the user is valid: the cluster
+    /// that verified the token. No other cluster gets the token, and this cluster only if its configuration allows the
+    /// forwarding.
+    pub own_credential: Option<HeaderValue>,
     /// True if the user's browser sends the request for a page of another site. The server refuses such a request.
     pub is_cross_origin: bool,
 }

@@ -4,8 +4,8 @@ pub use tributary_fleet::discovery::{MemberDiscovery, MergedDiscovery, model};
 
 use tokio::sync::watch;
 pub use tributary_answers::negotiate::{AnswerForm, NotAcceptable, Preferences, ResponseKind};
-use tributary_apimachinery::{ClusterName, GroupVersionResource};
-use tributary_authorization::{RbacUser, Visible};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, UserInfo};
+use tributary_authorization::Visible;
 
 use crate::Router;
 
@@ -14,7 +14,7 @@ use crate::Router;
 pub fn rights_in(
     router: &Router,
     cluster: &ClusterName,
-    user: RbacUser<'_>,
+    user: &UserInfo,
     verb: &str,
     resource: &GroupVersionResource,
 ) -> Option<Visible> {

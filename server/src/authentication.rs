@@ -10,7 +10,7 @@
 //!
 //! Authentication removes the credentials from the request, so that later stages never see them. A cluster's own token
 //! is an exception: for a request under `/clusters/NAME`, or to the cluster's host, that cluster alone receives the
-//! token ([`tributary_router::UserToken`]).
+//! token ([`tributary_router::AuthenticatedSender::own_credential`]).
 
 mod bearer;
 mod client_chain;
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use http::Method;
 use http::request::Parts;
 use tributary_apimachinery::{Mount, Status};
-use tributary_authentication::{Authority, Reach, UserInfo, VerifierName};
+use tributary_authentication::{Authority, UserInfo};
 use tributary_router::{AuthenticatedSender, RequestContext, User};
 
 use crate::credentials::TokenDigest;
@@ -45,13 +45,12 @@ pub use unauthenticated::Unauthenticated;
 /// Returns the only user of personal mode. Clusters receive requests from the users in their kubeconfig contexts
 /// instead.
 pub fn personal_user() -> User {
-    User::named(VerifierName::personal(), "tributary:personal")
+    User::named(Authority::Personal, "tributary:personal")
 }
 
 /// Returns the anonymous user, who may only request health checks.
 pub fn anonymous_user() -> User {
-    let authority = Authority { verifier: VerifierName::anonymous(), reach: Reach::Everywhere };
-    User { info: UserInfo::anonymous(), authority }
+    User { info: UserInfo::anonymous(), authority: Authority::Anonymous }
 }
 
 /// The authentication of requests: personal mode, shared mode, or the aggregated entry.

@@ -23,9 +23,7 @@ use tributary_apimachinery::{AuditLevel, Door, HostName};
 use tributary_hosts::HostRefusal;
 use tributary_listener::{AnswerCapacity, AuthenticationOutcome, LimitCheck, ListenerRefusal};
 use tributary_records::audit::{AuditedRequest, Auditor};
-use tributary_router::{
-    Answer, AuthenticatedSender, ClientUpgrade, Peer, RememberedActor, RequestArrival, RequestContext,
-};
+use tributary_router::{Answer, AuthenticatedSender, ClientUpgrade, RememberedActor, RequestArrival, RequestContext};
 
 use crate::authentication::{AuthenticationFailureLog, ClientChain, Unauthenticated};
 use crate::handler::{Body, Handler};
@@ -49,7 +47,7 @@ pub struct Client {
     /// The host name in the client's SNI.
     pub server_name: Option<HostName>,
     /// The user of the connection's last request, cached in the form that clusters receive.
-    pub actor: RememberedActor,
+    pub actor: Arc<RememberedActor>,
 }
 
 /// The front of the server, through which every request passes. A process has one front for all entries.
@@ -210,11 +208,11 @@ impl<H: Handler> Front<H> {
         let mut limit_check =
             if answer_capacity.is_available { LimitCheck::WithinLimits } else { LimitCheck::TooManyUnread };
         let user = &sender.user;
-        if !user.authority.verifier.is_anonymous() {
+        if !user.authority.is_anonymous() {
             observed.set_user(user);
             tributary_records::traces::remove_untrusted_trace_headers(&mut head.headers, &arrival.reading, user);
             let noted = record_outcome(AuthenticationOutcome::Authenticated {
-                user: user.authority.verifier.has_own_connection().then_some(user),
+                user: user.authority.has_own_connection().then_some(user),
             });
             limit_check = if noted == LimitCheck::WithinLimits { limit_check } else { noted };
         }
@@ -244,8 +242,8 @@ impl<H: Handler> Front<H> {
     fn arrive(&self, head: &mut Parts, client: &Client) -> Result<RequestArrival, HostRefusal> {
         let mount = client.entry.mount(head, client.server_name.as_ref())?;
         let mut arrival = RequestArrival::new(mount, &head.method, &head.uri);
-        arrival.peer = Some(Peer(client.address));
-        arrival.remembered = Some(client.actor.clone());
+        arrival.peer = Some(client.address);
+        arrival.remembered = Some(Arc::clone(&client.actor));
         arrival.upgrade = head.extensions.remove::<OnUpgrade>().map(ClientUpgrade::new);
         Ok(arrival)
     }
@@ -273,7 +271,7 @@ impl<H: Handler> Front<H> {
         let known = authenticator.authenticate(head, &arrival.mount, &client.chain, client.address.ip()).await;
         match &known {
             // An unauthenticated health check does not count as an attempt.
-            Ok(sender) if sender.user.authority.verifier.is_anonymous() => {}
+            Ok(sender) if sender.user.authority.is_anonymous() => {}
             Ok(_) => self.metrics.count_authentication(true),
             Err(why) => {
                 self.metrics.count_authentication(false);
@@ -333,7 +331,7 @@ impl<H: Handler> Front<H> {
             false => handled.map(|answer| answer.map(status::replace_redirect)),
         };
         match handled {
-            Ok(answer) if context.sender.user.authority.verifier.is_anonymous() => {
+            Ok(answer) if context.sender.user.authority.is_anonymous() => {
                 answer.map(|response| status::one_word(&response))
             }
             Ok(answer) if answer.is_forwarded_watch => {

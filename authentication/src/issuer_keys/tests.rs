@@ -53,7 +53,7 @@ fn new(server: &Arc<Server>) -> Arc<IssuerKeys> {
 
 async fn verify(keys: &Arc<IssuerKeys>, signer: &TestSigner) -> Result<String, IssuerError> {
     let token = signer.signed(&claims(URL, "ann", 3600));
-    keys.verify(&Token::parse(&token).unwrap()).await.map(|verified| verified.user.username)
+    keys.verify(&Token::parse(&token).unwrap()).await.map(|(user, _)| user.username)
 }
 
 fn signature() -> Result<String, IssuerError> {

@@ -42,7 +42,7 @@ impl TestIssuer {
         format!("{message}.{}", URL_SAFE_NO_PAD.encode(made))
     }
 
-    fn verify(&self, header: &str, claims: &str) -> Result<Verified, TokenError> {
+    fn verify(&self, header: &str, claims: &str) -> Result<(UserInfo, SystemTime), TokenError> {
         let token = self.token(header, claims);
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
         Token::parse(&token)?.verify(&self.rules, &self.keys(&json!({})), now)
@@ -59,11 +59,11 @@ const HEADER: &str = r#"{"alg":"ES256","kid":"k"}"#;
 
 #[test]
 fn verified_jwt_yields_its_user_and_expiry() {
-    let verified = TestIssuer::new().verify(HEADER, &claims(&json!({"jti": "j"}))).unwrap();
-    assert_eq!(verified.user.username, "p:ann");
-    assert_eq!(verified.user.groups, ["t:dev"]);
-    assert_eq!(verified.user.extra[CREDENTIAL_ID], ["JTI=j"]);
-    assert_eq!(verified.expires, SystemTime::UNIX_EPOCH + Duration::from_secs(NOW + 60));
+    let (user, expires) = TestIssuer::new().verify(HEADER, &claims(&json!({"jti": "j"}))).unwrap();
+    assert_eq!(user.username, "p:ann");
+    assert_eq!(user.groups, ["t:dev"]);
+    assert_eq!(user.extra[CREDENTIAL_ID], ["JTI=j"]);
+    assert_eq!(expires, SystemTime::UNIX_EPOCH + Duration::from_secs(NOW + 60));
 }
 
 #[test]

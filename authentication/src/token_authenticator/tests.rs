@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, advance, sleep};
 
 use super::*;
+use crate::authority::Authority;
 use crate::jwk::JsonWebKeySet;
 use crate::testing::{TestSigner, claims, issuer};
-use crate::user::Reach;
 
 const ISSUER: &str = "https://issuer";
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
@@ -98,19 +98,19 @@ fn one_issuer() -> AuthenticationConfiguration {
     AuthenticationConfiguration { jwt: vec![issuer(ISSUER)] }
 }
 
-/// Returns the user of a token, and the members in which the user is valid.
+/// Returns the user of a token, and the authority that authenticated the user.
 async fn authenticate(
     tokens: &TokenAuthenticator,
     token: &str,
     addressed: Option<&str>,
-) -> Result<(String, Reach), TokenAuthenticationError> {
+) -> Result<(String, Authority), TokenAuthenticationError> {
     let addressed = addressed.map(cluster);
     let known = tokens.authenticate(token.as_bytes(), addressed.as_ref(), HERE).await?;
-    Ok((known.user.username.clone(), known.authority.reach.clone()))
+    Ok((known.user.username.clone(), known.authority.clone()))
 }
 
-fn everywhere(name: &str) -> Result<(String, Reach), TokenAuthenticationError> {
-    Ok((name.to_owned(), Reach::Everywhere))
+fn everywhere(name: &str) -> Result<(String, Authority), TokenAuthenticationError> {
+    Ok((name.to_owned(), Authority::from(ISSUER)))
 }
 
 /// Returns the keys of these members. The token-review cluster `hub` serves no keys.
@@ -123,12 +123,12 @@ fn served<const N: usize>(keys: [(ClusterName, JsonWebKeySet); N]) -> MemberKeys
     served
 }
 
-fn from_hub(name: &str) -> Result<(String, Reach), TokenAuthenticationError> {
-    Ok((name.to_owned(), Reach::EverywhereFrom(cluster("hub"))))
+fn from_hub(name: &str) -> Result<(String, Authority), TokenAuthenticationError> {
+    Ok((name.to_owned(), Authority::TokenReviewCluster(cluster("hub"))))
 }
 
-fn in_member(name: &str, member: &str) -> Result<(String, Reach), TokenAuthenticationError> {
-    Ok((name.to_owned(), Reach::Member(cluster(member))))
+fn in_member(name: &str, member: &str) -> Result<(String, Authority), TokenAuthenticationError> {
+    Ok((name.to_owned(), Authority::Member(cluster(member))))
 }
 
 #[tokio::test(start_paused = true)]

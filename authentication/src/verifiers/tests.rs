@@ -147,19 +147,18 @@ fn malformed_jwt_is_not_treated_as_an_opaque_token() {
 fn user_authority_depends_on_the_verifier_and_the_user_name() {
     let (one, a) = (issuer("https://one"), cluster("a"));
     let account = "system:serviceaccount:kube-system:default";
-    let member = || Reach::Member(a.clone());
+    let member = || Authority::Member(a.clone());
     let table = [
-        (Verifier::Issuer(&one), "ann", "https://one", Reach::Everywhere),
-        (Verifier::TokenReviewCluster(&a), "ann", "cluster:a", Reach::EverywhereFrom(a.clone())),
-        (Verifier::TokenReviewCluster(&a), account, "cluster:a", member()),
-        (Verifier::TokenReviewCluster(&a), "system:admin", "cluster:a", member()),
-        (Verifier::Member(&a), "ann", "cluster:a", member()),
-        (Verifier::Member(&a), account, "cluster:a", member()),
-        (Verifier::Signer(&a), account, "cluster:a", member()),
+        (Verifier::Issuer(&one), "ann", Authority::from("https://one")),
+        (Verifier::TokenReviewCluster(&a), "ann", Authority::TokenReviewCluster(a.clone())),
+        (Verifier::TokenReviewCluster(&a), account, member()),
+        (Verifier::TokenReviewCluster(&a), "system:admin", member()),
+        (Verifier::Member(&a), "ann", member()),
+        (Verifier::Member(&a), account, member()),
+        (Verifier::Signer(&a), account, member()),
     ];
-    for (verifier, name, whose, reach) in table {
+    for (verifier, name, expected) in table {
         let user = UserInfo { username: name.to_owned(), ..UserInfo::default() };
-        let authority = verifier.authority(&user);
-        assert_eq!((authority.verifier.as_str(), authority.reach), (whose, reach), "{verifier:?} {name}");
+        assert_eq!(verifier.authority(&user), expected, "{verifier:?} {name}");
     }
 }

@@ -4,7 +4,8 @@
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
-use tributary_authorization::{Attributes, RbacKind, RbacUser, ResourceAttributes};
+use tributary_apimachinery::UserInfo;
+use tributary_authorization::{Attributes, RbacKind, ResourceAttributes};
 
 use crate::reference::Object;
 
@@ -103,8 +104,8 @@ pub(crate) struct Person {
 }
 
 impl Person {
-    pub(crate) fn as_user(&self) -> RbacUser<'_> {
-        RbacUser { name: self.name, groups: &self.groups }
+    pub(crate) fn as_user(&self) -> UserInfo {
+        UserInfo::with_groups(self.name, &self.groups)
     }
 }
 

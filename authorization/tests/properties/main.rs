@@ -11,10 +11,9 @@ use generated::{Change, requests, user};
 use proptest::prelude::*;
 use reference::Reference;
 use serde_json::json;
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, UserInfo};
 use tributary_authorization::{
-    Attributes, Fleet, GRANTED_WORDS_MAX, RbacChange, RbacKind, RbacObject, RbacUser, ResourceAttributes, Scope,
-    Visible,
+    Attributes, Fleet, GRANTED_WORDS_MAX, RbacChange, RbacKind, RbacObject, ResourceAttributes, Scope, Visible,
 };
 
 const CLUSTERS: [&str; 3] = ["a", "b", "c"];
@@ -68,7 +67,7 @@ fn apply(change: &Change, fleet: &mut Fleet, references: &mut BTreeMap<&'static 
 }
 
 /// Returns the visible objects of a user for each cluster and verb.
-fn all_rights(fleet: &Fleet, user: RbacUser<'_>) -> Vec<Visible> {
+fn all_rights(fleet: &Fleet, user: &UserInfo) -> Vec<Visible> {
     let rights = |cluster: &str| {
         let of = |verb| fleet.rights(&name(cluster), user, verb, "", "pods");
         ["get", "list"].map(of)
@@ -88,7 +87,7 @@ proptest! {
             apply(change, &mut fleet, &mut references);
         }
         for user in &users {
-            let user = user.as_user();
+            let user = &user.as_user();
             for cluster in CLUSTERS {
                 let known = references.get(cluster);
                 for attributes in &asked {
@@ -119,7 +118,7 @@ proptest! {
         for change in &changes {
             apply(change, &mut fleet, &mut references);
         }
-        let (cluster, user) = (name(CLUSTERS[0]), user.as_user());
+        let (cluster, user) = (name(CLUSTERS[0]), &user.as_user());
         for attributes in &asked {
             let Attributes::Resource(asked) = attributes else { continue };
             let asked = ResourceAttributes { subresource: "", ..*asked };
@@ -147,7 +146,7 @@ proptest! {
             let objects = reference.objects().map(|object| RbacObject::parse(object.kind, object.text().as_bytes()).unwrap());
             told.replace(&name(cluster), objects);
         }
-        let user = user.as_user();
+        let user = &user.as_user();
         let (seen, told_rights) = (all_rights(&fleet, user), all_rights(&told, user));
         prop_assert_eq!(&seen, &told_rights);
         // Putting objects that the fleet already contains is no change.
@@ -172,12 +171,12 @@ proptest! {
         let (mut fleet, mut references) = (Fleet::default(), BTreeMap::new());
         let names = CLUSTERS.map(name);
         let look = |fleet: &Fleet| -> Vec<_> {
-            users.iter().map(|user| (fleet.generation_of(user.as_user()), all_rights(fleet, user.as_user()))).collect()
+            users.iter().map(|user| (fleet.generation_of(&user.as_user()), all_rights(fleet, &user.as_user()))).collect()
         };
         let look_into_each = |fleet: &Fleet| -> Vec<_> {
             let each = users.iter().flat_map(|user| names.iter().map(|cluster| (cluster, user.as_user())));
-            let rights = |cluster, user| ["get", "list"].map(|verb| fleet.rights(cluster, user, verb, "", "pods"));
-            each.map(|(cluster, user)| (fleet.generation_in(cluster, user), rights(cluster, user))).collect()
+            let rights = |cluster, user: &UserInfo| ["get", "list"].map(|verb| fleet.rights(cluster, user, verb, "", "pods"));
+            each.map(|(cluster, user)| (fleet.generation_in(cluster, &user), rights(cluster, &user))).collect()
         };
         let mut before_in_each = look_into_each(&Fleet::default());
         let mut before = look(&fleet);
@@ -212,7 +211,7 @@ fn system_masters_may_do_everything_in_known_clusters() {
     let mut fleet = Fleet::default();
     fleet.replace(&name("a"), []);
     let groups = ["system:masters".to_owned()];
-    let user = RbacUser { name: "root", groups: &groups };
+    let user = &UserInfo::with_groups("root", &groups);
     let path = Attributes::NonResource { verb: "get", path: "/metrics".into() };
     assert!(fleet.allows(&name("a"), user, &path) && !fleet.allows(&name("b"), user, &path));
     assert_eq!(fleet.rights(&name("a"), user, "list", "", "pods"), Visible::Whole);
@@ -220,7 +219,7 @@ fn system_masters_may_do_everything_in_known_clusters() {
     assert_eq!(fleet.allowed_by(&name("a"), user, &path)[0].to_string(), "Group \"system:masters\"");
     // A user with the name `system:masters`, and a group with a similar name, are allowed nothing.
     let other = ["system:masters2".to_owned()];
-    assert!(!fleet.allows(&name("a"), RbacUser { name: "system:masters", groups: &other }, &path));
+    assert!(!fleet.allows(&name("a"), &UserInfo::with_groups("system:masters", &other), &path));
 }
 
 #[test]
@@ -244,7 +243,7 @@ fn reason_for_allowing_a_request_equals_that_of_kube_apiserver() {
         ),
     ];
     fleet.replace(&name("a"), objects.map(|(kind, text)| RbacObject::parse(kind, text.as_bytes()).unwrap()));
-    let user = RbacUser { name: "system:serviceaccount:n:s", groups: &[] };
+    let user = &UserInfo::with_groups("system:serviceaccount:n:s", &[]);
     let pods = ResourceAttributes { verb: "get", resource: "pods", namespace: "n", ..ResourceAttributes::default() };
     let shown = |namespace| {
         let asked = Attributes::Resource(ResourceAttributes { namespace, ..pods });
@@ -279,7 +278,7 @@ fn binding(number: usize, role: &str) -> RbacObject {
     RbacObject::parse(RbacKind::RoleBinding, value.to_string().as_bytes()).unwrap()
 }
 
-fn lists(fleet: &Fleet, cluster: &str, user: RbacUser<'_>, namespace: &str) -> bool {
+fn lists(fleet: &Fleet, cluster: &str, user: &UserInfo, namespace: &str) -> bool {
     let asked = ResourceAttributes { verb: "list", resource: "pods", namespace, ..ResourceAttributes::default() };
     fleet.allows(&name(cluster), user, &Attributes::Resource(asked))
 }
@@ -291,7 +290,7 @@ fn lists(fleet: &Fleet, cluster: &str, user: RbacUser<'_>, namespace: &str) -> b
 fn batch_of_changes_compiles_a_subjects_grants_once() {
     const BINDINGS: usize = 20_000;
     let groups = ["system:authenticated".to_owned()];
-    let ann = RbacUser { name: "ann", groups: &groups };
+    let ann = &UserInfo::with_groups("ann", &groups);
     let (mut fleet, a) = (Fleet::default(), name("a"));
     let begun = std::time::Instant::now();
     fleet.replace(&a, [role("r", 0)].into_iter().chain((0..BINDINGS).map(|number| binding(number, "r"))));
@@ -312,7 +311,7 @@ fn batch_of_changes_compiles_a_subjects_grants_once() {
 fn grants_beyond_the_limit_are_ignored_per_subject() {
     const WORDS: usize = 5_000;
     let groups = ["system:authenticated".to_owned()];
-    let (ann, nobody) = (RbacUser { name: "ann", groups: &groups }, RbacUser { name: "nobody", groups: &[] });
+    let (ann, nobody) = (&UserInfo::with_groups("ann", &groups), &UserInfo::with_groups("nobody", &[]));
     let (mut fleet, [a, b]) = (Fleet::default(), ["a", "b"].map(name));
     for cluster in [&a, &b] {
         fleet.replace(cluster, [role("r", 0), role("s", WORDS), binding(0, "r")]);
@@ -349,7 +348,7 @@ fn grants_beyond_the_limit_are_ignored_per_subject() {
 #[test]
 fn change_of_one_subjects_grants_keeps_other_subjects_generations() {
     let groups = ["system:authenticated".to_owned()];
-    let ann = RbacUser { name: "ann", groups: &groups };
+    let ann = &UserInfo::with_groups("ann", &groups);
     let of = |user: &str, number: usize| {
         let value = json!({
             "metadata": {"namespace": "own", "name": format!("made-up-{number}")},

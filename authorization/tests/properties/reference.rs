@@ -1,7 +1,8 @@
 //! A line-by-line transcription of RBAC from `rule.go` and `rbac.go`, which checks every binding, subject and rule.
 
 use serde_json::Value;
-use tributary_authorization::{Attributes, RbacKind, RbacUser, ResourceAttributes};
+use tributary_apimachinery::UserInfo;
+use tributary_authorization::{Attributes, RbacKind, ResourceAttributes};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Object {
@@ -65,7 +66,7 @@ impl Reference {
         self.0.iter()
     }
 
-    pub(crate) fn allows(&self, user: RbacUser<'_>, asked: &Attributes<'_>) -> bool {
+    pub(crate) fn allows(&self, user: &UserInfo, asked: &Attributes<'_>) -> bool {
         if user.groups.iter().any(|group| group == "system:masters") {
             return true;
         }
@@ -109,15 +110,15 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-fn applies(subject: &Value, binding_namespace: &str, user: RbacUser<'_>) -> bool {
+fn applies(subject: &Value, binding_namespace: &str, user: &UserInfo) -> bool {
     let name = text(&subject["name"]);
     match text(&subject["kind"]) {
-        "User" => user.name == name,
+        "User" => user.username == name,
         "Group" => user.groups.iter().any(|group| group == name),
         "ServiceAccount" => {
             let own = text(&subject["namespace"]);
             let namespace = if own.is_empty() { binding_namespace } else { own };
-            !namespace.is_empty() && user.name == format!("system:serviceaccount:{namespace}:{name}")
+            !namespace.is_empty() && user.username == format!("system:serviceaccount:{namespace}:{name}")
         }
         _ => false,
     }

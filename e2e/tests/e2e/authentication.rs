@@ -137,7 +137,7 @@ async fn tokens(member: &TestCluster, endpoint: &Path, issuer: &TestIssuer) -> a
         let here = Token::parse(&token).map_err(|error| error.to_string()).and_then(|token| {
             let known = configuration.jwt.iter().find(|own| Some(own.issuer_url.as_str()) == token.unverified_issuer());
             let verified = token.verify(known.ok_or("no issuer")?, &keys, SystemTime::now());
-            verified.map(|verified| verified.user.authenticated()).map_err(|error| error.to_string())
+            verified.map(|(user, _)| user.authenticated()).map_err(|error| error.to_string())
         });
         wrong.extend(compare(name, there.clone(), here, stricter));
         let served = user_at(endpoint, bearer(token)).await.context(name)?.ok_or_else(|| "401".to_owned());

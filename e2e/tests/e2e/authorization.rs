@@ -14,7 +14,7 @@ use rand::{SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tributary_apimachinery::ClusterName;
-use tributary_authorization::{Fleet, RbacKind, RbacObject, RbacUser, ReviewMismatch, RulesReview};
+use tributary_authorization::{Fleet, RbacKind, RbacObject, ReviewMismatch, RulesReview};
 use tributary_e2e::{HttpClient, TestCluster};
 
 /// Number of requests in continuous integration (seconds) and in the proof (some minutes).
@@ -123,8 +123,8 @@ impl BySide {
     /// lags behind its storage. Returns whether the request is allowed.
     async fn compare(&self, person: &Person, review_request: &ReviewRequest) -> anyhow::Result<bool> {
         let attributes = review_request.attributes();
-        let expected = self.fleet.allows(&self.name, person.as_user(), &attributes);
-        let allowed_by = self.fleet.allowed_by(&self.name, person.as_user(), &attributes);
+        let expected = self.fleet.allows(&self.name, &person.as_user(), &attributes);
+        let allowed_by = self.fleet.allowed_by(&self.name, &person.as_user(), &attributes);
         let reasons: Vec<String> = allowed_by.iter().map(|it| format!("RBAC: allowed by {it}")).collect();
         let spec = review_request.review_spec(person);
         eventually(PATIENCE, async || {
@@ -163,11 +163,10 @@ impl BySide {
             person.groups.iter().fold(request, |request, group| request.header("impersonate-group", group))
         };
         // The kube-apiserver adds `system:authenticated` to each impersonated user, and lists the rules of that group.
-        let mut groups = person.groups.clone();
-        groups.push("system:authenticated".to_owned());
+        let user = &person.as_user().authenticated();
         eventually(PATIENCE, async || {
             let review = RulesReview::parse(&ask().send().await?.expect(201)?.body)?;
-            let mirrored = self.fleet.rules(&self.name, RbacUser { groups: &groups, ..person.as_user() }, namespace);
+            let mirrored = self.fleet.rules(&self.name, user, namespace);
             ensure!(mirrored.len() >= 3, "{mirrored:?}");
             review.confirms_rules(mirrored).map_err(Into::into)
         })
@@ -176,7 +175,7 @@ impl BySide {
         for object in generated::more_of_one_user(&person) {
             self.fleet.upsert(&self.name, RbacObject::parse(object.kind, object.value.to_string().as_bytes())?);
         }
-        let mirrored = self.fleet.rules(&self.name, RbacUser { groups: &groups, ..person.as_user() }, namespace);
+        let mirrored = self.fleet.rules(&self.name, user, namespace);
         ensure!(
             review.confirms_rules(mirrored) == Err(ReviewMismatch::Missing),
             "a rule that the server lacks went unseen"

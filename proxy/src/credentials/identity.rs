@@ -30,8 +30,14 @@ pub enum RequestIdentity {
     /// Like [`Self::Impersonate`], with the member's impersonator
     /// ([`ClusterClient::set_impersonator`](crate::ClusterClient::set_impersonator)) if the member has one.
     ByImpersonator(Impersonation),
-    /// The user's own token. The caller has checked that this member authenticates the token.
-    UserToken(UserToken),
+    /// The user's own token, with the client's own impersonation headers. The caller has checked that this member
+    /// authenticates the token. The cluster checks both. The request contains no credentials of Tributary.
+    UserToken {
+        /// `Authorization` header of the token ([`user_authorization`]).
+        authorization: HeaderValue,
+        /// Headers of the user that the client impersonates.
+        impersonation: Option<Impersonation>,
+    },
     /// The kubeconfig's user, with `Impersonate-Uid` and without a user name. A kube-apiserver refuses such a request
     /// before it checks rights. The text of the refusal proves that kube-apiserver's impersonation filter ran. The
     /// kubeconfig's `as` fields are not sent.
@@ -70,26 +76,10 @@ fn extra_key(encoded: &str) -> Cow<'_, [u8]> {
     }
 }
 
-/// A user's own bearer token, with the user's impersonation headers. The cluster checks both. The request contains no
-/// credentials of Tributary. `Debug` does not show the token.
-#[derive(Clone, Debug)]
-pub struct UserToken {
-    pub(crate) authorization: HeaderValue,
-    pub(crate) client_impersonation: Option<Impersonation>,
-}
-
-impl UserToken {
-    /// Creates an identity from the user's token. `None` if the token is not a valid header value.
-    pub fn new(token: &[u8], client_impersonation: Option<Impersonation>) -> Option<Self> {
-        let authorization = bearer(std::str::from_utf8(token).ok()?)?;
-        Some(Self { authorization, client_impersonation })
-    }
-
-    /// Replaces the impersonation headers.
-    #[must_use]
-    pub fn with_impersonation(self, client_impersonation: Option<Impersonation>) -> Self {
-        Self { client_impersonation, ..self }
-    }
+/// Returns the `Authorization` header of a user's own token. `None` if the token is not a valid header value. `Debug`
+/// does not show the token.
+pub fn user_authorization(token: &[u8]) -> Option<HeaderValue> {
+    bearer(std::str::from_utf8(token).ok()?)
 }
 
 /// A user in the form of impersonation headers: an authenticated user, or the user that a client impersonates. Cheap to

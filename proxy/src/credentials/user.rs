@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use http::HeaderValue;
 use tributary_apimachinery::ClusterName;
 
-use crate::credentials::identity::{Impersonation, UserToken};
+use crate::credentials::identity::Impersonation;
 use crate::credentials::{CredentialTuning, UserCredentials};
 use crate::error::ConnectError;
 
@@ -45,8 +45,8 @@ impl MemberUser {
     }
 
     /// Returns a user with the client's own token, for the connections without Tributary's credentials.
-    pub(crate) fn with_token(&self, token: &UserToken) -> Self {
-        let credentials = self.credentials.with_authorization(token.authorization.clone(), self.credentials.remedy());
+    pub(crate) fn with_token(&self, authorization: &HeaderValue) -> Self {
+        let credentials = self.credentials.with_authorization(authorization.clone(), self.credentials.remedy());
         Self { credentials, impersonation: None, is_user_token: true }
     }
 

@@ -8,13 +8,13 @@
 //! windows (`watch_connection.rs`).
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::runtime;
 use tokio::time::Instant;
 
-use crate::peer::Peer;
 use crate::pool::connections::{Connections, Dial, PAUSE_AFTER_FAILURE, Pick, SharedDial, Slot, StreamPermit};
 
 /// Maximal number of requests on one connection. If the client does not read one of the responses, all requests on the
@@ -27,13 +27,10 @@ pub(crate) const STREAMS: usize = 16;
 /// several connections.
 pub(crate) const CONNECTIONS_FOR_EACH: usize = 3;
 
-/// Reader of a response, identified by the client's connection. `None` stands for all clients without a known
-/// connection.
-pub(crate) type Reader = Option<Peer>;
-
 #[derive(Default)]
 pub(crate) struct Readers {
-    by_reader: Mutex<HashMap<Reader, Arc<Connections>>>,
+    /// The address of the client's connection identifies a reader. `None` stands for all clients without an address.
+    by_reader: Mutex<HashMap<Option<SocketAddr>, Arc<Connections>>>,
     /// Result of the ended connection attempt with the latest start.
     last_dial: Mutex<Option<LastDial>>,
 }
@@ -46,16 +43,21 @@ struct LastDial {
 
 impl Readers {
     /// Returns the current connection attempt for this reader. Starts an attempt with `begin` if there is none.
-    pub(crate) fn join_dial(&self, reader: Reader, version: u64, begin: impl FnOnce() -> SharedDial) -> Dial {
+    pub(crate) fn join_dial(
+        &self,
+        reader: Option<SocketAddr>,
+        version: u64,
+        begin: impl FnOnce() -> SharedDial,
+    ) -> Dial {
         self.by_reader.lock().entry(reader).or_default().join_dial(version, begin)
     }
 
-    pub(crate) fn push(&self, reader: Reader, slot: Arc<Slot>) {
+    pub(crate) fn push(&self, reader: Option<SocketAddr>, slot: Arc<Slot>) {
         self.by_reader.lock().entry(reader).or_default().push(slot);
     }
 
     /// Reserves a stream on one of this reader's connections.
-    pub(crate) fn pick(&self, reader: Reader, version: u64, here: runtime::Id) -> Pick {
+    pub(crate) fn pick(&self, reader: Option<SocketAddr>, version: u64, here: runtime::Id) -> Pick {
         let own = self.by_reader.lock().get(&reader).cloned();
         own.map_or(Pick::Full, |own| own.pick(version, here))
     }
@@ -66,10 +68,11 @@ impl Readers {
     ///
     /// A connection with unread data is not taken over. Unread data has spent a part of h2's budget, which h2 returns
     /// late or never (`ignore_data` in `proto/streams/recv.rs`).
-    pub(crate) fn adopt(&self, reader: Reader, version: u64, here: runtime::Id) -> Option<StreamPermit> {
+    pub(crate) fn adopt(&self, reader: Option<SocketAddr>, version: u64, here: runtime::Id) -> Option<StreamPermit> {
         let mut by_reader = self.by_reader.lock();
-        let reserve =
-            |(of, connections): (&Reader, &Arc<Connections>)| Some((*of, connections.reserve_idle(version, here)?));
+        let reserve = |(of, connections): (&Option<SocketAddr>, &Arc<Connections>)| {
+            Some((*of, connections.reserve_idle(version, here)?))
+        };
         let (of, permit) = by_reader.iter().find_map(reserve)?;
         if let Some(connections) = by_reader.get(&of) {
             connections.remove(permit.slot().id);
@@ -89,9 +92,9 @@ impl Readers {
 
     /// Returns the number of connections with credentials of this version, plus current connection attempts for other
     /// readers.
-    pub(crate) fn count(&self, version: u64, reader: Reader) -> usize {
+    pub(crate) fn count(&self, version: u64, reader: Option<SocketAddr>) -> usize {
         let by_reader = self.by_reader.lock();
-        let of_one = |(of, connections): (&Reader, &Arc<Connections>)| {
+        let of_one = |(of, connections): (&Option<SocketAddr>, &Arc<Connections>)| {
             connections.usable(version) + usize::from(*of != reader && connections.dial_under_way(version).is_some())
         };
         by_reader.iter().map(of_one).sum()
@@ -117,7 +120,7 @@ impl Readers {
 
     /// Records the result of a connection attempt for this reader. A late failure of an earlier attempt does not
     /// replace a later success.
-    pub(crate) fn record_dial(&self, reader: Reader, begun: Instant, is_success: bool) {
+    pub(crate) fn record_dial(&self, reader: Option<SocketAddr>, begun: Instant, is_success: bool) {
         let mut last = self.last_dial.lock();
         if last.is_none_or(|last| last.begun <= begun) {
             *last = Some(LastDial { begun, is_success });
@@ -161,7 +164,7 @@ impl Readers {
 }
 
 /// Removes a reader that has neither a connection nor a connection attempt.
-fn forget_without(by_reader: &mut HashMap<Reader, Arc<Connections>>, reader: Reader) {
+fn forget_without(by_reader: &mut HashMap<Option<SocketAddr>, Arc<Connections>>, reader: Option<SocketAddr>) {
     if by_reader.get(&reader).is_some_and(|of| of.is_unused()) {
         by_reader.remove(&reader);
     }

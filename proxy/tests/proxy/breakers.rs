@@ -16,7 +16,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::BoxError;
 use tributary_proxy::{
     BoxIo, BreakerTuning, ClientTuning, ClusterClient, ForwardError, LeftOutReason, Probe, ReachabilityState,
-    RequestIdentity, Sent, UserToken,
+    RequestIdentity, Sent, user_authorization,
 };
 
 use crate::endpoints::{Gate, client_with};
@@ -266,7 +266,7 @@ async fn requests_in_flight_are_limited_per_endpoint_and_per_member() {
 
 /// Returns a user's own token, which the proxy sends on connections without Tributary's credentials.
 fn own() -> RequestIdentity {
-    RequestIdentity::UserToken(UserToken::new(b"anns", None).unwrap())
+    RequestIdentity::UserToken { authorization: user_authorization(b"anns").unwrap(), impersonation: None }
 }
 
 /// A member that answers requests without a token with 401, and other requests with 200. `/hang` with a token gets no

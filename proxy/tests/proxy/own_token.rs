@@ -4,7 +4,7 @@ use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use tributary_apimachinery::body::Body;
 use tributary_proxy::{
-    ClientTuning, ClusterClient, ConnectError, ForwardError, Impersonation, RequestIdentity, UserToken,
+    ClientTuning, ClusterClient, ConnectError, ForwardError, Impersonation, RequestIdentity, user_authorization,
 };
 
 use crate::identity::names;
@@ -35,8 +35,8 @@ async fn passing(config: &kube::Config) -> Result<ClusterClient, ConnectError> {
     client.enable_user_tokens(config, &[], ClientTuning::default()).await
 }
 
-fn own(token: &str, given: Option<Impersonation>) -> RequestIdentity {
-    RequestIdentity::UserToken(UserToken::new(token.as_bytes(), given).unwrap())
+fn own(token: &str, impersonation: Option<Impersonation>) -> RequestIdentity {
+    RequestIdentity::UserToken { authorization: user_authorization(token.as_bytes()).unwrap(), impersonation }
 }
 
 async fn read(response: http::Response<Body>) -> (StatusCode, bytes::Bytes) {
@@ -105,6 +105,6 @@ async fn user_token_is_not_sent_unless_enabled() {
     let error = client.send_request(get("/api"), own("anns", None)).await.unwrap_err();
     assert!(matches!(error, ForwardError::Credentials { .. }), "{error}");
     assert_eq!(member.seen().len(), 0);
-    assert!(UserToken::new(b"a\nb", None).is_none() && UserToken::new(b"\xff", None).is_none());
+    assert!(user_authorization(b"a\nb").is_none() && user_authorization(b"\xff").is_none());
     assert!(!format!("{:?}", own("secret", None)).contains("secret"));
 }

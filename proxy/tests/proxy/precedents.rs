@@ -1,6 +1,7 @@
 //! Known faults of other gateways in front of a Kubernetes API. Each fault has a test with its name. This file has the
 //! faults of a member's client; `docs/precedents.md` lists all faults.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::{Request, Response, StatusCode};
@@ -10,7 +11,7 @@ use tokio::net::TcpStream;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::Body;
 use tributary_proxy::{
-    ClientTuning, ClusterClient, ForwardError, Impersonation, Peer, RequestIdentity, RequestLoop, check_request_loop,
+    ClientTuning, ClusterClient, ForwardError, Impersonation, RequestIdentity, RequestLoop, check_request_loop,
 };
 
 use crate::identity::names;
@@ -151,7 +152,7 @@ async fn cve_2021_31999_headers_named_by_connection_are_removed_before_identity_
     ] {
         // The identity of the request is the kubeconfig's user.
         let mut request = forged(connection);
-        request.extensions_mut().insert(Peer("10.1.2.3:40000".parse().unwrap()));
+        request.extensions_mut().insert("10.1.2.3:40000".parse::<SocketAddr>().unwrap());
         let response = client.send_request(request, RequestIdentity::Member).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         let seen = member.last();

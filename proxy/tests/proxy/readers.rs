@@ -1,6 +1,7 @@
 //! Tests of clients' logs and of requests to workloads through `proxy`: unread bytes of one client do not affect other
 //! clients.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tributary_apimachinery::body::BoxError;
 use tributary_apimachinery::{ClusterName, RequestClass};
-use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector, Peer, RequestIdentity, Sent};
+use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector, RequestIdentity, Sent};
 
 use crate::member::{self, Body, Member, Options, SOON, SendRequest, eventually, get, text};
 
@@ -58,18 +59,18 @@ fn tiny_pieces() -> Body {
     StreamBody::new(tiny.chain(stream::pending())).boxed_unsync()
 }
 
-fn peer(port: u16) -> Peer {
-    Peer(([127, 0, 0, 1], port).into())
+fn peer(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-fn log(pod: &str, reader: Peer, class: RequestClass) -> Request<tributary_apimachinery::body::Body> {
+fn log(pod: &str, reader: SocketAddr, class: RequestClass) -> Request<tributary_apimachinery::body::Body> {
     let mut request = get(&format!("/api/v1/namespaces/a/pods/{pod}/log?follow=true"));
     request.extensions_mut().insert(class);
     request.extensions_mut().insert(reader);
     request
 }
 
-async fn open(client: &ClusterClient, pod: &str, reader: Peer) -> Response<tributary_apimachinery::body::Body> {
+async fn open(client: &ClusterClient, pod: &str, reader: SocketAddr) -> Response<tributary_apimachinery::body::Body> {
     let log = log(pod, reader, RequestClass::Streamed);
     let opened = tokio::time::timeout(SOON, client.send_request(log, RequestIdentity::Member));
     opened.await.expect("an answer").expect("a log")

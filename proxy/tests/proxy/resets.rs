@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tributary_apimachinery::Permit;
 use tributary_apimachinery::permit::RequestPermit;
-use tributary_proxy::{ClientTuning, ClusterClient, Peer, RequestIdentity};
+use tributary_proxy::{ClientTuning, ClusterClient, RequestIdentity};
 
 use crate::member::{self, Authority, Body, Member, Options, SOON, SendRequest, eventually, get, text};
 
@@ -135,7 +135,7 @@ async fn asked(path: &str, of: u16, places: &Arc<Semaphore>) -> http::Request<Bo
     let mut request = get(path);
     let place = places.clone().acquire_owned().await.unwrap();
     request.extensions_mut().insert(RequestPermit::from(Permit::from_guard(place)));
-    request.extensions_mut().insert(Peer(([127, 0, 0, 1], of).into()));
+    request.extensions_mut().insert(SocketAddr::from(([127, 0, 0, 1], of)));
     request
 }
 
@@ -168,7 +168,7 @@ async fn resets_of_one_client_close_no_shared_connection() {
     let begin_watch = async || {
         let mut request = get("/watch?watch=true");
         request.extensions_mut().insert(tributary_apimachinery::RequestClass::Streamed);
-        request.extensions_mut().insert(Peer(([127, 0, 0, 1], 2).into()));
+        request.extensions_mut().insert(SocketAddr::from(([127, 0, 0, 1], 2)));
         client.send_request(request, RequestIdentity::Member).await.unwrap().into_body()
     };
     let mut watches = Vec::new();

@@ -1,12 +1,13 @@
 //! Tests of requests that wait for a connection to a member that does not accept connections.
 
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::{StatusCode, Uri};
 use tower::BoxError;
 use tributary_apimachinery::{ClusterName, RequestClass};
-use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector, Peer, RequestIdentity};
+use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector, RequestIdentity};
 
 use crate::member::{self, SendRequest, get};
 
@@ -42,7 +43,7 @@ async fn client_reuses_an_idle_connection_while_a_connection_attempt_hangs() {
     let log = async |of| {
         let mut request = get("/api/v1/namespaces/a/pods/b/log?follow=true");
         request.extensions_mut().insert(RequestClass::Streamed);
-        request.extensions_mut().insert(Peer(([127, 0, 0, 1], of).into()));
+        request.extensions_mut().insert(SocketAddr::from(([127, 0, 0, 1], of)));
         client.send_request(request, RequestIdentity::Member).await
     };
     drop(log(1).await.unwrap());

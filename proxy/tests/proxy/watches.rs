@@ -2,6 +2,7 @@
 //! clients do not affect other clients.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use http::{Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use tokio::sync::mpsc::UnboundedSender;
-use tributary_proxy::{ClientTuning, ClusterClient, Peer, RequestIdentity};
+use tributary_proxy::{ClientTuning, ClusterClient, RequestIdentity};
 
 use crate::endpoints::Gate;
 use crate::member::{self, Body, Member, Options, SOON, SendRequest, channel, eventually, get, text};
@@ -69,7 +70,7 @@ fn path(of: u16) -> String {
 
 fn asked(path: &str, of: u16) -> http::Request<Body> {
     let mut request = get(path);
-    request.extensions_mut().insert(Peer(([127, 0, 0, 1], of).into()));
+    request.extensions_mut().insert(SocketAddr::from(([127, 0, 0, 1], of)));
     request
 }
 

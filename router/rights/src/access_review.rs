@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tributary_apimachinery::json::null_is_default;
 use tributary_authentication::UserInfo;
-use tributary_authorization::{Attributes, RbacUser, ResourceAttributes, RulesReview};
+use tributary_authorization::{Attributes, ResourceAttributes, RulesReview};
 use tributary_proxy::Transport;
 use tributary_sharing::body;
 
@@ -35,27 +35,11 @@ pub(super) enum AccessReviewError {
     Unavailable,
 }
 
-/// User name and groups of Tributary's own account in a cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub(super) struct OwnAccount {
-    #[serde(deserialize_with = "null_is_default")]
-    pub(super) username: String,
-    #[serde(deserialize_with = "null_is_default")]
-    pub(super) groups: Vec<String>,
-}
-
-impl OwnAccount {
-    pub(super) fn user(&self) -> RbacUser<'_> {
-        RbacUser { name: &self.username, groups: &self.groups }
-    }
-}
-
-/// Sends a SelfSubjectReview for Tributary's own account.
+/// Sends a SelfSubjectReview. Returns Tributary's own account.
 ///
 /// # Errors
 /// [`AccessReviewError`].
-pub(super) async fn own_account(transport: Transport) -> Result<OwnAccount, AccessReviewError> {
+pub(super) async fn own_account(transport: Transport) -> Result<UserInfo, AccessReviewError> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Answer {
@@ -66,7 +50,7 @@ pub(super) async fn own_account(transport: Transport) -> Result<OwnAccount, Acce
     #[serde(default, rename_all = "camelCase")]
     struct Status {
         #[serde(deserialize_with = "null_is_default")]
-        user_info: OwnAccount,
+        user_info: UserInfo,
     }
     let text =
         send_review(transport, ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"), Value::Null)

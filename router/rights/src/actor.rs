@@ -7,10 +7,9 @@ use std::sync::LazyLock;
 use tributary_answers::refusal::RequestRefusal;
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::{
-    Authority, MemberRules, NotSent, Reach, UserInfo, identity_at_hub, identity_for, identity_for_other_members,
+    Authority, MemberRules, NotSent, UserInfo, identity_at_hub, identity_for, identity_for_other_members,
     impersonated_identity, names_beyond_member,
 };
-use tributary_authorization::RbacUser;
 use tributary_proxy::{Impersonation, InvalidClientImpersonation};
 use tributary_sharing::flow::share_key::ShareKey;
 use tributary_sharing::limits::{IMPERSONATED_BYTES, IMPERSONATED_VALUES};
@@ -25,37 +24,19 @@ pub struct Actor {
     /// Precomputed hash of the other fields. Each request looks up its actor in several hash maps.
     hash: u64,
     user: UserInfo,
-    /// Name under which clusters see the sender, if the name differs from the sender's own name.
-    sent_name: Option<String>,
     authority: Authority,
     /// User that the client impersonates by its own `Impersonate-*` headers.
     given: Option<UserInfo>,
-    /// The user's groups in every cluster except the cluster in `at_home`.
-    groups: RbacGroups,
-    /// Cluster that verified the user, and the user's groups in this cluster alone.
-    at_home: Option<(ClusterName, RbacGroups)>,
+    /// Names and groups of the sender and of the acting user, as every cluster except the cluster in `at_home`
+    /// authorizes them. The acting user is the impersonated user, or the sender without impersonation.
+    judged: [UserInfo; 2],
+    /// Cluster that verified the user, and these names and groups in this cluster alone.
+    at_home: Option<(ClusterName, [UserInfo; 2])>,
     /// Name and groups of the sender for policies of the merged view, and of every cluster except the one that verified
     /// the sender. `None` if these policies may use the full name and all groups.
-    counted: Option<(String, Vec<String>)>,
+    counted: Option<UserInfo>,
     /// Reason for which Tributary sends the user's name to no cluster.
     not_sent: Option<NotSent>,
-}
-
-/// Groups by which a cluster's RBAC decides about a user.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct RbacGroups {
-    user: Vec<String>,
-    /// Groups of the impersonated user, or of the sender without impersonation.
-    acting: Vec<String>,
-}
-
-impl RbacGroups {
-    /// Groups of a sender in a cluster that sees the sender with this identity, and groups of the impersonated user.
-    fn from_identity(told: Result<UserInfo, NotSent>, given: Option<&UserInfo>) -> Result<Self, NotSent> {
-        let user = rbac_groups(told?);
-        let acting = given.map_or_else(|| Ok(user.clone()), |given| impersonated_identity(given).map(rbac_groups))?;
-        Ok(Self { user, acting })
-    }
 }
 
 /// Selects the user whose rights are decided.
@@ -67,25 +48,39 @@ pub enum UserSelector {
     Acting,
 }
 
+impl UserSelector {
+    fn select(self, [user, acting]: &[UserInfo; 2]) -> &UserInfo {
+        match self {
+            Self::User => user,
+            Self::Acting => acting,
+        }
+    }
+}
+
 impl Actor {
     /// Creates an actor from the sender and, if given, the user that the sender impersonates.
     pub fn new(user: UserInfo, authority: Authority, given: Option<UserInfo>) -> Self {
         // The default rules suffice, because a cluster's own rules change neither the name nor the groups.
         let rules = MemberRules::default();
-        let judged = |told| RbacGroups::from_identity(told, given.as_ref());
-        let own = authority.reach.home().map(|home| (home, judged(identity_for(&user, &authority, home, &rules))));
+        let judged = |told| rbac_users(told, given.as_ref());
+        let own = authority.home().map(|home| (home, judged(identity_for(&user, &authority, home, &rules))));
         let elsewhere = identity_for_other_members(&user, &authority, &rules);
-        let sent_name =
-            elsewhere.as_ref().map(|told| &told.username).ok().filter(|sent| **sent != user.username).cloned();
-        let told = match (&authority.reach, &own) {
-            (Reach::Member(_), Some((_, own))) => own.clone(),
+        let sent_name = elsewhere.as_ref().map_or(&user.username, |told| &told.username).clone();
+        let told = match (authority.only_member(), &own) {
+            (Some(_), Some((_, own))) => own.clone(),
             _ => judged(elsewhere),
         };
         let at_home = own.filter(|(_, own)| *own != told).and_then(|(home, own)| Some((home.clone(), own.ok()?)));
-        let (groups, not_sent) = told.map_or_else(|why| (RbacGroups::default(), Some(why)), |groups| (groups, None));
-        let counted = counted(&user.username, &groups.user, &authority);
-        let hash = HASHES.hash_one((&user, &authority, &given, &groups, &at_home, &not_sent));
-        Self { hash, user, sent_name, authority, given, groups, at_home, counted, not_sent }
+        let (judged, not_sent) = match told {
+            Ok(judged) => (judged, None),
+            Err(why) => {
+                let acting = given.as_ref().map_or(&sent_name, |given| &given.username);
+                ([&sent_name, acting].map(|name| UserInfo::with_groups(name, &[])), Some(why))
+            }
+        };
+        let counted = counted(&user.username, &judged[0].groups, &authority);
+        let hash = HASHES.hash_one((&user, &authority, &given, &judged, &at_home, &not_sent));
+        Self { hash, user, authority, given, judged, at_home, counted, not_sent }
     }
 
     pub(super) fn is_of(&self, user: &UserInfo, authority: &Authority) -> bool {
@@ -97,9 +92,9 @@ impl Actor {
     /// # Errors
     /// [`NotSent`] if the cluster may not see the user.
     pub fn reaches(&self, member: &ClusterName) -> Result<(), NotSent> {
-        match (&self.not_sent, &self.authority.reach) {
+        match (&self.not_sent, self.authority.only_member()) {
             (Some(error), _) => Err(error.clone()),
-            (None, Reach::Member(cluster)) if cluster != member => Err(NotSent::OfAnotherCluster(cluster.clone())),
+            (None, Some(cluster)) if cluster != member => Err(NotSent::OfAnotherCluster(cluster.clone())),
             (None, _) => Ok(()),
         }
     }
@@ -130,59 +125,44 @@ impl Actor {
         self.authority.share_key(&self.user.username)
     }
 
-    /// Returns the name of the sender as the sender's verifier reports it, and the name that clusters see, if it
-    /// differs.
+    /// Returns the name of the sender as the sender's verifier reports it, and the name that clusters see.
     pub(super) fn sender_names(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(self.user.username.as_str()).chain(self.sent_name.as_deref())
+        [&self.user, &self.judged[0]].into_iter().map(|user| user.username.as_str())
     }
 
     /// Returns the user name by which clusters decide.
     pub(super) fn name(&self, user_selector: UserSelector) -> &str {
-        match (user_selector, &self.given) {
-            (UserSelector::Acting, Some(given)) => &given.username,
-            _ => self.sent_name.as_deref().unwrap_or(&self.user.username),
-        }
+        &self.judged(user_selector).username
     }
 
     /// Returns the user with the groups for all clusters except the cluster that verified the user.
-    pub fn judged(&self, user_selector: UserSelector) -> RbacUser<'_> {
-        self.by(&self.groups, user_selector)
+    pub fn judged(&self, user_selector: UserSelector) -> &UserInfo {
+        user_selector.select(&self.judged)
     }
 
-    pub(super) fn rbac_user_in(&self, member: &ClusterName, user_selector: UserSelector) -> RbacUser<'_> {
+    pub(super) fn rbac_user_in(&self, member: &ClusterName, user_selector: UserSelector) -> &UserInfo {
         match &self.at_home {
-            Some((home, groups)) if home == member => self.by(groups, user_selector),
+            Some((home, users)) if home == member => user_selector.select(users),
             _ => self.judged(user_selector),
         }
     }
 
     /// Returns the user with the groups of all clusters together. A change of the rights of one of these groups may
     /// concern the user.
-    pub(super) fn rbac_user_in_any(&self, user_selector: UserSelector) -> RbacUser<'_> {
-        let groups = self.at_home.as_ref().map_or(&self.groups, |(_, groups)| groups);
-        self.by(groups, user_selector)
+    pub(super) fn rbac_user_in_any(&self, user_selector: UserSelector) -> &UserInfo {
+        user_selector.select(self.at_home.as_ref().map_or(&self.judged, |(_, users)| users))
     }
 
     /// Returns the sender's name and groups for the policies of a cluster, or of the merged view (`None`). Returns
     /// `None` if these policies may use the full name and all groups, as in the cluster that alone verified the user.
-    pub fn counted_at(&self, place: Option<&ClusterName>) -> Option<&(String, Vec<String>)> {
-        match &self.authority.reach {
-            Reach::Member(home) if place == Some(home) => None,
-            _ => self.counted.as_ref(),
-        }
+    pub fn counted_at(&self, place: Option<&ClusterName>) -> Option<&UserInfo> {
+        let is_only_member = place.is_some() && place == self.authority.only_member();
+        self.counted.as_ref().filter(|_| !is_only_member)
     }
 
     /// Returns whether this cluster verified the user. Only the verifying cluster may see the user's `system:` groups.
     pub fn is_verified_by(&self, member: &ClusterName) -> bool {
-        self.authority.reach.is_vouched_by(member)
-    }
-
-    fn by<'a>(&'a self, groups: &'a RbacGroups, user_selector: UserSelector) -> RbacUser<'a> {
-        let name = self.name(user_selector);
-        match user_selector {
-            UserSelector::User => RbacUser { name, groups: &groups.user },
-            UserSelector::Acting => RbacUser { name, groups: &groups.acting },
-        }
+        self.authority.home() == Some(member)
     }
 
     /// Returns the subject of an access review: the user, as a cluster with these impersonation rules sees the user.
@@ -199,7 +179,7 @@ impl Actor {
             UserSelector::User => identity_for(&self.user, &self.authority, member, rules)?,
             UserSelector::Acting => self.identity(member, rules)?,
         };
-        Ok(UserInfo { groups: self.rbac_user_in(member, user_selector).groups.to_vec(), ..told })
+        Ok(UserInfo { groups: self.rbac_user_in(member, user_selector).groups.clone(), ..told })
     }
 
     /// Returns the authenticated user.
@@ -210,7 +190,7 @@ impl Actor {
     /// Returns the user information for the response to a SelfSubjectReview.
     pub fn shown(&self) -> UserInfo {
         match &self.given {
-            Some(given) => UserInfo { groups: self.groups.acting.clone(), ..given.clone() },
+            Some(given) => UserInfo { groups: self.judged(UserSelector::Acting).groups.clone(), ..given.clone() },
             None => self.user.clone(),
         }
     }
@@ -222,11 +202,8 @@ impl Actor {
 
     /// Returns the total size of the actor's strings in bytes.
     pub fn bytes(&self) -> usize {
-        let users = std::iter::once(&self.user).chain(&self.given);
-        let judged = std::iter::once(&self.groups).chain(self.at_home.iter().map(|(_, groups)| groups));
-        let judged = judged.flat_map(|groups| groups.user.iter().chain(&groups.acting));
-        let counted = self.counted.iter().flat_map(|(name, groups)| std::iter::once(name).chain(groups));
-        users.flat_map(texts).chain(judged).chain(counted).chain(&self.sent_name).map(String::len).sum()
+        let users = std::iter::once(&self.user).chain(&self.given).chain(&self.judged).chain(&self.counted);
+        users.chain(self.at_home.iter().flat_map(|(_, users)| users)).flat_map(texts).map(String::len).sum()
     }
 }
 
@@ -238,17 +215,26 @@ impl Hash for Actor {
 
 /// Returns the user name and groups that the policies of other clusters and of the merged view may use, if one cluster
 /// alone verified the user ([`names_beyond_member`]). `None` if these policies may use the full name and all groups.
-fn counted(name: &str, groups: &[String], authority: &Authority) -> Option<(String, Vec<String>)> {
-    let known = UserInfo { username: name.to_owned(), groups: groups.to_vec(), ..UserInfo::default() };
+fn counted(name: &str, groups: &[String], authority: &Authority) -> Option<UserInfo> {
+    let known = UserInfo::with_groups(name, groups);
     let (counted, of_groups) = names_beyond_member(&known, authority);
-    (counted != known.username || *of_groups != *known.groups)
-        .then(|| (counted.clone().into_owned(), of_groups.to_vec()))
+    let counted = UserInfo::with_groups(&counted, &of_groups);
+    (counted != known).then_some(counted)
 }
 
-/// Groups by which a cluster authorizes a user. The result includes the groups that kube-apiserver's impersonation
-/// filter adds.
-fn rbac_groups(told: UserInfo) -> Vec<String> {
-    told.impersonated().groups
+/// Returns the sender and the acting user, as a cluster's RBAC decides about them, if the cluster sees the sender with
+/// this identity.
+fn rbac_users(told: Result<UserInfo, NotSent>, given: Option<&UserInfo>) -> Result<[UserInfo; 2], NotSent> {
+    let user = rbac_user(told?);
+    let acting = given.map_or_else(|| Ok(user.clone()), |given| impersonated_identity(given).map(rbac_user))?;
+    Ok([user, acting])
+}
+
+/// Returns name and groups by which a cluster authorizes a user. The result includes the groups that kube-apiserver's
+/// impersonation filter adds.
+fn rbac_user(told: UserInfo) -> UserInfo {
+    let UserInfo { username, groups, .. } = told.impersonated();
+    UserInfo { username, groups, ..UserInfo::default() }
 }
 
 /// All strings of a user: name, uid, groups, keys and values of extras.
@@ -286,7 +272,6 @@ pub fn given_user(given: &Impersonation) -> Result<UserInfo, InvalidClientImpers
 #[cfg(test)]
 mod tests {
     use http::{HeaderMap, HeaderName, HeaderValue};
-    use tributary_authentication::VerifierName;
 
     use super::*;
     use crate::subject::review_spec;
@@ -303,25 +288,24 @@ mod tests {
         ClusterName::new(name).unwrap()
     }
 
-    fn actor(user: UserInfo, reach: Reach, given: Option<UserInfo>) -> Actor {
-        Actor::new(user, Authority { verifier: "test".into(), reach }, given)
+    fn actor(user: UserInfo, authority: impl Into<Authority>, given: Option<UserInfo>) -> Actor {
+        Actor::new(user, authority.into(), given)
     }
 
     #[test]
     fn impersonation_does_not_change_the_fair_share_holder() {
-        let share_key = |given: Option<&str>| {
-            actor(user("ann", &[]), Reach::Everywhere, given.map(|name| user(name, &[]))).share_key()
-        };
+        let share_key =
+            |given: Option<&str>| actor(user("ann", &[]), "test", given.map(|name| user(name, &[]))).share_key();
         assert_eq!(share_key(Some("bob")), share_key(None));
         assert_eq!(share_key(Some("carol")), share_key(None));
-        assert_ne!(actor(user("bob", &[]), Reach::Everywhere, None).share_key(), share_key(None));
+        assert_ne!(actor(user("bob", &[]), "test", None).share_key(), share_key(None));
     }
 
     #[test]
     fn actor_has_the_groups_that_the_member_authorizes() {
-        let (a, everywhere) = (Reach::Member(cluster("a")), Reach::Everywhere);
+        let (a, everywhere) = (Authority::Member(cluster("a")), Authority::from("test"));
         let account = "system:serviceaccount:n:s";
-        for (who, reach, given, expected) in [
+        for (who, authority, given, expected) in [
             (user("ann", &["dev"]), &everywhere, None, Some(("ann", &["dev", "system:authenticated"][..]))),
             (
                 user("ann", &["system:masters", "system:authenticated"]),
@@ -357,11 +341,16 @@ mod tests {
             (user("ann", &[]), &everywhere, Some(user("system:anonymous", &[])), None),
             (user(account, &[]), &everywhere, Some(user("bob", &[])), None),
         ] {
-            let actor = actor(who, reach.clone(), given);
+            let actor = actor(who, authority.clone(), given);
             let acting = actor.rbac_user_in(&cluster("a"), UserSelector::Acting);
-            let known = actor.reaches(&cluster("a")).is_ok().then(|| (acting.name, acting.groups.to_vec()));
+            let known =
+                actor.reaches(&cluster("a")).is_ok().then(|| (acting.username.as_str(), acting.groups.to_vec()));
             assert_eq!(known, expected.map(|(name, groups)| (name, strings(groups))), "{actor:?}");
-            assert_eq!(actor.reaches(&cluster("b")).is_ok(), expected.is_some() && *reach == everywhere, "{actor:?}");
+            assert_eq!(
+                actor.reaches(&cluster("b")).is_ok(),
+                expected.is_some() && *authority == everywhere,
+                "{actor:?}"
+            );
             let told = actor.identity(&cluster("a"), &MemberRules::default());
             assert_eq!(told.is_ok(), expected.is_some(), "{actor:?}");
         }
@@ -379,8 +368,7 @@ mod tests {
             ("system:admin", &["dev"], None),
             ("system:node:n", &["system:nodes"], None),
         ] {
-            for verifier in [VerifierName::hub(), VerifierName::hub_front_proxy()] {
-                let authority = Authority { verifier, reach: Reach::Everywhere };
+            for authority in [Authority::Hub, Authority::HubFrontProxy] {
                 let actor = Actor::new(user(name, groups), authority, None);
                 let told = actor.identity(&cluster("a"), &MemberRules::default());
                 assert_eq!(actor.reaches(&cluster("a")).is_ok(), told.is_ok(), "{actor:?}");
@@ -390,9 +378,9 @@ mod tests {
                 let judged_groups: Vec<_> = groups.into_iter().chain(["system:authenticated".to_owned()]).collect();
                 for user_selector in [UserSelector::User, UserSelector::Acting] {
                     let judged = actor.rbac_user_in(&cluster("a"), user_selector);
-                    assert_eq!((judged.name, judged.groups), (&*name, &*judged_groups), "{actor:?}");
+                    assert_eq!((&judged.username, &judged.groups), (&name, &judged_groups), "{actor:?}");
                     let subject = actor.subject(user_selector, &cluster("a"), &MemberRules::default()).unwrap();
-                    assert_eq!((&review_spec(&subject)["user"], judged.name), (&name.clone().into(), &*name));
+                    assert_eq!((&review_spec(&subject)["user"], &judged.username), (&name.clone().into(), &name));
                 }
                 assert_eq!(actor.sender_names().next(), Some(&*actor.shown().username));
             }
@@ -405,32 +393,32 @@ mod tests {
         let (eu, us) = (cluster("eu"), cluster("us"));
         let account = "system:serviceaccount:n:s";
         let of_account = ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"];
-        for (who, reach, of_merged) in [
+        for (who, authority, of_merged) in [
             (
                 user("ann", &["dev", "system:x"]),
-                Reach::Member(eu.clone()),
+                Authority::Member(eu.clone()),
                 Some(("", &["system:x", "system:authenticated"][..])),
             ),
-            (user("ann", &["dev"]), Reach::Everywhere, None),
-            (user("ann", &["dev", "system:oauth"]), Reach::EverywhereFrom(eu.clone()), None),
+            (user("ann", &["dev"]), Authority::from("test"), None),
+            (user("ann", &["dev", "system:oauth"]), Authority::TokenReviewCluster(eu.clone()), None),
             // An OIDC issuer may let its users choose user names that begin with `system:`.
-            (user("system:ops", &["dev"]), Reach::Everywhere, Some(("", &[]))),
+            (user("system:ops", &["dev"]), Authority::from("test"), Some(("", &[]))),
             // The member decides about the names of its own ServiceAccounts.
-            (user(account, &of_account), Reach::Member(eu.clone()), None),
+            (user(account, &of_account), Authority::Member(eu.clone()), None),
             (
                 user(account, &["dev", "system:x"]),
-                Reach::Member(eu.clone()),
+                Authority::Member(eu.clone()),
                 Some((account, &["system:x", "system:authenticated"])),
             ),
         ] {
             let counted = |place: Option<&ClusterName>, given| {
-                actor(who.clone(), reach.clone(), given).counted_at(place).cloned()
+                actor(who.clone(), authority.clone(), given).counted_at(place).cloned()
             };
-            let of_merged = of_merged.map(|(name, groups)| (name.to_owned(), strings(groups)));
-            let of_eu = if reach == Reach::Member(eu.clone()) { None } else { of_merged.clone() };
+            let of_merged = of_merged.map(|(name, groups)| user(name, groups));
+            let of_eu = if authority == Authority::Member(eu.clone()) { None } else { of_merged.clone() };
             for given in [None, Some(user("bob", &[]))] {
                 let all = [None, Some(&us), Some(&eu)].map(|place| counted(place, given.clone()));
-                assert_eq!(all, [of_merged.clone(), of_merged.clone(), of_eu.clone()], "{who:?} {reach:?}");
+                assert_eq!(all, [of_merged.clone(), of_merged.clone(), of_eu.clone()], "{who:?} {authority:?}");
             }
         }
     }
@@ -440,7 +428,7 @@ mod tests {
     #[test]
     fn system_groups_are_shown_only_to_the_verifying_cluster() {
         let said = || user("ann", &["dev", "system:oauth", "system:masters"]);
-        let hub = || Reach::EverywhereFrom(cluster("hub"));
+        let hub = || Authority::TokenReviewCluster(cluster("hub"));
         let all = ["dev", "system:oauth", "system:authenticated"];
         let groups =
             |actor: &Actor, member, user_selector| actor.rbac_user_in(&cluster(member), user_selector).groups.to_vec();

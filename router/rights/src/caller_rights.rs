@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tributary_answers::termination_reason::TerminationReason;
-use tributary_apimachinery::ClusterName;
-use tributary_authorization::{FleetRights, RbacUser};
+use tributary_apimachinery::{ClusterName, UserInfo};
+use tributary_authorization::FleetRights;
 use tributary_sharing::flow::fair_semaphore::Exceeded;
 use tributary_sharing::limits::IMPERSONATED_VALUES;
 
@@ -41,7 +41,7 @@ pub struct CallerRights {
     pub(super) mirror: Arc<RightsMirror>,
     pub(super) actor: Arc<Actor>,
     /// The actor of the previous request of the same connection. `None` for a request without a connection.
-    pub(super) remembered: Option<RememberedActor>,
+    pub(super) remembered: Option<Arc<RememberedActor>>,
     /// Function that returns whether the credentials are still valid. `None` if the credentials cannot become invalid.
     credential_validity: Option<CredentialValidity>,
     pub(super) allowed_facts: AllowedFacts,
@@ -74,7 +74,7 @@ impl CallerRights {
     }
 
     /// Adds the connection's cached actor.
-    pub fn remembered_by(self, remembered: Option<RememberedActor>) -> Self {
+    pub fn remembered_by(self, remembered: Option<Arc<RememberedActor>>) -> Self {
         Self { remembered, ..self }
     }
 
@@ -108,8 +108,25 @@ impl CallerRights {
     /// user has too many open reviews, the request is marked as [crowded out](Self::exceeded_limit), and the decision
     /// uses the known facts. Cancellation is safe.
     pub async fn decide_after_reviews<T>(&self, decide: impl Fn(&Self) -> T) -> T {
-        let (decision, _crowded) = self.review_and_decide(decide).await;
-        decision
+        let rights = Self { begun: Instant::now(), ..self.clone() };
+        let until = rights.begun + REVIEW_TIMEOUT;
+        for _ in 0..ROUNDS_MAX {
+            let (decision, decision_reviews) = rights.decision(&decide);
+            if decision_reviews.open.is_empty() {
+                return decision;
+            }
+            drop(decision);
+            if let Err(exceeded) = rights.send_reviews(decision_reviews.open, until).await {
+                let _is_known = rights.exceeded_limit.set(exceeded);
+                // Lets the runtime poll the request's other futures before the next round.
+                tokio::task::yield_now().await;
+                break;
+            }
+            if Instant::now() >= until {
+                break;
+            }
+        }
+        decide(&rights)
     }
 
     /// Like `decide_after_reviews`, for callers that need no decision if the user has too many open reviews.
@@ -118,33 +135,15 @@ impl CallerRights {
     /// # Errors
     /// [`Exceeded`] if a limit prevented a review of this decision.
     pub async fn try_decide_after_reviews<T>(&self, decide: impl Fn(&Self) -> T) -> Result<T, Exceeded> {
-        match self.review_and_decide(decide).await {
-            (decision, None) => Ok(decision),
-            (_, Some(exceeded)) => Err(exceeded),
+        let rights = self.for_optional_part();
+        let decision = rights.decide_after_reviews(decide).await;
+        match rights.exceeded_limit() {
+            Some(exceeded) => {
+                let _is_known = self.exceeded_limit.set(exceeded);
+                Err(exceeded)
+            }
+            None => Ok(decision),
         }
-    }
-
-    /// Sends the missing reviews and then decides. Returns the decision, and the limit that prevented a review.
-    async fn review_and_decide<T>(&self, decide: impl Fn(&Self) -> T) -> (T, Option<Exceeded>) {
-        let rights = Self { begun: Instant::now(), ..self.clone() };
-        let until = rights.begun + REVIEW_TIMEOUT;
-        for _ in 0..ROUNDS_MAX {
-            let (decision, decision_reviews) = rights.decision(&decide);
-            if decision_reviews.open.is_empty() {
-                return (decision, None);
-            }
-            drop(decision);
-            if let Err(exceeded) = rights.send_reviews(decision_reviews.open, until).await {
-                let _is_known = rights.exceeded_limit.set(exceeded);
-                // Lets the runtime poll the request's other futures before the next round.
-                tokio::task::yield_now().await;
-                return (decide(&rights), Some(exceeded));
-            }
-            if Instant::now() >= until {
-                break;
-            }
-        }
-        (decide(&rights), None)
     }
 
     /// Returns rights that use the last result of each review, also after its expiry.
@@ -232,9 +231,8 @@ impl CallerRights {
     }
 
     /// Returns the name of the acting user, and the groups of the user that all clusters see.
-    pub fn acts_as(&self) -> (String, Vec<String>) {
-        let RbacUser { name, groups } = self.actor.judged(UserSelector::Acting);
-        (name.to_owned(), groups.to_vec())
+    pub fn acts_as(&self) -> &UserInfo {
+        self.actor.judged(UserSelector::Acting)
     }
 
     /// Returns the sender of the request, with the user that the sender impersonates.

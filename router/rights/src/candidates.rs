@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tributary_apimachinery::{AUTHENTICATED_GROUP, ClusterName, ClusterSelector, GroupVersionResource};
-use tributary_authorization::{Attributes, FleetRights, RbacUser, ResourceAttributes};
+use tributary_apimachinery::{AUTHENTICATED_GROUP, ClusterName, ClusterSelector, GroupVersionResource, UserInfo};
+use tributary_authorization::{Attributes, FleetRights, ResourceAttributes};
 
 use super::actor::UserSelector;
 use super::allowed_facts::DecisionMethod;
@@ -172,7 +172,7 @@ impl CallerRights {
         request: &Attributes<'_>,
     ) -> Candidates {
         let (fleet, everybody) = (self.mirror.compiled(), [AUTHENTICATED_GROUP.to_owned()]);
-        let anybody = RbacUser { name: "", groups: &everybody };
+        let anybody = &UserInfo::with_groups("", &everybody);
         let rules = |cluster: &ClusterName, user| fleet.rules(cluster, user, namespace).len();
         self.those(&fleet, clusters, |cluster, mode| {
             let acting = self.actor.rbac_user_in(cluster, UserSelector::Acting);

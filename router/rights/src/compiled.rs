@@ -129,7 +129,8 @@ impl Excess {
 
 #[cfg(test)]
 mod tests {
-    use tributary_authorization::{Attributes, RbacUser, ResourceAttributes};
+    use tributary_apimachinery::UserInfo;
+    use tributary_authorization::{Attributes, ResourceAttributes};
 
     use super::*;
 
@@ -146,7 +147,7 @@ mod tests {
         };
         let binding = r#"{"metadata":{"name":"b"},"roleRef":{"kind":"ClusterRole","name":"r"},"subjects":[{"kind":"User","name":"ann"}]}"#;
         rights.replace(&eu, vec![role("pods"), object(RbacKind::ClusterRoleBinding, binding)]);
-        let ann = RbacUser { name: "ann", groups: &[] };
+        let ann = &UserInfo::with_groups("ann", &[]);
         let lists = |resource| {
             let asked = ResourceAttributes { verb: "list", resource, ..ResourceAttributes::default() };
             rights.now().allows(&eu, ann, &Attributes::Resource(asked))

@@ -1,6 +1,7 @@
 //! Choice of the method by which rights in a cluster are decided: the mirrored roles and bindings, or access reviews.
 //! This module does no I/O.
 
+use tributary_apimachinery::UserInfo;
 use tributary_authorization::{CompiledRule, ReviewMismatch, RulesReview, Sample};
 
 /// API group that only OpenShift serves. The scopes of an OpenShift token remove rights that roles grant.
@@ -114,8 +115,9 @@ pub(super) fn decide(evidence: &Evidence) -> Decider {
 }
 
 fn described(sample: &Sample) -> String {
-    let Sample { user, groups, verb, group, resource, subresource, namespace, name } = sample;
-    let who = if user.is_empty() { format!("group {:?}", groups.join(",")) } else { format!("user {user:?}") };
+    let Sample { user: UserInfo { username, groups, .. }, verb, group, resource, subresource, namespace, name } =
+        sample;
+    let who = if username.is_empty() { format!("group {:?}", groups.join(",")) } else { format!("user {username:?}") };
     let below = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
     let of_group = if group.is_empty() { String::new() } else { format!(".{group}") };
     let within = if namespace.is_empty() { String::new() } else { format!(" in {namespace:?}") };
@@ -146,8 +148,7 @@ mod tests {
     #[test]
     fn decider_chooses_rbac_only_without_contrary_evidence() {
         let sample = Sample {
-            user: "ann".to_owned(),
-            groups: Vec::new(),
+            user: UserInfo::with_groups("ann", &[]),
             verb: "get".to_owned(),
             group: "apps".to_owned(),
             resource: "deployments".to_owned(),

@@ -10,7 +10,7 @@ use futures::{StreamExt, stream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tributary_apimachinery::{ClusterAuthorization, ClusterName, NOBODY};
+use tributary_apimachinery::{ClusterAuthorization, ClusterName, NOBODY, UserInfo};
 use tributary_authorization::{Attributes, FleetRights, RbacKind, ResourceAttributes, Sample};
 use tributary_fleet::topology::Cluster;
 use tributary_proxy::{ClusterClient, Transport, nearest_tick};
@@ -18,7 +18,6 @@ use tributary_proxy::{ClusterClient, Transport, nearest_tick};
 use super::access_review::{self, AccessReviewError};
 use super::decider::{ClusterFacts, Decider, Evidence, OPENSHIFT, ReviewCause, decide};
 use super::rounds::{CONNECTIONS_INTERVAL, INTERVAL, UNANSWERED_MAX, well};
-use super::subject::user_info;
 
 /// Delay before a difference between mirror and cluster is checked again. 2 s: the mirror and the kube-apiserver each
 /// follow roles and bindings by watches, about one second late.
@@ -165,11 +164,11 @@ impl Detector {
             let may_read = RbacKind::ALL.into_iter().all(|kind| {
                 let (group, resource) = (RbacKind::GROUP, kind.resource());
                 let asked = ResourceAttributes { verb: "list", group, resource, ..ResourceAttributes::default() };
-                compiled.allows(name, account.user(), &Attributes::Resource(asked))
+                compiled.allows(name, &account, &Attributes::Resource(asked))
             });
-            let mirrored = compiled.rules(name, account.user(), NAMESPACE).into_iter().cloned().collect();
+            let mirrored = compiled.rules(name, &account, NAMESPACE).into_iter().cloned().collect();
             let is_allowed =
-                |sample: &Sample| compiled.allows(name, sample.user(), &Attributes::Resource(sample.attributes()));
+                |sample: &Sample| compiled.allows(name, &sample.user, &Attributes::Resource(sample.attributes()));
             let samples = choose_samples(refuted.as_slice(), mirror.samples(name, SAMPLES, turn), is_allowed);
             (mirrored, may_read, samples)
         };
@@ -203,16 +202,14 @@ fn choose_samples(refuted: &[Sample], others: Vec<Sample>, is_allowed: impl Fn(&
 }
 
 async fn refuted_by(transport: Transport, sample: Sample) -> Result<Option<Sample>, AccessReviewError> {
-    let allowed =
-        access_review::access(transport, &user_info(sample.user()), &Attributes::Resource(sample.attributes())).await?;
+    let allowed = access_review::access(transport, &sample.user, &Attributes::Resource(sample.attributes())).await?;
     Ok((!allowed).then_some(sample))
 }
 
 /// A request that no role allows, from a subject without roles.
 fn nobody() -> Sample {
     Sample {
-        user: NOBODY.to_owned(),
-        groups: Vec::new(),
+        user: UserInfo::with_groups(NOBODY, &[]),
         verb: "get".to_owned(),
         group: String::new(),
         resource: "secrets".to_owned(),
@@ -233,7 +230,7 @@ mod tests {
 
     #[test]
     fn sample_requests_that_the_cluster_denied_are_reviewed_first() {
-        let sample = |user: &str| Sample { user: user.to_owned(), ..nobody() };
+        let sample = |user: &str| Sample { user: UserInfo::with_groups(user, &[]), ..nobody() };
         let others = |count: usize| (0..count).map(|number| sample(&number.to_string())).collect::<Vec<_>>();
         let [refuted, gone] = ["refuted", "gone"].map(sample);
         let asked = choose_samples(&[refuted.clone(), gone.clone(), sample("1")], others(3), |own| *own != gone);

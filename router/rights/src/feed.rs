@@ -153,8 +153,8 @@ impl UpdateObserver for KindFeed {
 
 #[cfg(test)]
 mod tests {
+    use tributary_apimachinery::UserInfo;
     use tributary_apimachinery::{ObjectDecoder, ResourceVersion};
-    use tributary_authorization::RbacUser;
 
     use super::*;
 
@@ -201,7 +201,7 @@ mod tests {
 
         /// Namespaces in which ann may list pods: `everywhere`, `n`, or `nowhere`.
         fn ann(&self) -> &'static str {
-            let user = RbacUser { name: "ann", groups: &[] };
+            let user = &UserInfo::with_groups("ann", &[]);
             let rights = self.compiled.now().rights(&ClusterName::new("a").unwrap(), user, "list", "", "pods");
             match (rights.lists("other"), rights.lists("n")) {
                 (true, _) => "everywhere",

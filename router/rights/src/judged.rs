@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::{MemberRules, UserInfo};
-use tributary_authorization::{Attributes, FleetRights, RbacUser};
+use tributary_authorization::{Attributes, FleetRights};
 
 use super::actor::{Actor, UserSelector};
 use super::allowed_facts::{AllowedFacts, DecisionMethod};
@@ -64,7 +64,7 @@ impl<'a> UserDecisions<'a> {
     }
 
     /// The user with the groups that this cluster sees.
-    pub(super) fn user(&self, cluster: &ClusterName) -> RbacUser<'a> {
+    pub(super) fn user(&self, cluster: &ClusterName) -> &'a UserInfo {
         self.actor.rbac_user_in(cluster, self.user_selector)
     }
 

@@ -106,7 +106,6 @@ pub use read_target::ReadTarget;
 pub use readable::{Readable, SelectedClusters};
 pub use readable_cache::{ReadableCache, ReadableConfiguration};
 pub use remembered_actor::RememberedActor;
-pub use subject::user_info;
 pub use tributary_authentication::User;
 
 /// Settings of the shared mode.

@@ -15,8 +15,8 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::DropGuard;
 use tokio_util::task::AbortOnDropHandle;
 use tributary_answers::refusal::ClusterFailure;
-use tributary_apimachinery::{ClusterAuthorization, ClusterName, GroupVersionResource, ObjectDecoder};
-use tributary_authorization::{FleetRights, RbacKind, RbacUser, Sample};
+use tributary_apimachinery::{ClusterAuthorization, ClusterName, GroupVersionResource, ObjectDecoder, UserInfo};
+use tributary_authorization::{FleetRights, RbacKind, Sample};
 use tributary_cacher::{Cacher, CacherConfig, CacherState, ObjectRetention, Precedence, ReflectorTuning, StaleReason};
 use tributary_fleet::report::{RightsCondition, RightsDecider};
 use tributary_fleet::topology::{Cluster, Fleet, next_state};
@@ -247,7 +247,7 @@ impl RightsMirror {
     }
 
     /// Stamp of the current rights of the acting user and of the sender.
-    pub(super) fn stamp(&self, acting: RbacUser<'_>, user: Option<RbacUser<'_>>) -> RightsStamp {
+    pub(super) fn stamp(&self, acting: &UserInfo, user: Option<&UserInfo>) -> RightsStamp {
         // The compiled rights are read before the state of the mirrors, because rights are compiled before the state is
         // published.
         let compiled = self.compiled.now();

@@ -10,12 +10,8 @@ use tributary_proxy::{Impersonation, InvalidImpersonation};
 use super::actor::Actor;
 
 /// Cached actor and impersonation headers of a connection. The actor is that of the last request without impersonation.
-/// Clones share the cache.
-#[derive(Clone, Debug, Default)]
-pub struct RememberedActor(Arc<Remembered>);
-
 #[derive(Debug, Default)]
-struct Remembered {
+pub struct RememberedActor {
     actor: Mutex<Option<Arc<Actor>>>,
     identity: Mutex<Option<(UserInfo, Impersonation)>>,
 }
@@ -24,7 +20,7 @@ impl RememberedActor {
     /// Returns the actor of a user without impersonation. Reuses the last actor if all attributes of the user are
     /// equal.
     pub fn actor_for(&self, user: &UserInfo, authority: &Authority) -> Arc<Actor> {
-        let mut last = self.0.actor.lock();
+        let mut last = self.actor.lock();
         if let Some(known) = last.as_ref().filter(|known| known.is_of(user, authority)) {
             return Arc::clone(known);
         }
@@ -38,7 +34,7 @@ impl RememberedActor {
     /// # Errors
     /// [`InvalidImpersonation`] for a name that no header can carry.
     pub(super) fn headers(&self, identity: UserInfo) -> Result<Impersonation, InvalidImpersonation> {
-        let mut last = self.0.identity.lock();
+        let mut last = self.identity.lock();
         if let Some((_, headers)) = last.as_ref().filter(|(known, _)| *known == identity) {
             return Ok(headers.clone());
         }
@@ -62,7 +58,6 @@ pub(super) fn headers_of(identity: &UserInfo) -> Result<Impersonation, InvalidIm
 #[cfg(test)]
 mod tests {
     use tributary_apimachinery::ClusterName;
-    use tributary_authentication::Reach;
 
     use super::*;
     use tributary_authentication::User;
@@ -72,7 +67,7 @@ mod tests {
         let ann = User::named("test", "ann");
         let remembered = RememberedActor::default();
         let known = remembered.actor_for(&ann.info, &ann.authority);
-        assert!(Arc::ptr_eq(&known, &remembered.clone().actor_for(&ann.info, &ann.authority)), "it is made once");
+        assert!(Arc::ptr_eq(&known, &remembered.actor_for(&ann.info, &ann.authority)), "it is made once");
         let with = |change: fn(&mut User)| {
             let mut user = ann.clone();
             change(&mut user);
@@ -83,8 +78,8 @@ mod tests {
             with(|user| user.info.uid = "1".to_owned()),
             with(|user| user.info.groups.push("dev".to_owned())),
             with(|user| drop(user.info.extra.insert("key".to_owned(), vec!["value".to_owned()]))),
-            with(|user| user.authority.verifier = "another".into()),
-            with(|user| user.authority.reach = Reach::Member(ClusterName::new("a").unwrap())),
+            with(|user| user.authority = "another".into()),
+            with(|user| user.authority = Authority::Member(ClusterName::new("a").unwrap())),
         ] {
             let actor = remembered.actor_for(&other.info, &other.authority);
             assert!(*actor == Actor::new(other.info.clone(), other.authority.clone(), None), "{other:?}");
@@ -102,7 +97,7 @@ mod tests {
         };
         let remembered = RememberedActor::default();
         let known = remembered.headers(ann.clone()).unwrap();
-        let again = remembered.clone().headers(ann.clone()).unwrap();
+        let again = remembered.headers(ann.clone()).unwrap();
         assert!(std::ptr::eq(known.headers(), again.headers()), "they are made once");
         let with = |change: fn(&mut UserInfo)| {
             let mut identity = ann.clone();

@@ -3,7 +3,6 @@
 
 use serde_json::{Value, json};
 use tributary_authentication::UserInfo;
-use tributary_authorization::RbacUser;
 
 /// Returns the `spec` of a SubjectAccessReview about the user.
 pub(super) fn review_spec(user: &UserInfo) -> Value {
@@ -16,9 +15,4 @@ pub(super) fn review_spec(user: &UserInfo) -> Value {
         spec["extra"] = json!(extra);
     }
     spec
-}
-
-/// Returns the user with the attributes that RBAC uses.
-pub fn user_info(RbacUser { name, groups }: RbacUser<'_>) -> UserInfo {
-    UserInfo { username: name.to_owned(), groups: groups.to_vec(), ..UserInfo::default() }
 }

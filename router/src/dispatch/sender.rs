@@ -15,10 +15,9 @@
 
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::UserInfo;
-use tributary_authorization::RbacUser;
 use tributary_policy::DispatchAttributes;
 
-use tributary_rights::{CallerRights, UserSelector, user_info};
+use tributary_rights::{CallerRights, UserSelector};
 
 /// Users that represent the caller of a request. Rules match their names and groups. An empty name matches no rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,10 +37,9 @@ impl PolicySender {
     /// Makes the sender for the policies of a cluster, or of the merged view (`None`).
     pub(crate) fn of_user(rights: &CallerRights, place: Option<&ClusterName>) -> Self {
         let actor = rights.actor();
-        let acting = user_info(actor.judged(UserSelector::Acting));
-        let authenticated = actor.impersonated_user().map(|_| user_info(actor.judged(UserSelector::User)));
-        let counted = actor.counted_at(place).map(|(name, groups)| user_info(RbacUser { name, groups }));
-        Self { acting, authenticated, counted }
+        let authenticated = actor.impersonated_user().map(|_| actor.judged(UserSelector::User).clone());
+        let counted = actor.counted_at(place).cloned();
+        Self { acting: actor.judged(UserSelector::Acting).clone(), authenticated, counted }
     }
 
     /// Makes the sender in personal mode. Policies match only the acting user, impersonated or not.

@@ -8,26 +8,30 @@ use tributary_sharing::flow::large_bodies::{LargeBodies, yaml_conversion_cost};
 
 use tributary_answers::refusal::Refusal;
 
-/// Converts a body from YAML to JSON. `portion` counts the bytes of the YAML, and of the JSON. Cancellation is safe:
-/// the wait for a CPU slot ends.
+/// Converts a body from YAML to JSON, and calls `look` with the result in the same CPU slot. `portion` counts the bytes
+/// of the YAML, and of the JSON. Cancellation is safe: the wait for a CPU slot ends.
 ///
 /// # Errors
 /// 400 for YAML that cannot be converted, 429 if its JSON exceeds the limit of body bytes.
-pub(super) async fn convert_with_permits(
+pub(super) async fn convert_with_permits<T>(
     large_bodies: &LargeBodies,
     portion: &mut FairPermit,
-    format: Format,
-    text: Bytes,
-) -> Result<RequestBody, Refusal> {
+    (format, text): (Format, Bytes),
+    look: impl Fn(&RequestBody) -> T,
+) -> Result<(RequestBody, T), Refusal> {
+    let seen = |body: RequestBody| {
+        let found = look(&body);
+        (body, found)
+    };
     let body_permit = large_bodies.body_permit(portion.share_key(), text.len()).await;
-    let yaml = match body_permit.run(|| RequestBody::new(format, text)) {
-        Ok(body) => return Ok(body),
+    let yaml = match body_permit.run(|| RequestBody::new(format, text).map(seen)) {
+        Ok(seen) => return Ok(seen),
         Err(yaml) => yaml,
     };
     let body_permit = large_bodies.body_permit(portion.share_key(), yaml_conversion_cost(yaml.bytes())).await;
-    let body = body_permit.run(|| yaml.convert()).map_err(Refusal::malformed)?;
+    let (body, found) = body_permit.run(|| yaml.convert().map(seen)).map_err(Refusal::malformed)?;
     portion.grow(body.converted().map_or(0, Bytes::len))?;
-    Ok(body)
+    Ok((body, found))
 }
 
 #[cfg(test)]
@@ -54,15 +58,15 @@ mod tests {
         let (text, json) = (yaml(), Bytes::from(format!("{{\"x\":[{}0]}}", "1,".repeat(1 << 10))));
         for format in [Format::Yaml, Format::ApplyYaml] {
             let mut portion = reserve_text(1 << 20, &json);
-            let read = convert_with_permits(&large_bodies, &mut portion, format, json.clone()).now_or_never();
+            let read = convert_with_permits(&large_bodies, &mut portion, (format, json.clone()), |_| ()).now_or_never();
             assert!(read.expect("JSON of this length takes no turn").is_ok());
             let mut portion = reserve_text(1 << 20, &text);
-            let read = convert_with_permits(&large_bodies, &mut portion, format, text.clone()).now_or_never();
+            let read = convert_with_permits(&large_bodies, &mut portion, (format, text.clone()), |_| ()).now_or_never();
             assert!(read.is_none(), "YAML of this length takes a turn");
         }
         drop(occupied);
         let mut portion = reserve_text(1 << 20, &text);
-        let body = convert_with_permits(&large_bodies, &mut portion, Format::Yaml, text.clone())
+        let (body, ()) = convert_with_permits(&large_bodies, &mut portion, (Format::Yaml, text.clone()), |_| ())
             .now_or_never()
             .unwrap()
             .unwrap();
@@ -74,7 +78,8 @@ mod tests {
         let (large_bodies, text) = (LargeBodies::one_at_a_time(), yaml());
         // One client may use three eighths of the limit.
         let mut portion = reserve_text(text.len() * 4, &text);
-        let refused = convert_with_permits(&large_bodies, &mut portion, Format::Yaml, text.clone()).await.unwrap_err();
+        let refused =
+            convert_with_permits(&large_bodies, &mut portion, (Format::Yaml, text.clone()), |_| ()).await.unwrap_err();
         assert_eq!(refused.status().code, 429);
         assert_eq!(portion.amount(), text.len());
     }

@@ -51,13 +51,14 @@ impl BufferedRequest {
             None if text.is_empty() => Format::Json,
             None => return Err(RequestRefusal::BodyFormat.into()),
         };
-        let large_bodies = request.router.large_bodies();
-        let body = body_permits::convert_with_permits(large_bodies, &mut portion, format, text).await?;
-        let body_permit = large_bodies.body_permit(portion.share_key(), body.readable_bytes()).await;
-        let facts = match shape {
-            BodyKind::DeleteOptions if body.text().is_empty() => Facts::from_delete_query(request.query),
-            _ => body_permit.run(|| body.facts(shape)).map_err(Refusal::malformed)?,
+        let facts = |body: &RequestBody| match shape {
+            BodyKind::DeleteOptions if body.text().is_empty() => Ok(Facts::from_delete_query(request.query)),
+            _ => body.facts(shape),
         };
+        let large_bodies = request.router.large_bodies();
+        let (body, facts) =
+            body_permits::convert_with_permits(large_bodies, &mut portion, (format, text), facts).await?;
+        let facts = facts.map_err(Refusal::malformed)?;
         Ok(Self { head, body, facts, shape, portion })
     }
 

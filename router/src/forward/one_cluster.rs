@@ -251,8 +251,9 @@ async fn request_for_cluster(
     if !may_contain && !has_options {
         return Ok((held, None));
     }
-    let body = match body_permits::convert_with_permits(large_bodies, portion, format, held.body().clone()).await {
-        Ok(body) => body,
+    let text = (format, held.body().clone());
+    let body = match body_permits::convert_with_permits(large_bodies, portion, text, |_| ()).await {
+        Ok((body, ())) => body,
         Err(_) if !may_contain => return Ok((held, None)),
         Err(refusal) => return Err(refusal),
     };

@@ -118,7 +118,7 @@ fn bounded(info: &RequestInfo, query: Option<&str>) -> Result<(), RequestRefusal
 mod tests {
     use http::{Request, StatusCode};
     use tributary_apimachinery::{ClusterName, Door};
-    use tributary_authentication::{Authority, Reach, VerifierName};
+    use tributary_authentication::Authority;
 
     use super::*;
     use crate::{Limits, RouterConfig, SharedMode, User};
@@ -134,7 +134,7 @@ mod tests {
         let shared = Some(SharedMode::default());
         let router = Router::new(RouterConfig { shared, limits, ..RouterConfig::default() });
         let member = ClusterName::new("a").unwrap();
-        let authority = Authority { verifier: VerifierName::cluster(&member), reach: Reach::Member(member) };
+        let authority = Authority::Member(member);
         let account = |number: usize| {
             let named = User::named("test", &format!("system:serviceaccount:n:{number}"));
             User { authority: authority.clone(), ..named }

@@ -1,7 +1,9 @@
 //! Rights of the user during the answer: refusals because of unknown rights, and Warnings about unknown rights.
 //! `candidates_by_plan` finds the clusters for forwarded requests, and [`memory`](crate::memory) the objects for reads.
 
+use std::future::poll_fn;
 use std::pin::Pin;
+use std::task::Poll;
 
 use http::request::Parts;
 use http::{Response, header};
@@ -16,20 +18,23 @@ use crate::caller::Caller;
 use crate::request_context::RequestContext;
 use crate::{Router, response, unknown_rights};
 
-/// Returns the answer, unless too many reviews of rights wait already. If rights are unknown in some clusters, a user
-/// who may see the report gets the clusters and the causes.
+/// Returns the answer, unless too many reviews of rights wait already: without these reviews, the answer would lack
+/// objects that the caller may see. If rights are unknown in some clusters, a user who may see the report gets the
+/// clusters and the causes.
 ///
 /// # Errors
 /// 429; those of the answer.
 pub(crate) async fn answer_by_rights(
     request: &StagedRequest<'_>,
     caller: &Caller,
-    answer: Pin<&mut impl Future<Output = Result<Response<Body>, Refusal>>>,
+    mut answer: Pin<&mut impl Future<Output = Result<Response<Body>, Refusal>>>,
 ) -> Result<Response<Body>, Refusal> {
-    let answer = match caller.rights() {
-        Some(_) => caller.refuse_over_limit(request.received.info.verb, answer).await,
-        None => answer.await,
-    };
+    let verb = request.received.info.verb;
+    let answer = poll_fn(|context| match caller.refusing_limit(verb) {
+        Some(exceeded) => Poll::Ready(Err(exceeded.into())),
+        None => answer.as_mut().poll(context),
+    });
+    let answer = answer.await;
     let is_about_unknown_rights = match &answer {
         Err(refusal) => refusal.is_about_unknown_rights(),
         Ok(_) => caller.lacks_rights(),

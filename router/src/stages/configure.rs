@@ -16,7 +16,7 @@ pub(crate) fn refuse_replaced_user(
     request: &StagedRequest<'_>,
     answer: Result<Response<Body>, Refusal>,
 ) -> Result<Response<Body>, Refusal> {
-    let home = request.user.authority.reach.home().and_then(|home| request.configuration.clusters.get(home));
+    let home = request.user.authority.home().and_then(|home| request.configuration.clusters.get(home));
     match home.filter(|home| home.incarnation().has_ended()) {
         Some(home) => Err(refuse_replaced(home)),
         None => answer,

@@ -1,7 +1,7 @@
 //! Simulated members behind one router, and a client that calls the router directly.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::{ClusterName, ForeignSystem, Mount, Partial};
-use tributary_authentication::{IdentityPolicy, Reach};
+use tributary_authentication::{Authority, IdentityPolicy};
 use tributary_proxy::{ClientTuning, ClusterClient};
 use tributary_router::{
-    ClusterAddress, ClusterAuthorization, ClusterSetup, ForeignMember, ForeignMembers, Limits, MemberRules, Peer,
-    Policies, RequestArrival, RequestContext, ResourcePolicy, Router, RouterConfig, SharedMode, User,
+    ClusterAddress, ClusterAuthorization, ClusterSetup, ForeignMember, ForeignMembers, Limits, MemberRules, Policies,
+    RequestArrival, RequestContext, ResourcePolicy, Router, RouterConfig, SharedMode, User,
 };
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
@@ -251,14 +251,13 @@ impl Fixture {
 
     /// Returns a client of a user in groups.
     pub(crate) fn user(&self, name: &str, groups: &[String]) -> Client {
-        self.user_of(name, groups, Reach::Everywhere)
+        self.user_of(name, groups, "test".into())
     }
 
-    /// Like [`user`](Self::user), authenticated by an authority with this reach.
-    pub(crate) fn user_of(&self, name: &str, groups: &[String], reach: Reach) -> Client {
-        let mut user = User::named("test", name);
+    /// Like [`user`](Self::user), authenticated by this authority.
+    pub(crate) fn user_of(&self, name: &str, groups: &[String], authority: Authority) -> Client {
+        let mut user = User::named(authority, name);
         user.info.groups = groups.to_vec();
-        user.authority.reach = reach;
         self.of_user(user)
     }
 
@@ -328,7 +327,7 @@ fn tester() -> User {
 pub(crate) struct Client {
     pub(crate) router: Arc<Router>,
     /// The client's connection. All clients with `None` share one connection.
-    peer: Option<Peer>,
+    peer: Option<SocketAddr>,
     pub(crate) user: User,
     /// The API at the root of the client's host: the merged view or one cluster.
     mount: Mount,
@@ -365,12 +364,12 @@ impl Client {
 
     /// Returns the client with another connection.
     pub(crate) fn by_port(self, port: u16) -> Self {
-        Self { peer: Some(Peer(([127, 0, 0, 1], port).into())), ..self }
+        Self { peer: Some(SocketAddr::from(([127, 0, 0, 1], port))), ..self }
     }
 
     /// Returns the client with a connection from another address.
     pub(crate) fn at_address(self, address: IpAddr) -> Self {
-        Self { peer: Some(Peer((address, 1).into())), ..self }
+        Self { peer: Some(SocketAddr::from((address, 1))), ..self }
     }
 
     /// Sends a request. Returns the response with its body unread.

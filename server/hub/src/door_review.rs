@@ -2,7 +2,6 @@
 //! already for the requests that it forwards, so only direct callers are reviewed.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +15,8 @@ use tokio::time::Instant;
 use tributary_apimachinery::json::null_is_default;
 use tributary_apimachinery::status::go_quote;
 use tributary_apimachinery::{Door, GroupVersionResource, Status};
-use tributary_authentication::{CachedCheck, CheckCache, UserInfo};
-use tributary_limiters::{FairPermit, FairSemaphore, GroupedShareKey, ShareMetrics, SpentTokens, TokenRate};
+use tributary_authentication::{CachedCheck, CheckCache, User, UserInfo};
+use tributary_limiters::{FairPermit, FairSemaphore, ShareKey, ShareMetrics, SpentTokens, TokenRate};
 
 use crate::client::HubClient;
 
@@ -198,16 +197,6 @@ impl DoorAnswer {
     }
 }
 
-/// A user with a share of the concurrent reviews, as a keyed hash.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct DoorCaller(u64);
-
-impl GroupedShareKey for DoorCaller {
-    fn group(self) -> Option<u64> {
-        None
-    }
-}
-
 /// The limit of the review rate that prevents a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum TooManyReviews {
@@ -222,7 +211,7 @@ struct ReviewRate {
     per_caller: TokenRate,
     of_all: TokenRate,
     total: SpentTokens,
-    by_caller: HashMap<DoorCaller, SpentTokens>,
+    by_caller: HashMap<ShareKey, SpentTokens>,
 }
 
 impl ReviewRate {
@@ -239,7 +228,7 @@ impl ReviewRate {
     ///
     /// # Errors
     /// [`TooManyReviews`].
-    fn spend(&mut self, caller: DoorCaller, now: Instant) -> Result<(), TooManyReviews> {
+    fn spend(&mut self, caller: ShareKey, now: Instant) -> Result<(), TooManyReviews> {
         let mut own = self.by_caller.get(&caller).cloned().unwrap_or_default();
         own.try_spend(self.per_caller, NonZeroU32::MIN, now).map_err(|_| TooManyReviews::PerCaller)?;
         self.total.try_spend(self.of_all, NonZeroU32::MIN, now).map_err(|_| TooManyReviews::Total)?;
@@ -255,9 +244,8 @@ impl ReviewRate {
 pub struct DoorReviews {
     hub: Arc<HubClient>,
     answers: Arc<CheckCache<DoorAnswer>>,
-    in_flight: Arc<FairSemaphore<DoorCaller>>,
+    in_flight: Arc<FairSemaphore<ShareKey>>,
     rate: Mutex<ReviewRate>,
-    callers: RandomState,
 }
 
 impl std::fmt::Debug for DoorReviews {
@@ -271,7 +259,7 @@ impl DoorReviews {
     pub fn new(hub: Arc<HubClient>) -> Self {
         let in_flight = FairSemaphore::new("access reviews at the hub", IN_FLIGHT_MAX, ShareMetrics::default());
         let (answers, rate) = (CheckCache::new(DoorAnswer::bytes), Mutex::new(ReviewRate::new()));
-        Self { hub, answers, in_flight, rate, callers: RandomState::new() }
+        Self { hub, answers, in_flight, rate }
     }
 
     /// Checks that the hub allows a request to the user, whose attributes must come from the hub. Must be called within
@@ -280,13 +268,13 @@ impl DoorReviews {
     /// # Errors
     /// 403 if the hub denies the request; 429 if too many reviews are in flight or were sent recently; 503 if the hub
     /// does not decide.
-    pub async fn review(&self, user: &UserInfo, attributes: &DoorAttributes) -> Result<(), Status> {
-        let review = attributes.review(user);
+    pub async fn review(&self, user: &User, attributes: &DoorAttributes) -> Result<(), Status> {
+        let review = attributes.review(&user.info);
         let key = self.answers.key(&[b"door"], review.to_string().as_bytes());
         let answer = match self.answers.get(&key) {
             Some(answer) => answer,
             None => {
-                let caller = DoorCaller(self.callers.hash_one((&user.username, &user.uid)));
+                let caller = user.share_key();
                 let begin = || {
                     let refuse = |limit: &dyn std::fmt::Display| Status::too_many_requests(limit.to_string(), 1);
                     let permit = self.in_flight.acquire(caller, 1).map_err(|full| refuse(&full))?;
@@ -299,7 +287,7 @@ impl DoorReviews {
         };
         match answer {
             DoorAnswer::Allowed => Ok(()),
-            DoorAnswer::Denied(reason) => Err(attributes.forbidden(user, &reason)),
+            DoorAnswer::Denied(reason) => Err(attributes.forbidden(&user.info, &reason)),
             DoorAnswer::Unanswered(problem) => {
                 let message = format!("the hub has not decided whether the user may send the request: {problem}");
                 Err(Status::service_unavailable(message).with_retry_after(1))
@@ -308,7 +296,7 @@ impl DoorReviews {
     }
 }
 
-async fn send(hub: Arc<HubClient>, review: Value, _permit: FairPermit<DoorCaller>) -> CachedCheck<DoorAnswer> {
+async fn send(hub: Arc<HubClient>, review: Value, _permit: FairPermit<ShareKey>) -> CachedCheck<DoorAnswer> {
     let answer = hub.send(Method::POST, PATH, "application/json", Some(&review)).await;
     let answer = answer.map_err(|error| {
         tracing::debug!(%error, "the hub has not answered an access review");
@@ -354,7 +342,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn access_reviews_are_limited_by_caller_and_in_total() {
         let mut rate = ReviewRate::new();
-        let mut spend = |caller| rate.spend(DoorCaller(caller), Instant::now());
+        let mut spend = |caller| rate.spend(ShareKey::User(caller), Instant::now());
         for _ in 0..100 {
             assert_eq!(spend(1), Ok(()));
         }
@@ -373,7 +361,7 @@ mod tests {
     async fn token_buckets_of_callers_are_bounded() {
         let mut rate = ReviewRate::new();
         for caller in 0..20_000 {
-            while rate.spend(DoorCaller(caller), Instant::now()).is_err() {
+            while rate.spend(ShareKey::User(caller), Instant::now()).is_err() {
                 advance(Duration::from_millis(5)).await;
             }
             assert!(rate.by_caller.len() <= BUCKETS_MAX);

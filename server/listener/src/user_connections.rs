@@ -34,14 +34,14 @@ impl UserConnections {
 #[cfg(test)]
 mod tests {
     use tributary_apimachinery::ClusterName;
-    use tributary_authentication::{Authority, Reach, VerifierName};
+    use tributary_authentication::Authority;
 
     use super::*;
 
     /// Returns a ServiceAccount that only one member authenticates.
     fn account(member: &str, number: usize) -> User {
         let member = ClusterName::new(member).unwrap();
-        let authority = Authority { verifier: VerifierName::cluster(&member), reach: Reach::Member(member) };
+        let authority = Authority::Member(member);
         User { authority, ..User::named("test", &format!("system:serviceaccount:n:{number}")) }
     }
 

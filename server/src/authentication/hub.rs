@@ -10,8 +10,7 @@ use rustls_pki_types::UnixTime;
 use tokio::time::Instant;
 use tributary_apimachinery::{ANONYMOUS_USER, ClusterName, Status, UNAUTHENTICATED_GROUP};
 use tributary_authentication::{
-    Authority, FrontProxyError, Reach, TokenAuthenticationError, TokenAuthenticator, TokenReviews, UserInfo,
-    VerifierName,
+    Authority, FrontProxyError, TokenAuthenticationError, TokenAuthenticator, TokenReviews, UserInfo,
 };
 use tributary_hub::{DoorAttributes, DoorReviews, FrontProxy, FrontProxyTrust, HubClient, HubTokenReviewer, HubTrust};
 use tributary_listener::tls::RequestedAuthorities;
@@ -37,17 +36,6 @@ pub struct HubAuthenticator {
     tokens: Arc<TokenAuthenticator>,
     doors: DoorReviews,
     review_errors: ReviewErrorLog,
-}
-
-/// The user in the headers of a request. Only a front proxy of the hub may set these headers.
-enum HeaderUser {
-    /// The client names no user, or may not name a user. The client's own credentials are used instead.
-    Ignored,
-    /// A front proxy names this user. The proxy's certificate is valid until this time.
-    Valid(UserInfo, UnixTime),
-    /// The front proxy names a user in malformed or repeated headers. The request is refused. The front proxy's own
-    /// certificate is not tried, because it would authenticate the proxy in place of the user.
-    Malformed,
 }
 
 impl HubAuthenticator {
@@ -114,32 +102,36 @@ impl HubAuthenticator {
         let (trust, now, mut refused) = (self.trust.current(), UnixTime::now(), Unauthenticated::default());
         let named = self.header_user(&trust, head, (chain, now), &mut refused);
         trust.front_proxy.user_headers().remove_from(&mut head.headers);
-        match named {
-            HeaderUser::Malformed => return Err(refused),
-            HeaderUser::Valid(user, until) => {
-                let sender = hub_sender(VerifierName::hub_front_proxy(), user, left(until, now));
-                return Ok(AuthenticatedSender { credential_validity: Some(self.proxy_validity(chain)), ..sender });
-            }
-            HeaderUser::Ignored => {}
+        // The front proxy's own certificate is not tried after malformed headers, because it would authenticate the
+        // proxy in place of the user.
+        let Ok(named) = named else { return Err(refused) };
+        if let Some((user, until)) = named {
+            let sender = hub_sender(Authority::HubFrontProxy, user, left(until, now));
+            return Ok(AuthenticatedSender { credential_validity: Some(self.proxy_validity(chain)), ..sender });
         }
         if let Some((user, until)) = certificate_user(&trust, chain, now, &mut refused) {
-            let sender = hub_sender(VerifierName::hub(), user, left(until, now));
+            let sender = hub_sender(Authority::Hub, user, left(until, now));
             let credential_validity = Some(self.certificate_validity(chain));
             return Ok(AuthenticatedSender { credential_validity, is_cross_origin: is_cross_origin(head), ..sender });
         }
         self.authenticate_token(tokens, client, refused).await
     }
 
+    /// Returns the user in the headers, and the end of the front proxy's certificate. `None` if the client names no
+    /// user, or is no front proxy of the hub: the client's own credentials are used instead.
+    ///
+    /// # Errors
+    /// [`FrontProxyError`] for malformed or repeated headers of a front proxy.
     fn header_user(
         &self,
         trust: &FrontProxyTrust,
         head: &Parts,
         (chain, now): (&ClientChain, UnixTime),
         refused: &mut Unauthenticated,
-    ) -> HeaderUser {
+    ) -> Result<Option<(UserInfo, UnixTime)>, FrontProxyError> {
         let user_headers = trust.front_proxy.user_headers();
         if chain.is_empty() || !user_headers.has_user_header(&head.headers) {
-            return HeaderUser::Ignored;
+            return Ok(None);
         }
         let verified = match &trust.front_proxy {
             FrontProxy::Trusted { rules, .. } => chain.verify_front_proxy(rules, now).map_err(|error| {
@@ -157,16 +149,14 @@ impl HubAuthenticator {
             tracing::debug!(why, "the user headers of the hub's front proxy are rejected");
             refused.front_proxy = Some(format!("the user headers of the hub's front proxy are rejected: {why}"));
         };
-        match verified.map(|until| (user_headers.read(&head.headers), until)) {
-            Ok((Ok(Some(user)), until)) => HeaderUser::Valid(user, until),
-            Ok((Ok(None), _)) => HeaderUser::Ignored,
-            Ok((Err(error), _)) => {
-                refuse(error.to_string());
-                HeaderUser::Malformed
+        match verified {
+            Ok(until) => {
+                let user = user_headers.read(&head.headers).inspect_err(|error| refuse(error.to_string()))?;
+                Ok(user.map(|user| (user, until)))
             }
             Err(why) => {
                 refuse(why);
-                HeaderUser::Ignored
+                Ok(None)
             }
         }
     }
@@ -184,7 +174,7 @@ impl HubAuthenticator {
                 Ok(known) => {
                     let left = known.expires.map(|until| until.duration_since(SystemTime::now()).unwrap_or_default());
                     let credential_validity = Some(still_known_by_token(&self.tokens, &known, token));
-                    let sender = hub_sender(VerifierName::hub(), known.user.clone(), left);
+                    let sender = hub_sender(Authority::Hub, known.user.clone(), left);
                     return Ok(AuthenticatedSender { credential_validity, ..sender });
                 }
                 Err(error) => {
@@ -218,14 +208,11 @@ impl HubAuthenticator {
         sender: &AuthenticatedSender,
         attributes: &DoorAttributes,
     ) -> Result<(), Status> {
-        let User { info, authority } = &sender.user;
-        if authority.verifier == VerifierName::hub_front_proxy() {
-            return Ok(());
+        match &sender.user.authority {
+            Authority::HubFrontProxy => Ok(()),
+            Authority::Hub => self.doors.review(&sender.user, attributes).await,
+            _ => Err(Status::unauthorized()),
         }
-        if authority.verifier != VerifierName::hub() {
-            return Err(Status::unauthorized());
-        }
-        self.doors.review(info, attributes).await
     }
 
     /// Creates the check whether the front proxy's certificate is still accepted, because the hub may replace its
@@ -271,12 +258,11 @@ fn certificate_user(
 }
 
 /// Makes the sender for a user of the hub, who is valid in all members.
-fn hub_sender(verifier: VerifierName, user: UserInfo, left: Option<Duration>) -> AuthenticatedSender {
+fn hub_sender(authority: Authority, user: UserInfo, left: Option<Duration>) -> AuthenticatedSender {
     // The hub may forward anonymous requests. As in kube-apiserver, their user is not in `system:authenticated`.
     let is_anonymous =
         user.username == ANONYMOUS_USER || user.groups.iter().any(|group| group == UNAUTHENTICATED_GROUP);
     let info = if is_anonymous { user } else { user.authenticated() };
-    let authority = Authority { verifier, reach: Reach::Everywhere };
     let until = left.and_then(|left| Instant::now().checked_add(left));
     AuthenticatedSender { until, ..User { info, authority }.into() }
 }

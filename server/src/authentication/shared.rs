@@ -9,12 +9,12 @@ use rustls_pki_types::UnixTime;
 use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, Mount, MountTarget};
 use tributary_authentication::{
-    Authenticated, Authority, ClientCertificates, Reach, RequestHeaders, TokenAuthenticationError, TokenAuthenticator,
-    UserInfo, VerifierName,
+    Authenticated, Authority, ClientCertificates, RequestHeaders, TokenAuthenticationError, TokenAuthenticator,
+    UserInfo,
 };
 use tributary_hosts::Hosts;
 use tributary_listener::tls::RequestedAuthorities;
-use tributary_router::{AuthenticatedSender, CredentialValidity, User, UserToken};
+use tributary_router::{AuthenticatedSender, CredentialValidity, User, user_authorization};
 
 use super::client_chain::ClientChain;
 use super::cross_origin::is_cross_origin;
@@ -34,20 +34,6 @@ pub struct SharedAuthenticator {
     pub review_errors: Arc<ReviewErrorLog>,
     /// The hosts of clusters, which may have their own authorities for client certificates.
     pub hosts: Arc<Hosts>,
-}
-
-/// The role of the client certificate that was accepted on a connection.
-enum AcceptedCertificate {
-    /// The certificate of a front proxy. The request's headers contain the user.
-    FrontProxy,
-    /// The certificate of a user, accepted by these authorities.
-    Certificate(HostAuthorities),
-}
-
-/// The authorities for client certificates at a host, and the clusters where their users are valid.
-struct HostAuthorities {
-    authorities: Arc<ClientCertificates>,
-    authority: Authority,
 }
 
 impl SharedAuthenticator {
@@ -90,68 +76,57 @@ impl SharedAuthenticator {
             // headers.
             proxy.headers.remove_from(&mut head.headers);
         }
-        let ((user, until), accepted_certificate) = match named {
-            Some(named) => (named, AcceptedCertificate::FrontProxy),
-            None => match self.authenticate_certificate(mount, chain, now, &mut refused) {
-                Some((known, vouching)) => (known, AcceptedCertificate::Certificate(vouching)),
-                None => {
-                    return self
-                        .authenticate_token(addressed_cluster(mount, head.uri.path()), tokens, client, refused)
-                        .await;
-                }
-            },
+        let authority = if named.is_some() { Authority::FrontProxy } else { self.certificate_authority(mount) };
+        let known = named.or_else(|| self.authenticate_certificate(&authority, chain, now, &mut refused));
+        let Some((user, until)) = known else {
+            let addressed_cluster = addressed_cluster(mount, head.uri.path());
+            return self.authenticate_token(addressed_cluster, tokens, client, refused).await;
         };
         let left = Duration::from_secs(until.as_secs().saturating_sub(now.as_secs()));
-        let credential_validity = Some(self.credential_validity(mount, chain, &accepted_certificate));
+        let credential_validity = Some(self.credential_validity(mount, chain, authority.clone()));
         // The cross-origin check concerns only certificates of users. A front proxy must do its own check, because the
         // browser sends the proxy's host, not the host of this endpoint.
-        let is_ambient = matches!(accepted_certificate, AcceptedCertificate::Certificate(_));
-        let authority = match accepted_certificate {
-            AcceptedCertificate::FrontProxy => {
-                Authority { verifier: VerifierName::front_proxy(), reach: Reach::Everywhere }
-            }
-            AcceptedCertificate::Certificate(vouching) => vouching.authority,
-        };
+        let is_cross_origin = authority != Authority::FrontProxy && is_cross_origin(head);
         let (user, until) = (User { info: user.authenticated(), authority }, Instant::now().checked_add(left));
-        let is_cross_origin = is_ambient && is_cross_origin(head);
         Ok(AuthenticatedSender { user, until, credential_validity, own_credential: None, is_cross_origin })
     }
 
-    /// Returns the authorities for client certificates at the host of a request. At a cluster's host with authorities
-    /// of its own, only those authorities count, and their users are valid in that cluster alone.
-    fn vouching(&self, mount: &Mount) -> Option<HostAuthorities> {
-        if let Mount::Cluster(cluster) = mount
-            && let Some(authorities) = self.hosts.authorities(cluster)
-        {
-            let verifier = VerifierName::client_certificates_of(cluster);
-            let authority = Authority { verifier, reach: Reach::Member(cluster.clone()) };
-            return Some(HostAuthorities { authorities, authority });
+    /// Returns the authority of client certificates at the host of a request. At a cluster's host with authorities of
+    /// its own, only those authorities count, and their users are valid in that cluster alone.
+    fn certificate_authority(&self, mount: &Mount) -> Authority {
+        match mount {
+            Mount::Cluster(cluster) if self.hosts.authorities(cluster).is_some() => {
+                Authority::ClientCertificatesOf(cluster.clone())
+            }
+            _ => Authority::ClientCertificates,
         }
-        let authority = Authority { verifier: VerifierName::client_certificates(), reach: Reach::Everywhere };
-        Some(HostAuthorities { authorities: Arc::clone(self.certificates.as_ref()?), authority })
+    }
+
+    /// Returns the certificates of an authority; `None` if none are configured.
+    fn certificates_of(&self, authority: &Authority) -> Option<Arc<ClientCertificates>> {
+        match authority {
+            Authority::ClientCertificatesOf(cluster) => self.hosts.authorities(cluster),
+            _ => self.certificates.clone(),
+        }
     }
 
     /// Creates the check whether a connection's certificate is still accepted, because the authorities may be replaced
     /// during a long-running request.
-    fn credential_validity(
-        &self,
-        mount: &Mount,
-        chain: &Arc<ClientChain>,
-        accepted_certificate: &AcceptedCertificate,
-    ) -> CredentialValidity {
+    fn credential_validity(&self, mount: &Mount, chain: &Arc<ClientChain>, authority: Authority) -> CredentialValidity {
         let chain = Arc::clone(chain);
-        match accepted_certificate {
-            AcceptedCertificate::FrontProxy => {
+        match authority {
+            Authority::FrontProxy => {
                 let proxy = self.front_proxy.clone();
                 CredentialValidity::new(move || {
                     proxy.as_ref().is_some_and(|proxy| chain.verify_front_proxy(proxy, UnixTime::now()).is_ok())
                 })
             }
-            AcceptedCertificate::Certificate(then) => {
-                let (own, mount, reach) = (self.clone(), mount.clone(), then.authority.reach.clone());
+            authority => {
+                let (own, mount) = (self.clone(), mount.clone());
                 CredentialValidity::new(move || {
-                    let now = own.vouching(&mount).filter(|now| now.authority.reach == reach);
-                    now.is_some_and(|now| chain.user(&now.authorities, UnixTime::now()).is_ok())
+                    let is_same = own.certificate_authority(&mount) == authority;
+                    let certificates = own.certificates_of(&authority).filter(|_| is_same);
+                    certificates.is_some_and(|certificates| chain.user(&certificates, UnixTime::now()).is_ok())
                 })
             }
         }
@@ -198,10 +173,10 @@ impl SharedAuthenticator {
                 Ok(known) => {
                     let left = known.expires.map(|until| until.duration_since(SystemTime::now()).unwrap_or_default());
                     let (info, authority) = (known.user.clone().authenticated(), known.authority.clone());
-                    let own_credential = match (&authority.reach, &addressed_cluster) {
+                    let own_credential = match (&authority, &addressed_cluster) {
                         // The cluster's configuration decides later whether the token is forwarded to the cluster.
-                        (Reach::Member(vouching), Some(addressed_cluster)) if vouching == addressed_cluster => {
-                            UserToken::new(token, None)
+                        (Authority::Member(vouching), Some(addressed_cluster)) if vouching == addressed_cluster => {
+                            user_authorization(token)
                         }
                         _ => None,
                     };
@@ -232,26 +207,26 @@ impl SharedAuthenticator {
 
     fn authenticate_certificate(
         &self,
-        mount: &Mount,
+        authority: &Authority,
         chain: &ClientChain,
         now: UnixTime,
         refused: &mut Unauthenticated,
-    ) -> Option<((UserInfo, UnixTime), HostAuthorities)> {
+    ) -> Option<(UserInfo, UnixTime)> {
         if chain.is_empty() {
             return None;
         }
         let mut refuse = |why: String| {
             refused.certificate = Some(Box::new(RefusedCertificate { subject: chain.subject(), why }));
         };
-        let Some(vouching) = self.vouching(mount) else {
+        let Some(certificates) = self.certificates_of(authority) else {
             refuse("no authority for client certificates is configured".to_owned());
             return None;
         };
-        let user = chain.user(&vouching.authorities, now).inspect_err(|error| {
+        let user = chain.user(&certificates, now).inspect_err(|error| {
             tracing::debug!(%error, "a client certificate is rejected");
             refuse(error.to_string());
         });
-        Some((user.ok()?, vouching))
+        user.ok()
     }
 }
 
@@ -454,8 +429,8 @@ mod tests {
             let sender = asked.now_or_never().unwrap().ok()?;
             Some((sender.user.authority, sender.credential_validity.unwrap()))
         };
-        let everywhere = Authority { verifier: VerifierName::client_certificates(), reach: Reach::Everywhere };
-        let of_eu = Authority { verifier: VerifierName::client_certificates_of(&eu), reach: Reach::Member(eu.clone()) };
+        let everywhere = Authority::ClientCertificates;
+        let of_eu = Authority::ClientCertificatesOf(eu.clone());
         // The second iteration uses cached results, which must belong to the authorities that verified them.
         for _ in 0..2 {
             for (chain, host, expected) in [

@@ -12,7 +12,7 @@ use tributary_hosts::{HostRefusal, Hosts};
 use tributary_listener::{
     AnswerCapacity, AuthenticationOutcome, Handshake, LimitCheck, ListenerRefusal, RequestService, ServiceAnswer,
 };
-use tributary_router::{Answer, RememberedActor};
+use tributary_router::Answer;
 
 use super::{Client, Front, OpenDoors};
 use crate::authentication::{Authenticator, ClientChain};
@@ -108,7 +108,7 @@ impl<H: Handler> RequestService for EntryService<H> {
         let Handshake { address, certificates, server_name } = handshake;
         let chain = Arc::new(ClientChain::new(certificates));
         let entry = Arc::clone(&self.entry);
-        Client { entry, address, chain, server_name, actor: RememberedActor::default() }
+        Client { entry, address, chain, server_name, actor: Arc::default() }
     }
 
     fn report_refused_certificate(&self, peer: SocketAddr, reason: &str) {

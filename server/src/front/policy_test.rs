@@ -10,7 +10,7 @@ use tributary_apimachinery::rewrite::without_parameter;
 use tributary_apimachinery::{
     ClusterName, GroupVersionResource, RequestInfo, RequestedResource, ResourceRequest, Verb,
 };
-use tributary_authentication::{Authority, Reach, UserInfo, VerifierName, names_beyond_member};
+use tributary_authentication::{Authority, UserInfo, names_beyond_member};
 use tributary_policy::{
     DispatchAttributes, DispatchPolicies, DispatchTarget, dispatched_verb, is_exempt_from_policies,
 };
@@ -252,10 +252,9 @@ enum ParsedTarget {
 
 /// Returns the name and the groups that policies of the merged view use for a user that only one cluster authenticates.
 fn user_in_merged_view(user: &UserInfo) -> UserInfo {
-    // The names of the cluster and of the verifier are arbitrary, because the result does not depend on them.
-    let nobody = ClusterName::new("a").map(|cluster| (VerifierName::cluster(&cluster), Reach::Member(cluster)));
-    let Ok((verifier, reach)) = nobody else { return user.clone() };
-    let (username, groups) = names_beyond_member(user, &Authority { verifier, reach });
+    // The name of the cluster is arbitrary, because the result does not depend on it.
+    let Ok(authority) = ClusterName::new("a").map(Authority::Member) else { return user.clone() };
+    let (username, groups) = names_beyond_member(user, &authority);
     UserInfo { username: username.into_owned(), groups: groups.into_owned(), ..UserInfo::default() }
 }
 

@@ -198,10 +198,10 @@ async fn user_of_a_host_authority_is_unknown_at_other_hosts() {
     let ann = endpoint.people.sign("ann", &[]);
     let ann_of_eu = endpoint.people_of_eu.sign("ann", &[]);
     for (certificate, host, expected) in [
-        (Some(&ann), "all.test", "ann x509 Everywhere at Merged"),
-        (Some(&ann), "us.test", "ann x509 Everywhere at Cluster(\"us\")"),
+        (Some(&ann), "all.test", "ann ClientCertificates at Merged"),
+        (Some(&ann), "us.test", "ann ClientCertificates at Cluster(\"us\")"),
         (Some(&ann), "eu.test", "401"),
-        (Some(&ann_of_eu), "eu.test", "ann x509:eu Member(\"eu\") at Cluster(\"eu\")"),
+        (Some(&ann_of_eu), "eu.test", "ann ClientCertificatesOf(\"eu\") at Cluster(\"eu\")"),
         (Some(&ann_of_eu), "us.test", "401"),
         (Some(&ann_of_eu), "all.test", "401"),
         (None, "eu.test", "401"),
@@ -269,11 +269,18 @@ async fn new_host_authorities_apply_to_open_connections() {
     let endpoint = Endpoint::start().await;
     let (first, second) = (endpoint.people_of_eu.sign("ann", &[]), Authority::new("people of eu"));
     let mut connection = endpoint.client(Some(&first), "eu.test").await;
-    assert!(connection.who("eu.test").await.starts_with("ann x509:eu"));
+    assert!(connection.who("eu.test").await.starts_with("ann ClientCertificatesOf(\"eu\")"));
     endpoint.vouch_at_eu(&second);
     assert_eq!(connection.who("eu.test").await, "401");
     let bob = second.sign("bob", &[]);
-    assert!(endpoint.client(Some(&bob), "eu.test").await.who("eu.test").await.starts_with("bob x509:eu"));
+    assert!(
+        endpoint
+            .client(Some(&bob), "eu.test")
+            .await
+            .who("eu.test")
+            .await
+            .starts_with("bob ClientCertificatesOf(\"eu\")")
+    );
 }
 
 /// `--tls-sni-cert-key`: the certificate of a cluster takes precedence, and the common certificate is the fallback.
@@ -307,7 +314,7 @@ async fn certificate_is_selected_by_the_requested_name() {
     }
     // Named certificates change neither the client authorities of a host nor its API.
     let mut open = endpoint.client(Some(&ann), "us.test").await;
-    assert_eq!(open.who("us.test").await, "ann x509 Everywhere at Cluster(\"us\")");
+    assert_eq!(open.who("us.test").await, "ann ClientCertificates at Cluster(\"us\")");
     show(&[(&three, "us.test")]);
     assert_eq!(endpoint.client(None, "us.test").await.shown, leaf(&three));
     assert!(open.who("us.test").await.starts_with("ann"), "what is open stays");

@@ -62,13 +62,10 @@ impl StandIn {
             "/tunnel" => tunnel(context),
             "/clusters/a/api/v1/namespaces/n/pods/p/log" => watch(self.draining.clone()),
             "/late" => late(context),
-            "/peer" => Response::new(full(context.arrival.peer.unwrap().0.to_string())),
+            "/peer" => Response::new(full(context.arrival.peer.unwrap().to_string())),
             "/whoami" => {
                 let (mount, User { info, authority }) = (&context.arrival.mount, user);
-                Response::new(full(format!(
-                    "{} {} {:?} at {mount:?}",
-                    info.username, authority.verifier, authority.reach
-                )))
+                Response::new(full(format!("{} {authority:?} at {mount:?}", info.username)))
             }
             "/livez" => Response::new(full("[+]cluster/eu ok")),
             "/healthz" => {

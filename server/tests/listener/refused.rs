@@ -15,7 +15,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_hosts::{HostTable, Hosts};
 use tributary_listener::ListenerRefusal;
 use tributary_records::audit::AuditMode;
-use tributary_router::{DispatchSettings, EntryPointPolicies, RememberedActor};
+use tributary_router::{DispatchSettings, EntryPointPolicies};
 use tributary_server::authentication::Authenticator;
 use tributary_server::credentials::BearerToken;
 use tributary_server::front::{Client, Entry, Front};
@@ -75,7 +75,7 @@ async fn unauthenticated_request_above_the_limit_is_logged_as_limited() {
     let front = Front::new(handler, CancellationToken::new()).observed(file.observers());
     let entry = Arc::new(Entry::for_hosts(Authenticator::Personal(token.digest()), Arc::default()));
     let address: SocketAddr = ([192, 0, 2, 1], 1).into();
-    let client = Client { entry, address, chain: Arc::default(), server_name: None, actor: RememberedActor::default() };
+    let client = Client { entry, address, chain: Arc::default(), server_name: None, actor: Arc::default() };
     let request = Request::get("/api/v1/pods").body(()).unwrap();
     let answer = front.refuse(request, &client, ListenerRefusal::TooManyUnknown);
     assert!(answer.status() == StatusCode::TOO_MANY_REQUESTS && answer.body().size_hint().exact() > Some(0));

@@ -2,7 +2,8 @@
 
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use serde_json::{Value, json};
-use tributary_authorization::{Attributes, RbacKind, RbacUser, ResourceAttributes};
+use tributary_apimachinery::UserInfo;
+use tributary_authorization::{Attributes, RbacKind, ResourceAttributes};
 
 pub(crate) const NAMESPACES: [&str; 3] = ["one", "two", "three"];
 const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
@@ -133,8 +134,8 @@ impl Person {
         Self { name: "carol".to_owned(), groups: vec!["carols".to_owned()] }
     }
 
-    pub(crate) fn as_user(&self) -> RbacUser<'_> {
-        RbacUser { name: &self.name, groups: &self.groups }
+    pub(crate) fn as_user(&self) -> UserInfo {
+        UserInfo::with_groups(&self.name, &self.groups)
     }
 
     pub(crate) fn is_master(&self) -> bool {

@@ -2,13 +2,13 @@
 
 use std::any::Any;
 use std::hash::Hasher;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tributary_apimachinery::{Change, ClusterName, Filter};
 use tributary_merge::{
     BatchOutcome, CompositeResourceVersion, EventVersion, Log, ObjectFilter, Progress, WatchEvent, Watcher, concerns,
 };
-use tributary_proxy::Peer;
 use tributary_views::view::{ContinuedWatch, View, WakeFilter, WatchRegistration, Watching};
 
 use crate::selection::Selection;
@@ -66,7 +66,7 @@ impl LogPosition {
     /// when the watch began.
     pub(super) fn new(
         view: &Arc<View>,
-        peer: Option<Peer>,
+        peer: Option<SocketAddr>,
         watcher: Watcher<Arc<Selection>>,
         is_forbidden: bool,
     ) -> Self {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use serde_json::{Value, json};
-use tributary_apimachinery::{ClusterName, Filtered, GroupVersionResource};
-use tributary_authorization::{GRANTED_WORDS_MAX, NAMED_SUBJECTS_MAX, RbacKind, RbacUser, Visible};
+use tributary_apimachinery::{ClusterName, Filtered, GroupVersionResource, UserInfo};
+use tributary_authorization::{GRANTED_WORDS_MAX, NAMED_SUBJECTS_MAX, RbacKind, Visible};
 use tributary_router::ClusterAuthorization::{Auto, Live, Rbac};
 use tributary_router::report::RightsCondition;
 use tributary_router::{ClusterSetup, Policies, SharedMode, testing};
@@ -56,7 +56,7 @@ pub(crate) fn grant(member: &SimulatedCluster, namespace: &str, user: &str) {
 /// Returns the namespaces of a cluster in which a user may list ConfigMaps, for example `n m`; or `all`, `none`, or
 /// `unknown`.
 pub(crate) fn lists(fixture: &Fixture, cluster: &str, user: &str) -> String {
-    let (cluster, user) = (ClusterName::new(cluster).unwrap(), RbacUser { name: user, groups: &[] });
+    let (cluster, user) = (ClusterName::new(cluster).unwrap(), &UserInfo::with_groups(user, &[]));
     let resource = GroupVersionResource::new("", "v1", "configmaps");
     match testing::rights_in(&fixture.router, &cluster, user, "list", &resource) {
         None => "unknown".to_owned(),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tributary_apimachinery::{ClusterName, RequestInfo, Status};
-use tributary_authorization::{Attributes, CompiledRule, Fleet, RbacKind, RbacObject, RbacUser, ResourceAttributes};
+use tributary_apimachinery::{ClusterName, RequestInfo, Status, UserInfo};
+use tributary_authorization::{Attributes, CompiledRule, Fleet, RbacKind, RbacObject, ResourceAttributes};
 use tributary_router::report::{ClusterReport, RightsDecider};
 use tributary_router::{ClusterAuthorization, ClusterSetup};
 use tributary_simulator::{Authorizer, OWN_USER, SimulatedCluster};
@@ -72,17 +72,19 @@ impl Chain {
         std::mem::take(&mut *self.reviewed.lock())
     }
 
-    pub(crate) fn judge(&self, user: RbacUser<'_>, asked: &Attributes<'_>) -> bool {
+    pub(crate) fn judge(&self, user: &UserInfo, asked: &Attributes<'_>) -> bool {
         let by_roles = || self.fleet.lock().allows(&here(), user, asked);
         let Attributes::Resource(attributes) = asked else { return true };
         match *self.mode.lock() {
             Mode::Rbac | Mode::WithoutReviews => by_roles(),
-            Mode::Abac(users) => users.contains(&user.name) || user.name == OWN_USER,
+            Mode::Abac(users) => users.contains(&&*user.username) || user.username == OWN_USER,
             Mode::AlwaysAllow | Mode::AlwaysAllowBesideRbac => true,
             Mode::Webhook(name, namespace) | Mode::HiddenWebhook(name, namespace) => {
-                (name, namespace) != (user.name, attributes.namespace) && by_roles()
+                (name, namespace) != (&*user.username, attributes.namespace) && by_roles()
             }
-            Mode::WebhookOfVersion(name, version) => (name, version) != (user.name, attributes.version) && by_roles(),
+            Mode::WebhookOfVersion(name, version) => {
+                (name, version) != (&*user.username, attributes.version) && by_roles()
+            }
         }
     }
 }
@@ -107,7 +109,7 @@ impl Authorizer for Chain {
         let (name, groups) = acting(headers)?;
         let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
         let info = RequestInfo::parse(method.as_str(), path, query).unwrap();
-        let allowed = self.judge(RbacUser { name: &name, groups: &groups }, &Attributes::from_request(&info));
+        let allowed = self.judge(&UserInfo::with_groups(&name, &groups), &Attributes::from_request(&info));
         let resource = info.resource()?;
         let cause = format!("User {name:?} cannot do this");
         (!allowed && !path.contains("/selfsubject"))
@@ -116,14 +118,13 @@ impl Authorizer for Chain {
 
     fn allows(&self, headers: &HeaderMap, asked: &Value) -> bool {
         let (name, groups) = acting(headers).unwrap_or_else(|| (OWN_USER.to_owned(), own_groups()));
-        self.judge(RbacUser { name: &name, groups: &groups }, &Attributes::Resource(resource_attributes(asked)))
+        self.judge(&UserInfo::with_groups(&name, &groups), &Attributes::Resource(resource_attributes(asked)))
     }
 
     fn rules(&self, headers: &HeaderMap, namespace: &str) -> Option<Value> {
         let (name, groups) = acting(headers).unwrap_or_else(|| (OWN_USER.to_owned(), own_groups()));
-        let fleet = self.fleet.lock();
-        let by_roles =
-            || fleet.rules(&here(), RbacUser { name: &name, groups: &groups }, namespace).into_iter().map(listed);
+        let (fleet, user) = (self.fleet.lock(), UserInfo::with_groups(&name, &groups));
+        let by_roles = || fleet.rules(&here(), &user, namespace).into_iter().map(listed);
         let all = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
         let mode = *self.mode.lock();
         let rules: Vec<Value> = match mode {
@@ -144,7 +145,7 @@ impl Authorizer for Chain {
         let told = if uid.is_empty() && extra.is_null() { String::new() } else { format!(" ({uid} {extra})") };
         self.reviewed.lock().push(format!("{name}{told} {verb} {resource} {namespace}/{of}"));
         let may_ask = *self.mode.lock() != Mode::WithoutReviews;
-        may_ask.then(|| self.judge(RbacUser { name, groups: &groups }, &Attributes::Resource(asked)))
+        may_ask.then(|| self.judge(&UserInfo::with_groups(name, &groups), &Attributes::Resource(asked)))
     }
 }
 

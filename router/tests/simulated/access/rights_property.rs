@@ -8,8 +8,9 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
-use tributary_authentication::Reach;
-use tributary_authorization::{Attributes, RbacKind, RbacUser, ResourceAttributes};
+use tributary_apimachinery::UserInfo;
+use tributary_authentication::Authority;
+use tributary_authorization::{Attributes, RbacKind, ResourceAttributes};
 use tributary_router::SharedMode;
 use tributary_simulator::SimulatedCluster;
 
@@ -55,13 +56,7 @@ async fn replace(fixture: &Fixture, member: &SimulatedCluster, objects: &[Object
 }
 
 /// Returns whether a member would allow the request.
-fn allows(
-    reference: &Reference,
-    user: RbacUser<'_>,
-    verb: &str,
-    resource: &str,
-    (namespace, name): (&str, &str),
-) -> bool {
+fn allows(reference: &Reference, user: &UserInfo, verb: &str, resource: &str, (namespace, name): (&str, &str)) -> bool {
     let asked = ResourceAttributes { verb, version: "v1", resource, namespace, name, ..ResourceAttributes::default() };
     reference.allows(user, &Attributes::Resource(asked))
 }
@@ -70,7 +65,7 @@ fn allows(
 /// objects of single namespaces are included. Returns `None` if all members refuse.
 fn expected(
     references: &BTreeMap<&&str, &Reference>,
-    user: RbacUser<'_>,
+    user: &UserInfo,
     resource: &str,
     (namespace, name): (&str, &str),
 ) -> Option<Shown> {
@@ -152,15 +147,16 @@ async fn lists_contain_the_union_of_permitted_objects() {
         }
         for user in &users {
             // A member adds `system:authenticated` itself, and the router never sends `system:masters` to a member.
-            let told = user.as_user().groups.iter().filter(|group| *group != "system:masters").cloned();
+            let given = user.as_user();
+            let told = given.groups.iter().filter(|group| *group != "system:masters").cloned();
             let groups: Vec<_> = told.chain([AUTHENTICATED.to_owned()]).collect();
-            let (user, given) = (RbacUser { name: user.as_user().name, groups: &groups }, user.as_user().groups);
+            let user = &UserInfo::with_groups(&given.username, &groups);
             // A ServiceAccount of one member has an identity only in this member.
-            let account = user.name.starts_with("system:").then_some(MEMBERS[0]);
-            let reach = account.map_or(Reach::Everywhere, |own| Reach::Member(own.parse().unwrap()));
+            let account = user.username.starts_with("system:").then_some(MEMBERS[0]);
+            let authority = account.map_or("test".into(), |own| Authority::Member(own.parse().unwrap()));
             let told = |member: &str| account.is_none_or(|own| own == member);
             let references: BTreeMap<_, _> = references.iter().filter(|(member, _)| told(member)).collect();
-            let client = fixture.user_of(user.name, given, reach);
+            let client = fixture.user_of(&user.username, &given.groups, authority);
             for resource in ["pods", "services", "namespaces"] {
                 let places = if resource == "namespaces" { &[""][..] } else { &["", "n", "m", "o"] };
                 for (place, selected) in places.iter().flat_map(|place| ["", "x", "n"].map(|name| (*place, name))) {

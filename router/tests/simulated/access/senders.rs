@@ -3,7 +3,7 @@
 
 use http::Request;
 use tributary_apimachinery::{ClusterName, body};
-use tributary_authentication::Reach;
+use tributary_authentication::Authority;
 use tributary_flow_control::{Limited, MaxRequestsInflight, SCHEMA_HEADER, Schema, SchemaKind};
 use tributary_policy::{Action, LogMode, Outcome, Policy, Rule};
 use tributary_router::report::RightsDecider;
@@ -167,7 +167,7 @@ async fn token_review_identity_selects_only_policies_of_its_member() {
     let fixture = fixture(&[], ops_and_tenants()).await;
     let of_a = |name: &str| {
         let groups = ["system:authenticated".to_owned(), "ops".to_owned()];
-        fixture.user_of(name, &groups, Reach::Member(ClusterName::new("a").unwrap()))
+        fixture.user_of(name, &groups, Authority::Member(ClusterName::new("a").unwrap()))
     };
     let ops = of_a("ops-x");
     assert_eq!(sent(&ops, "", &[]).await, passed(403, "tenants"));

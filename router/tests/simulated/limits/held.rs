@@ -1,5 +1,6 @@
 //! Limits of requests in flight, of buffered bytes, and of the requests to members that one client's request causes.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,14 +11,14 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::json;
 use tributary_apimachinery::body::Body;
-use tributary_router::{Limits, Peer, Policies, RequestContext, User};
+use tributary_router::{Limits, Policies, RequestContext, User};
 use tributary_simulator::{RequestKind, WriteAnswers};
 
 use crate::harness::{Answer, CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, in_time, items, until};
 use crate::reads::worst::{Worst, others_are_answered};
 
-fn peer(port: u16) -> Peer {
-    Peer(([127, 0, 0, 1], port).into())
+fn peer(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
 }
 
 /// Creates a body of `bytes` spaces that never ends.
@@ -26,16 +27,16 @@ fn endless(bytes: usize) -> Body {
     StreamBody::new(futures::StreamExt::chain(begin, futures::stream::pending())).boxed_unsync()
 }
 
-async fn call(fixture: &Fixture, from: Peer, method: &str, path: &str, body: Body) -> Answer {
+async fn call(fixture: &Fixture, from: SocketAddr, method: &str, path: &str, body: Body) -> Answer {
     send(fixture, from, method, path, "application/json", body).await
 }
 
-async fn send(fixture: &Fixture, from: Peer, method: &str, path: &str, content_type: &str, body: Body) -> Answer {
+async fn send(fixture: &Fixture, from: SocketAddr, method: &str, path: &str, content_type: &str, body: Body) -> Answer {
     let request = Request::builder().method(method).uri(path).header("content-type", content_type);
     answered(fixture, Some(from), request.body(body).unwrap()).await
 }
 
-async fn answered(fixture: &Fixture, peer: Option<Peer>, request: Request<Body>) -> Answer {
+async fn answered(fixture: &Fixture, peer: Option<SocketAddr>, request: Request<Body>) -> Answer {
     let mut context = RequestContext::for_user(&User::named("test", "tester"), &request);
     context.arrival.peer = peer;
     let response: Response<Body> = fixture.router.handle(request, &context).await.response;
@@ -43,7 +44,7 @@ async fn answered(fixture: &Fixture, peer: Option<Peer>, request: Request<Body>)
     Answer { code: head.status.as_u16(), headers: head.headers, body: body.collect().await.unwrap().to_bytes() }
 }
 
-async fn get(fixture: &Fixture, from: Peer, path: &str) -> Answer {
+async fn get(fixture: &Fixture, from: SocketAddr, path: &str) -> Answer {
     call(fixture, from, "GET", path, tributary_apimachinery::body::empty()).await
 }
 
@@ -100,7 +101,7 @@ const DOUBLE: &str = r#"[{"op": "copy", "from": "/data/v", "path": "/data/copy"}
 /// A JSON patch that adds a few bytes to an object.
 const SMALL: &str = r#"[{"op": "add", "path": "/data/more", "value": "z"}]"#;
 
-async fn patch(fixture: &Fixture, from: Peer, path: &str, text: &'static str) -> Answer {
+async fn patch(fixture: &Fixture, from: SocketAddr, path: &str, text: &'static str) -> Answer {
     send(fixture, from, "PATCH", path, "application/json-patch+json", tributary_apimachinery::body::full(text)).await
 }
 

@@ -1,12 +1,14 @@
 //! Tests with a client that does not read its responses from a cluster. The router still serves other clients.
 
+use std::net::SocketAddr;
+
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
 use serde_json::{Value, json};
 use tributary_apimachinery::body::{self, Body};
 use tributary_proxy::{ClientTuning, PermitPool, Windows};
-use tributary_router::{ClientUpgrade, ClusterSetup, Limits, Peer, Policies, RequestContext, ResourcePolicy, User};
+use tributary_router::{ClientUpgrade, ClusterSetup, Limits, Policies, RequestContext, ResourcePolicy, User};
 use tributary_simulator::SimulatorConfig;
 
 use crate::harness::{
@@ -17,7 +19,7 @@ use crate::harness::{
 async fn call(fixture: &Fixture, port: u16, request: http::request::Builder, body: Body) -> Response<Body> {
     let mut request = request.body(body).unwrap();
     let mut context = RequestContext::for_user(&User::named("test", "tester"), &request);
-    context.arrival.peer = Some(Peer(([127, 0, 0, 1], port).into()));
+    context.arrival.peer = Some(SocketAddr::from(([127, 0, 0, 1], port)));
     context.arrival.upgrade = request.extensions_mut().remove::<OnUpgrade>().map(ClientUpgrade::new);
     fixture.router.handle(request, &context).await.response
 }

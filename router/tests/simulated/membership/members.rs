@@ -5,9 +5,9 @@ use std::sync::Arc;
 use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tributary_apimachinery::{RequestInfo, Status};
-use tributary_authentication::{MemberRules, Reach};
-use tributary_authorization::{Attributes, RbacKind, RbacUser, ResourceAttributes};
+use tributary_apimachinery::{RequestInfo, Status, UserInfo};
+use tributary_authentication::{Authority, MemberRules};
+use tributary_authorization::{Attributes, RbacKind, ResourceAttributes};
 use tributary_router::SharedMode;
 use tributary_simulator::{Authorizer, SimulatedCluster};
 
@@ -110,7 +110,7 @@ impl Authorizer for Rbac {
         let info = RequestInfo::parse(method.as_str(), path, query).unwrap();
         let asked = Attributes::from_request(&info);
         let is_of_oneself = path.contains("/selfsubject");
-        let allowed = is_of_oneself || self.rules.lock().allows(RbacUser { name: &name, groups: &groups }, &asked);
+        let allowed = is_of_oneself || self.rules.lock().allows(&UserInfo::with_groups(&name, &groups), &asked);
         let Attributes::Resource(asked) = asked else { return None };
         let resource = info.resource().map(|own| own.resource.clone());
         (!allowed).then(|| {
@@ -122,14 +122,14 @@ impl Authorizer for Rbac {
     fn allows(&self, headers: &HeaderMap, attributes: &Value) -> bool {
         let Some((name, groups)) = acting(headers) else { return true };
         let asked = Attributes::Resource(resource_attributes(attributes));
-        self.rules.lock().allows(RbacUser { name: &name, groups: &groups }, &asked)
+        self.rules.lock().allows(&UserInfo::with_groups(&name, &groups), &asked)
     }
 
     fn reviewed(&self, spec: &Value) -> Option<bool> {
         let groups: Vec<String> = serde_json::from_value(spec["groups"].clone()).unwrap_or_default();
         let name = spec["user"].as_str().unwrap_or_default();
         let asked = Attributes::Resource(resource_attributes(&spec["resourceAttributes"]));
-        Some(self.rules.lock().allows(RbacUser { name, groups: &groups }, &asked))
+        Some(self.rules.lock().allows(&UserInfo::with_groups(name, &groups), &asked))
     }
 }
 
@@ -241,7 +241,7 @@ async fn service_account_has_rights_only_in_its_own_cluster() {
     let all = "/api/v1/configmaps";
     let masters = fixture.user("eve", &["system:masters".to_owned()]);
     let stranger = fixture.user(account, &[]);
-    let own = fixture.user_of(account, &[], Reach::Member("b".parse().unwrap()));
+    let own = fixture.user_of(account, &[], Authority::Member("b".parse().unwrap()));
     masters.get(all).await.refused(403);
     masters.get(&format!("{SHOP}/of-a")).await.refused(403);
     let why = format!("user \"{account}\" has a system name, which is sent only to the user's own cluster");
@@ -468,7 +468,7 @@ async fn system_groups_of_the_token_review_cluster_apply_only_there() {
         rbac.learn(member);
     }
     let groups = ["system:oauth", "system:masters"].map(str::to_owned);
-    let mut eve = fixture.user_of("eve", &groups, Reach::EverywhereFrom("a".parse().unwrap()));
+    let mut eve = fixture.user_of("eve", &groups, Authority::TokenReviewCluster("a".parse().unwrap()));
     eve.user.info.extra.insert("scopes".to_owned(), vec!["x".to_owned()]);
     let all = "/api/v1/configmaps";
     until(async || eve.get(all).await.code == 200).await;

@@ -8,8 +8,9 @@ use proptest::sample::{select, subsequence};
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
-use tributary_authentication::Reach;
-use tributary_authorization::{RbacKind, RbacUser};
+use tributary_apimachinery::UserInfo;
+use tributary_authentication::Authority;
+use tributary_authorization::RbacKind;
 use tributary_router::SharedMode;
 use tributary_simulator::SimulatedCluster;
 
@@ -196,10 +197,10 @@ async fn responses_equal_those_of_a_fleet_without_the_hidden_member() {
             }
         }
         for user in &users {
-            let RbacUser { name, groups } = user.as_user();
+            let UserInfo { username: name, groups, .. } = &user.as_user();
             let account = name.starts_with("system:").then(|| KNOWN[0].parse().unwrap());
-            let reach = account.map_or(Reach::Everywhere, Reach::Member);
-            let clients = [&with, &without].map(|fixture| fixture.user_of(name, groups, reach.clone()));
+            let authority = account.map_or("test".into(), Authority::Member);
+            let clients = [&with, &without].map(|fixture| fixture.user_of(name, groups, authority.clone()));
             for request in requests() {
                 let answers = [send(&clients[0], &request).await, send(&clients[1], &request).await];
                 let [own, expected] = answers.each_ref().map(told);

@@ -1,12 +1,13 @@
 //! Tests of long-running requests to one cluster. They leave connections for other clients and for the router's own
 //! watches.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use tributary_apimachinery::body::{self, Body};
-use tributary_router::{Peer, RequestContext, User};
+use tributary_router::{RequestContext, User};
 use tributary_simulator::SimulatorConfig;
 
 use crate::harness::{Answer, CONFIG_MAPS, Events, Fixture, allow, config, name, until};
@@ -18,7 +19,7 @@ async fn call(fixture: &Fixture, port: u16, path: &str) -> Response<Body> {
 async fn call_by(fixture: &Fixture, port: u16, request: http::request::Builder) -> Response<Body> {
     let request = request.body(body::empty()).unwrap();
     let mut context = RequestContext::for_user(&User::named("test", "tester"), &request);
-    context.arrival.peer = Some(Peer(([127, 0, 0, 1], port).into()));
+    context.arrival.peer = Some(SocketAddr::from(([127, 0, 0, 1], port)));
     fixture.router.handle(request, &context).await.response
 }
 

@@ -1,5 +1,6 @@
 //! Contents of a view: the merged log, and the data that all readers of the view share.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,6 @@ use tributary_fleet::discovery::ResourceKind;
 use tributary_fleet::metrics::{Metrics, ResourceLabels, WatchCounters};
 use tributary_fleet::topology::{ClusterMark, Fleet};
 use tributary_merge::{ClusterSnapshots, CompositeResourceVersion, Log, SnapshotError};
-use tributary_proxy::Peer;
 use tributary_sharing::limits::Limits;
 
 use super::bookmarks::Bookmarks;
@@ -97,7 +97,7 @@ impl Contents {
 
     /// Registers a watch on the connection `peer`, so that new events in the log wake the watch. A progress report of a
     /// member wakes no watch: the progress appears only in bookmarks, whose sender reads it from the log.
-    pub fn wait(&self, peer: Option<Peer>) -> WatchRegistration {
+    pub fn wait(&self, peer: Option<SocketAddr>) -> WatchRegistration {
         self.watch_notifier.wait(peer)
     }
 

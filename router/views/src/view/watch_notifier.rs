@@ -18,6 +18,7 @@
 
 use std::collections::BTreeMap;
 use std::mem;
+use std::net::SocketAddr;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,8 +26,6 @@ use std::task::{Poll, Waker};
 
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
-
-use tributary_proxy::Peer;
 
 use super::notification::{LogNotification, WakeFilter};
 use super::watch_groups::{WakeAction, WatchGroup, WatchGroups};
@@ -52,7 +51,7 @@ struct WatchNotifierState {
 /// Registration of a watch for wake-ups. Dropping the value removes the registration.
 pub struct WatchRegistration {
     watch_notifier: Arc<WatchNotifierState>,
-    peer: Option<Peer>,
+    peer: Option<SocketAddr>,
     watch_waker: Arc<WatchWaker>,
     seen: u64,
 }
@@ -71,12 +70,12 @@ struct WatchWaker {
 /// Watches by connection, and the progress of the running round of wake-ups.
 #[derive(Default)]
 struct WatchesByConnection {
-    watchers: BTreeMap<Option<Peer>, Vec<Arc<WatchWaker>>>,
+    watchers: BTreeMap<Option<SocketAddr>, Vec<Arc<WatchWaker>>>,
     watch_groups: WatchGroups,
     /// Number of watches without a declared filter.
     unfiltered: usize,
     /// Connection after which the next round of wake-ups begins.
-    last: Option<Peer>,
+    last: Option<SocketAddr>,
     round: Option<WakeRound>,
 }
 
@@ -97,8 +96,8 @@ enum WakeStage {
 /// A pass over all connections: from the connection after `last` to the greatest, then from the least to `last`.
 /// Connections may open and close during the pass. Each connection that exists during the whole pass is visited.
 struct ConnectionPass {
-    first: Option<Option<Peer>>,
-    at: Option<Peer>,
+    first: Option<Option<SocketAddr>>,
+    at: Option<SocketAddr>,
     wrapped: bool,
 }
 
@@ -118,7 +117,7 @@ impl WatchNotifier {
         }
     }
 
-    pub(super) fn wait(&self, peer: Option<Peer>) -> WatchRegistration {
+    pub(super) fn wait(&self, peer: Option<SocketAddr>) -> WatchRegistration {
         let watch_waker = Arc::<WatchWaker>::default();
         self.0.watches.lock().join(peer, Arc::clone(&watch_waker));
         WatchRegistration {
@@ -184,7 +183,7 @@ impl Drop for WatchRegistration {
 }
 
 impl WatchesByConnection {
-    fn join(&mut self, peer: Option<Peer>, watch_waker: Arc<WatchWaker>) {
+    fn join(&mut self, peer: Option<SocketAddr>, watch_waker: Arc<WatchWaker>) {
         self.watchers.entry(peer).or_default().push(watch_waker);
         self.unfiltered += 1;
     }
@@ -195,7 +194,7 @@ impl WatchesByConnection {
         self.watch_groups.join(wake_filter, position)
     }
 
-    fn leave(&mut self, peer: Option<Peer>, watch_waker: &Arc<WatchWaker>) {
+    fn leave(&mut self, peer: Option<SocketAddr>, watch_waker: &Arc<WatchWaker>) {
         match watch_waker.watch_group.get() {
             Some(watch_group) => self.watch_groups.leave(watch_group),
             None => self.unfiltered -= 1,
@@ -280,12 +279,16 @@ impl WakeRound {
 }
 
 impl ConnectionPass {
-    fn behind(last: Option<Peer>) -> Self {
+    fn behind(last: Option<SocketAddr>) -> Self {
         Self { first: None, at: last, wrapped: false }
     }
 
     /// Next connection of the pass; `None` at the end of the pass.
-    fn next<T>(&mut self, watchers: &BTreeMap<Option<Peer>, T>, last: Option<Peer>) -> Option<Option<Peer>> {
+    fn next<T>(
+        &mut self,
+        watchers: &BTreeMap<Option<SocketAddr>, T>,
+        last: Option<SocketAddr>,
+    ) -> Option<Option<SocketAddr>> {
         let behind = |bound| watchers.range((bound, Bound::Unbounded)).next();
         let mut next = behind(Bound::Excluded(self.at));
         if next.is_none() && !mem::replace(&mut self.wrapped, true) {
@@ -318,8 +321,8 @@ mod tests {
         }
     }
 
-    fn peer(number: u16) -> Option<Peer> {
-        Some(Peer(([127, 0, 0, 1], number).into()))
+    fn peer(number: u16) -> Option<SocketAddr> {
+        Some(SocketAddr::from(([127, 0, 0, 1], number)))
     }
 
     /// Watches with numbers, the log of wake-ups, and the number of changes.
@@ -332,7 +335,7 @@ mod tests {
     }
 
     impl Audience {
-        fn join(&mut self, peer: Option<Peer>) {
+        fn join(&mut self, peer: Option<SocketAddr>) {
             let waiting = self.watch_notifier.wait(peer);
             self.watchers.push(Some(waiting));
             self.listen(self.watchers.len() - 1);

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -15,9 +15,9 @@ use tributary_apimachinery::RequestInfo;
 use tributary_audit::{
     Annotation, AuditAttributes, AuditPolicy, Event, Level, MicroTime, RequestFacts, Stage, decoded, source_ips,
 };
-use tributary_authentication::{Reach, names_beyond_member};
+use tributary_authentication::names_beyond_member;
 use tributary_proxy::Impersonation;
-use tributary_router::{Peer, User};
+use tributary_router::User;
 
 use super::emission::Emission;
 use super::error::AuditError;
@@ -43,7 +43,7 @@ pub(crate) struct AuditedArrival<'a> {
     pub(crate) id: &'a HeaderValue,
     pub(crate) at: MicroTime,
     /// The client's remote address from its connection or a PROXY header.
-    pub(crate) peer: Option<Peer>,
+    pub(crate) peer: Option<SocketAddr>,
 }
 
 impl Auditor {
@@ -119,7 +119,7 @@ impl Auditor {
         if decision.level == Level::None {
             return None;
         }
-        let client = arrival.peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |Peer(client)| client.ip());
+        let client = arrival.peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |client| client.ip());
         let text = |name| head.headers.get(name).map(|value: &HeaderValue| lossy(value.as_bytes())).unwrap_or_default();
         let impersonated_user = user.and_then(|_| impersonated(&head.headers));
         let is_impersonating = impersonated_user.is_some();
@@ -134,7 +134,7 @@ impl Auditor {
             received: arrival.at,
         };
         let mut event = Event::received(decision, &attributes, &facts)?;
-        if let Some(Reach::Member(cluster)) = user.map(|user| &user.authority.reach) {
+        if let Some(cluster) = user.and_then(|user| user.authority.only_member()) {
             event.annotate(Annotation::VouchedBy, cluster.to_string());
         }
         if is_impersonating {
@@ -169,7 +169,7 @@ fn impersonated(headers: &HeaderMap) -> Option<Box<RawValue>> {
 #[cfg(test)]
 mod tests {
     use http::HeaderName;
-    use tributary_authentication::{Authority, UserInfo, VerifierName};
+    use tributary_authentication::{Authority, UserInfo};
 
     use super::*;
 
@@ -250,7 +250,7 @@ mod tests {
             let kind = r#""apiVersion": "audit.k8s.io/v1", "kind": "Policy""#;
             let rules = format!(r#"{{"level": "None", {rule}}}, {{"level": "Metadata"}}"#);
             let auditor = auditor(&format!("{{{kind}, \"rules\": [{rules}]}}")).await;
-            let authority = Authority { verifier: VerifierName::anonymous(), reach: Reach::Everywhere };
+            let authority = Authority::Anonymous;
             let anonymous = User { info: UserInfo::anonymous(), authority };
             let mut eve = User::named("https://issuer", "system:anonymous");
             eve.info.groups = vec!["system:unauthenticated".to_owned()];
@@ -327,7 +327,7 @@ mod tests {
             let mut user = User::named("https://issuer", name);
             user.info.groups = vec![group.to_owned(), "system:authenticated".to_owned()];
             if by_member {
-                user.authority.reach = Reach::Member("eu".parse().unwrap());
+                user.authority = Authority::Member("eu".parse().unwrap());
             }
             let (head, ()) = http::Request::delete("/api/v1/namespaces/n/pods/p").body(()).unwrap().into_parts();
             let info = RequestInfo::parse("DELETE", head.uri.path(), None).unwrap();

@@ -212,7 +212,7 @@ impl Drop for TracedRequest {
 #[cfg(test)]
 mod tests {
     use tributary_apimachinery::{ClusterName, Mount};
-    use tributary_authentication::{Authority, Reach, VerifierName};
+    use tributary_authentication::Authority;
 
     use super::*;
     use crate::traces::TracingConfiguration;
@@ -245,20 +245,17 @@ mod tests {
     async fn client_trace_context_is_obeyed_only_for_trusted_users() {
         const CLIENT: u128 = 0xabc;
         let eu = ClusterName::new("eu").unwrap();
-        let everywhere = |verifier| Authority { verifier, reach: Reach::Everywhere };
-        let of_eu = |verifier| Authority { verifier, reach: Reach::Member(eu.clone()) };
         for (authority, group, may_choose_trace) in [
-            (everywhere(VerifierName::personal()), "", true),
-            (everywhere(VerifierName::client_certificates()), "dev", false),
-            (everywhere(VerifierName::client_certificates()), "system:masters", true),
-            (everywhere(VerifierName::client_certificates()), "system:monitoring", true),
-            (everywhere(VerifierName::front_proxy()), "system:monitoring", true),
-            (everywhere(VerifierName::issuer("https://issuer")), "system:masters", false),
-            (of_eu(VerifierName::cluster(&eu)), "system:masters", false),
-            (of_eu(VerifierName::client_certificates_of(&eu)), "system:masters", false),
+            (Authority::Personal, "", true),
+            (Authority::ClientCertificates, "dev", false),
+            (Authority::ClientCertificates, "system:masters", true),
+            (Authority::ClientCertificates, "system:monitoring", true),
+            (Authority::FrontProxy, "system:monitoring", true),
+            (Authority::from("https://issuer"), "system:masters", false),
+            (Authority::Member(eu.clone()), "system:masters", false),
+            (Authority::ClientCertificatesOf(eu.clone()), "system:masters", false),
         ] {
-            let mut user = User::named(authority.verifier.clone(), "ann");
-            user.authority = authority.clone();
+            let mut user = User::named(authority.clone(), "ann");
             user.info.groups.push(group.to_owned());
             for (rate, flags, asks) in [(0, "01", true), (1_000_000, "00", false), (1_000_000, "01", true)] {
                 let header = format!("00-{CLIENT:032x}-{:016x}-{flags}", 1);

@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 use tributary_apimachinery::{MASTERS_GROUP, RequestInfo};
-use tributary_authentication::VerifierName;
+use tributary_authentication::Authority;
 use tributary_router::{RequestReading, User};
 
 /// The group of monitoring agents (apiserver `pkg/authentication/user`, `MonitoringGroup`).
@@ -16,10 +16,12 @@ const HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 /// `notSystemPrivilegedGroup`). Only client certificates and a front proxy can assert these groups. Members and token
 /// issuers cannot assert these groups.
 pub(super) fn may_choose_trace(user: &User) -> bool {
-    let verifier = &user.authority.verifier;
     let is_of_group = || user.info.groups.iter().any(|group| group == MASTERS_GROUP || group == MONITORING_GROUP);
-    *verifier == VerifierName::personal()
-        || (is_of_group() && [VerifierName::client_certificates(), VerifierName::front_proxy()].contains(verifier))
+    match user.authority {
+        Authority::Personal => true,
+        Authority::ClientCertificates | Authority::FrontProxy => is_of_group(),
+        _ => false,
+    }
 }
 
 /// Removes the trace headers of a request whose user may not choose the trace. A member trusts Tributary's account, and
@@ -48,17 +50,17 @@ mod tests {
     fn trace_headers_of_untrusted_users_reach_only_workloads() {
         const POD: &str = "/api/v1/namespaces/a/pods/p";
         let workload = format!("{POD}/proxy/x");
-        for (verifier, path, stays) in [
-            (VerifierName::personal(), POD, true),
-            (VerifierName::client_certificates(), POD, false),
-            (VerifierName::client_certificates(), &*workload, true),
+        for (authority, path, stays) in [
+            (Authority::Personal, POD, true),
+            (Authority::ClientCertificates, POD, false),
+            (Authority::ClientCertificates, &*workload, true),
         ] {
             let request = Request::get(path).header("traceparent", "a").header("tracestate", "b").header("x", "c");
             let (mut head, ()) = request.body(()).unwrap().into_parts();
             let reading = RequestReading::parse(&Mount::Merged, "GET", path, None);
-            remove_untrusted_trace_headers(&mut head.headers, &reading, &User::named(verifier.clone(), "ann"));
+            remove_untrusted_trace_headers(&mut head.headers, &reading, &User::named(authority.clone(), "ann"));
             let left = ["traceparent", "tracestate", "x"].map(|name| head.headers.contains_key(name));
-            assert_eq!(left, [stays, stays, true], "{verifier} {path}");
+            assert_eq!(left, [stays, stays, true], "{authority} {path}");
         }
     }
 }

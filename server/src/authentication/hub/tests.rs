@@ -188,13 +188,13 @@ impl World {
         Authenticator::Hub(Arc::clone(&self.own)).authenticate(head, &Mount::Merged, chain, CLIENT).await
     }
 
-    /// Returns the name and the verifier of the user, and checks that no credential is left in the head.
-    async fn user(&self, chain: &Arc<ClientChain>, headers: &[(&str, &str)]) -> Option<(String, VerifierName)> {
+    /// Returns the name and the authority of the user, and checks that no credential is left in the head.
+    async fn user(&self, chain: &Arc<ClientChain>, headers: &[(&str, &str)]) -> Option<(String, Authority)> {
         let mut head = head("/api", headers);
         let sender = self.authenticate(&mut head, chain).await.ok();
         let left: Vec<_> = head.headers.keys().map(HeaderName::as_str).filter(|name| *name != "accept").collect();
         assert!(left.is_empty(), "{left:?}");
-        sender.map(|sender| (sender.user.info.username, sender.user.authority.verifier))
+        sender.map(|sender| (sender.user.info.username, sender.user.authority))
     }
 
     async fn direct_sender(&self, name: &str) -> AuthenticatedSender {
@@ -211,15 +211,15 @@ fn head(uri: &str, headers: &[(&str, &str)]) -> Parts {
     head
 }
 
-fn named(user: &str, verifier: VerifierName) -> Option<(String, VerifierName)> {
-    Some((user.to_owned(), verifier))
+fn named(user: &str, authority: Authority) -> Option<(String, Authority)> {
+    Some((user.to_owned(), authority))
 }
 
 #[tokio::test]
 async fn forged_user_headers_are_removed_and_only_the_own_credential_counts() {
     let world = World::new().await;
     world.hub.users.lock().insert("t".to_owned(), json!({"username": "bob"}));
-    let (direct, proxied) = (VerifierName::hub, VerifierName::hub_front_proxy);
+    let (direct, proxied) = (|| Authority::Hub, || Authority::HubFrontProxy);
     let stranger = TestAuthority::new("proxies");
     let nobody = Arc::<ClientChain>::default();
     let front = world.proxies.client("front");
@@ -232,7 +232,7 @@ async fn forged_user_headers_are_removed_and_only_the_own_credential_counts() {
     let masters = ("X-Remote-Group", "system:masters");
     let others = [("X-Remote-Uid", "1"), ("X-Remote-Extra-a", "b"), ("X-Hub-Group", "a"), ("X-Hub-Extra-a", "b")];
     let token = ("Authorization", "Bearer t");
-    type Row<'a> = (&'a str, &'a Arc<ClientChain>, &'a [(&'a str, &'a str)], Option<(String, VerifierName)>);
+    type Row<'a> = (&'a str, &'a Arc<ClientChain>, &'a [(&'a str, &'a str)], Option<(String, Authority)>);
     let table: &[Row<'_>] = &[
         ("front proxy", &front, &[root, masters], named("root", proxied())),
         ("front proxy with a custom name", &front, &[hub_root], named("root", proxied())),
@@ -286,7 +286,7 @@ async fn front_proxy_names_all_attributes_of_the_user() {
     assert_eq!((username.as_str(), uid.as_str()), ("ann", "u-1"));
     assert_eq!(groups, &["dev", "system:masters", "ops", "system:authenticated"]);
     assert_eq!(extra, &BTreeMap::from([("example.com/team".to_owned(), vec!["a".to_owned(), "b".to_owned()])]));
-    assert_eq!(sender.user.authority.reach, Reach::Everywhere);
+    assert_eq!(sender.user.authority.only_member(), None);
     assert!(sender.until.is_some() && sender.own_credential.is_none() && !sender.is_cross_origin);
     // A browser also adds its certificate to requests that pages of other origins cause, so the sender must be marked.
     let ann = world.clients.client("ann");
@@ -371,7 +371,7 @@ async fn follower_reads_at_once_and_after_a_refused_certificate() {
     let (front, root) = (next.client("front"), [("X-Remote-User", "root")]);
     assert_eq!(world.user(&front, &root).await, None);
     tokio::time::timeout(Duration::from_secs(30), changes.recv()).await.unwrap().unwrap();
-    assert_eq!(world.user(&front, &root).await, named("root", VerifierName::hub_front_proxy()));
+    assert_eq!(world.user(&front, &root).await, named("root", Authority::HubFrontProxy));
     task.abort();
 }
 
@@ -383,7 +383,7 @@ async fn nobody_is_trusted_before_the_hub_answers() {
     assert!(!world.trust.is_read() && world.trust.problem().is_some());
     assert_eq!((world.user(&front, &root).await, world.user(&ann, &root).await), (None, None));
     let sender = world.authenticate(&mut head("/readyz", &root), &front).await.unwrap();
-    assert!(sender.user.authority.verifier.is_anonymous());
+    assert!(sender.user.authority.is_anonymous());
     let door = DoorAttributes::of_resource(DoorResource::Views, "list", "");
     assert_eq!(world.own.authorize_door(&sender, &door).await.unwrap_err().code, 401);
     for uri in ["/readyz?verbose", "/apis", "/healthz/a"] {
@@ -402,7 +402,7 @@ async fn front_proxy_of_the_client_authority_is_not_trusted_without_names() {
     assert!(world.trust.problem().unwrap().contains("could claim to be any user"));
     let root = [("X-Remote-User", "root"), ("X-Hub-User", "root")];
     let known = world.user(&world.clients.client("ann"), &root).await;
-    assert_eq!(known, named("ann", VerifierName::hub()));
+    assert_eq!(known, named("ann", Authority::Hub));
 }
 
 #[tokio::test]
@@ -413,7 +413,7 @@ async fn hub_reviews_tokens_and_the_answer_is_cached() {
     let nobody = Arc::<ClientChain>::default();
     for _ in 0..3 {
         let robot = world.user(&nobody, &[("Authorization", "Bearer robot")]).await;
-        assert_eq!(robot, named("system:serviceaccount:shop:robot", VerifierName::hub()));
+        assert_eq!(robot, named("system:serviceaccount:shop:robot", Authority::Hub));
         assert_eq!(world.user(&nobody, &[("Authorization", "Bearer unknown")]).await, None);
     }
     let asked = world.hub.asked("tokenreviews");
@@ -423,7 +423,7 @@ async fn hub_reviews_tokens_and_the_answer_is_cached() {
     );
     let mut head = head("/api", &[("Authorization", "Bearer robot")]);
     let sender = world.authenticate(&mut head, &nobody).await.unwrap();
-    assert_eq!(sender.user.authority.reach, Reach::Everywhere);
+    assert_eq!(sender.user.authority.only_member(), None);
     assert!(sender.own_credential.is_none() && sender.credential_validity.unwrap().is_known());
 
     let audiences = HubAuthenticator::new(&world.client, Arc::clone(&world.trust), vec!["tributary".to_owned()]);
@@ -437,7 +437,7 @@ async fn hub_reviews_tokens_and_the_answer_is_cached() {
     assert_eq!(world.user(&nobody, &[("Authorization", "Bearer late")]).await, None);
     world.hub.is_down.store(false, Ordering::Relaxed);
     let late = world.user(&nobody, &[("Authorization", "Bearer late")]).await;
-    assert_eq!(late, named("late", VerifierName::hub()));
+    assert_eq!(late, named("late", Authority::Hub));
 }
 
 /// A key of the hub for the tokens of ServiceAccounts.
@@ -482,7 +482,7 @@ async fn keys_of_the_hub_are_followed() {
     }
     let is_key_known = async |token: &String| {
         let known = world.own.tokens().authenticate(token.as_bytes(), None, CLIENT).await.unwrap();
-        known.authority.reach == Reach::Member(ClusterName::new(HUB).unwrap())
+        known.authority == Authority::Member(ClusterName::new(HUB).unwrap())
     };
     // The clock moves only between requests. Otherwise, the time limit of 10 s would end the requests to the hub.
     let pass = async |seconds| {
@@ -514,7 +514,7 @@ async fn keys_of_the_hub_are_followed() {
     assert!(fetches() > before, "the keys are fetched every 300 s");
     let bearer = format!("Bearer {}", tokens[1]);
     let user = world.user(&Arc::default(), &[("Authorization", &bearer)]).await;
-    assert_eq!(user, named("ann", VerifierName::hub()));
+    assert_eq!(user, named("ann", Authority::Hub));
     task.abort();
 }
 

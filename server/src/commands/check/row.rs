@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use tributary_apimachinery::text::printable;
-use tributary_apimachinery::{ClusterAuthorization, ClusterName};
-use tributary_authorization::{Attributes, Fleet, RbacUser, ResourceAttributes, UserBinding, Visible};
+use tributary_apimachinery::{ClusterAuthorization, ClusterName, UserInfo};
+use tributary_authorization::{Attributes, Fleet, ResourceAttributes, UserBinding, Visible};
 
 use crate::cli::GroupResource;
 
@@ -32,7 +32,7 @@ pub(super) struct CheckRow<'a> {
     pub(super) cluster: &'a ClusterName,
     /// The method by which Tributary decides about users' rights on the cluster's cached objects.
     pub(super) authorization: ClusterAuthorization,
-    pub(super) user: RbacUser<'a>,
+    pub(super) user: &'a UserInfo,
     pub(super) of: &'a GroupResource,
     /// True if the resource is namespaced; `None` if the cluster does not serve it.
     pub(super) namespaced: Option<bool>,
@@ -143,7 +143,7 @@ impl CheckRow<'_> {
 }
 
 /// Returns the lines of the report about bindings of a user to missing roles.
-pub(super) fn without_role(fleet: &Fleet, cluster: &ClusterName, user: RbacUser<'_>) -> String {
+pub(super) fn without_role(fleet: &Fleet, cluster: &ClusterName, user: &UserInfo) -> String {
     let bindings = fleet.without_role(cluster, user);
     let line = |binding: &UserBinding<'_>| format!("{binding} gives nothing: {}", binding.role_not_found());
     let mut lines: Vec<_> = bindings.iter().take(LISTED_NAMESPACES_MAX).map(line).collect();
@@ -203,7 +203,7 @@ mod tests {
             "carts.shop.example" => None,
             _ => Some(true),
         };
-        let user = RbacUser { name, groups: &groups };
+        let user = &UserInfo::with_groups(name, &groups);
         CheckRow { fleet: &fleet, cluster: &cluster, authorization, user, of: &of, namespaced }.lines(answer)
     }
 
@@ -246,7 +246,7 @@ mod tests {
             let object = json!({"metadata": metadata, "roleRef": reference, "subjects": subjects});
             fleet.upsert(&eu(), RbacObject::parse(kind, object.to_string().as_bytes()).unwrap());
         }
-        let told = |name| without_role(&fleet, &eu(), RbacUser { name, groups: &[] });
+        let told = |name| without_role(&fleet, &eu(), &UserInfo::with_groups(name, &[]));
         let expected = [
             r#"ClusterRoleBinding "a" of ClusterRole "no-such" to User "eve" gives nothing: clusterrole.rbac.authorization.k8s.io "no-such" not found"#,
             r#"RoleBinding "a/n00" of Role "no-such" to User "eve" gives nothing: role.rbac.authorization.k8s.io "no-such" not found"#,

@@ -8,8 +8,8 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tributary_apimachinery::text::printable;
 use tributary_apimachinery::{ClusterAuthorization, ServiceAccount};
-use tributary_authentication::{Authority, Reach, UserInfo, VerifierName, identity_for};
-use tributary_authorization::{Fleet, RbacKind, RbacObject, RbacUser};
+use tributary_authentication::{Authority, UserInfo, identity_for};
+use tributary_authorization::{Fleet, RbacKind, RbacObject};
 use tributary_sources::{ClusterSpec, ConfigurationFlags, ConfigurationSources};
 
 use super::row::{self, CheckRow, ClusterAnswer, LISTED_NAMESPACES_MAX};
@@ -113,17 +113,14 @@ impl<'a> ServedCluster<'a> {
     async fn of_user(self, user: &UserInfo, is_account: bool, resources: &[GroupResource]) -> anyhow::Result<String> {
         let Self { cluster, member, served } = &self;
         let authority = match is_account {
-            true => {
-                Authority { verifier: VerifierName::cluster(&cluster.name), reach: Reach::Member(cluster.name.clone()) }
-            }
-            false => Authority { verifier: VerifierName::client_certificates(), reach: Reach::Everywhere },
+            true => Authority::Member(cluster.name.clone()),
+            false => Authority::ClientCertificates,
         };
-        let told = match identity_for(user, &authority, &cluster.name, &cluster.impersonation) {
+        let user = &match identity_for(user, &authority, &cluster.name, &cluster.impersonation) {
             Ok(told) => told.authenticated(),
             Err(why) => return Ok(format!("  nothing: {why}\n")),
         };
         let fleet = rights(member, cluster).await?;
-        let user = RbacUser { name: &told.username, groups: &told.groups };
         let mut text = String::new();
         for of in resources {
             let namespaced = served.is_namespaced(of);
@@ -189,25 +186,25 @@ async fn rights(member: &ClusterAccess, cluster: &ClusterSpec) -> anyhow::Result
 /// Returns whether the cluster allows the user to list all objects of a resource, or of a resource in a namespace.
 async fn may_list(
     member: &ClusterAccess,
-    user: RbacUser<'_>,
+    user: &UserInfo,
     of: &GroupResource,
     namespace: &str,
 ) -> anyhow::Result<bool> {
     let GroupResource { group, resource } = of;
     let asked = json!({"verb": "list", "group": group, "resource": resource, "namespace": namespace});
-    let spec = json!({"user": user.name, "groups": user.groups, "resourceAttributes": asked});
+    let spec = json!({"user": user.username, "groups": user.groups, "resourceAttributes": asked});
     review(member, "SubjectAccessReview", &spec).await
 }
 
 /// Returns whether Tributary's account may cache a resource, or may list the resource while it impersonates the user.
 /// Constrained impersonation (KEP-5284) suffices, except for ServiceAccounts, which need full impersonation.
-async fn is_reached(member: &ClusterAccess, user: RbacUser<'_>, of: &GroupResource) -> anyhow::Result<bool> {
+async fn is_reached(member: &ClusterAccess, user: &UserInfo, of: &GroupResource) -> anyhow::Result<bool> {
     let GroupResource { group, resource } = of;
     let may = async |verb: &str| {
         let asked = json!({"verb": verb, "group": group, "resource": resource});
         review(member, "SelfSubjectAccessReview", &json!({"resourceAttributes": asked})).await
     };
-    let account = ServiceAccount::of_user(user.name);
+    let account = ServiceAccount::of_user(&user.username);
     let is_bounded = account.is_none() && may("impersonate-on:user-info:list").await?;
     if is_bounded || (may("list").await? && may("watch").await?) {
         return Ok(true);
@@ -216,7 +213,7 @@ async fn is_reached(member: &ClusterAccess, user: RbacUser<'_>, of: &GroupResour
         Some(ServiceAccount { namespace, name }) => {
             json!({"verb": "impersonate", "resource": "serviceaccounts", "namespace": namespace, "name": name})
         }
-        None => json!({"verb": "impersonate", "resource": "users", "name": user.name}),
+        None => json!({"verb": "impersonate", "resource": "users", "name": user.username}),
     };
     review(member, "SelfSubjectAccessReview", &json!({"resourceAttributes": anybody})).await
 }

@@ -265,7 +265,8 @@ impl RuleSet {
 #[cfg(test)]
 mod tests {
     use tributary_apimachinery::ClusterName;
-    use tributary_authorization::{Attributes, Fleet, RbacObject, RbacUser, ResourceAttributes};
+    use tributary_apimachinery::UserInfo;
+    use tributary_authorization::{Attributes, Fleet, RbacObject, ResourceAttributes};
 
     use super::*;
 
@@ -329,7 +330,7 @@ mod tests {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         let (version, namespace) = ("v1", "shop");
         let asked = ResourceAttributes { verb, group, version, resource, subresource, namespace, name };
-        let user = RbacUser { name: "system:serviceaccount:tributary:tributary", groups: &[] };
+        let user = &UserInfo::with_groups("system:serviceaccount:tributary:tributary", &[]);
         fleet.allows(&here, user, &Attributes::Resource(asked))
     }
 

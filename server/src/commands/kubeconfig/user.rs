@@ -13,7 +13,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::json;
 use tributary_apimachinery::{AUTHENTICATED_GROUP, ClusterName};
-use tributary_authentication::{Authority, MemberRules, Reach, UserInfo, VerifierName, identity_for_other_members};
+use tributary_authentication::{Authority, MemberRules, UserInfo, identity_for_other_members};
 use tributary_sources::kubeconfig::write::{ALL, ClientContext, ClientKubeconfig, Owner, check_replaceable};
 
 use crate::cli::UserArguments;
@@ -56,7 +56,7 @@ fn check_identity(name: &str, groups: &[String]) -> anyhow::Result<()> {
         }
     }
     let user = UserInfo { username: name.to_owned(), groups: groups.to_vec(), ..UserInfo::default() };
-    let authority = Authority { verifier: VerifierName::client_certificates(), reach: Reach::Everywhere };
+    let authority = Authority::ClientCertificates;
     let told = identity_for_other_members(&user, &authority, &MemberRules::default()).map_err(|why| {
         anyhow::anyhow!("NAME {name:?}: {why}; choose a name that begins neither with system: nor with cluster:hub:")
     })?;
