@@ -91,9 +91,9 @@ fn digits<'a>(rest: &mut &'a str) -> &'a str {
 
 fn take_while<'a>(rest: &mut &'a str, matches: impl Fn(char) -> bool) -> &'a str {
     let end = rest.find(|character| !matches(character)).unwrap_or(rest.len());
-    let (taken, after) = rest.split_at(end);
+    let (matching, after) = rest.split_at(end);
     *rest = after;
-    taken
+    matching
 }
 
 /// Displays a text in quotes like Go's package `time`: each byte that is not printable ASCII is escaped.

@@ -122,13 +122,13 @@ pub fn string_contents(text: &[u8], range: &Range<usize>) -> Option<Range<usize>
 /// Returns the ranges of text to remove from a comma-separated sequence, including commas. `parts` are all elements in
 /// order, each with a flag that is true if the element is removed.
 pub(crate) fn cuts(parts: &[(Range<usize>, bool)]) -> Vec<Range<usize>> {
-    let first_kept = parts.iter().position(|(_, gone)| !gone).unwrap_or(parts.len());
+    let first_retained = parts.iter().position(|(_, is_removed)| !is_removed).unwrap_or(parts.len());
     parts
         .iter()
         .enumerate()
-        .filter(|(_, (_, gone))| *gone)
+        .filter(|(_, (_, is_removed))| *is_removed)
         .map(|(index, (range, _))| {
-            if index > first_kept {
+            if index > first_retained {
                 parts[index - 1].0.end..range.end
             } else {
                 range.start..parts.get(index + 1).map_or(range.end, |(next, _)| next.start)
@@ -141,14 +141,14 @@ pub(crate) fn cuts(parts: &[(Range<usize>, bool)]) -> Vec<Range<usize>> {
 pub(crate) fn without_members(text: &[u8], start: usize, is_unwanted: impl Fn(&JsonField<'_>) -> bool) -> Vec<u8> {
     let parts: Vec<_> =
         members(text, start).map(|member| (member.start..member.value.end, is_unwanted(&member))).collect();
-    let mut kept = Vec::with_capacity(text.len());
+    let mut output = Vec::with_capacity(text.len());
     let mut at = 0;
     for cut in cuts(&parts) {
-        kept.extend_from_slice(&text[at..cut.start]);
+        output.extend_from_slice(&text[at..cut.start]);
         at = cut.end;
     }
-    kept.extend_from_slice(&text[at..]);
-    kept
+    output.extend_from_slice(&text[at..]);
+    output
 }
 
 /// Resolves the escapes of a string's contents (between its quotes). Allocates only if there are escapes.

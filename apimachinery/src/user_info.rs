@@ -103,8 +103,8 @@ mod tests {
         ];
         for (name, groups, expected) in cases {
             let groups = groups.iter().map(|&group| group.to_owned()).collect();
-            let asked = UserInfo { username: name.to_owned(), groups, ..UserInfo::default() };
-            assert_eq!(asked.impersonated().groups, expected, "{name}");
+            let user = UserInfo { username: name.to_owned(), groups, ..UserInfo::default() };
+            assert_eq!(user.impersonated().groups, expected, "{name}");
         }
     }
 }

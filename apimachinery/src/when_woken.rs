@@ -83,10 +83,10 @@ mod tests {
     #[test]
     fn wrapped_future_is_polled_only_after_its_own_wakeup() {
         let (send, mut receive) = oneshot::channel::<()>();
-        let mut asked = 0;
+        let mut polls = 0;
         let mut future = WhenWoken::new(poll_fn(|cx| {
-            asked += 1;
-            Pin::new(&mut receive).poll(cx).map(|received| (received, asked))
+            polls += 1;
+            Pin::new(&mut receive).poll(cx).map(|received| (received, polls))
         }));
         let (first, second) = (Arc::<Woken>::default(), Arc::<Woken>::default());
         let mut poll =

@@ -31,9 +31,9 @@ fn object(metadata: &str) -> String {
 fn repeated_cluster_annotations_are_all_removed() {
     let ours = vec![r#""tributary.dev/cluster":"x""#; 200_000].join(",");
     let text = object(&format!(r#","annotations":{{"a":"b",{ours},"c":"d"}}"#));
-    let held = decoder().decode(text.as_bytes()).unwrap();
-    let kept = object(r#","annotations":{"a":"b","c":"d"}"#);
-    assert_eq!(std::str::from_utf8(held.json()).unwrap(), kept);
+    let decoded = decoder().decode(text.as_bytes()).unwrap();
+    let expected_object = object(r#","annotations":{"a":"b","c":"d"}"#);
+    assert_eq!(std::str::from_utf8(decoded.json()).unwrap(), expected_object);
     let expected = r#"{"kind":"K","apiVersion":"v1","metadata":{"name":"p","resourceVersion":"RV","annotations":{"tributary.dev/cluster":"hostile","a":"b","c":"d"}}}"#;
     assert_eq!(marked(&text).unwrap(), expected);
 }
@@ -51,10 +51,10 @@ fn cluster_annotation_of_a_member_is_replaced_in_each_spelling() {
         let text = object(&format!(r#","annotations":{annotations}"#));
         let seen: Value = serde_json::from_str(&marked(&text).unwrap()).unwrap();
         assert_eq!(seen["metadata"]["annotations"]["tributary.dev/cluster"], "hostile", "{annotations}");
-        let held = decoder().decode(text.as_bytes()).unwrap();
-        let held = std::str::from_utf8(held.json()).unwrap();
-        assert!(!held.contains("victim"), "{annotations}: {held}");
-        assert_eq!(marked(held).unwrap().matches("cluster\":").count(), 1, "{annotations}");
+        let decoded = decoder().decode(text.as_bytes()).unwrap();
+        let decoded = std::str::from_utf8(decoded.json()).unwrap();
+        assert!(!decoded.contains("victim"), "{annotations}: {decoded}");
+        assert_eq!(marked(decoded).unwrap().matches("cluster\":").count(), 1, "{annotations}");
     }
     let escaped = r#"{"kind":"K","met\u0061data":{"name":"p","resourceVersion":"7","annot\u0061tions":{"tributary.dev/cluster":"victim"}}}"#;
     let seen: Value = serde_json::from_str(&marked(escaped).unwrap()).unwrap();

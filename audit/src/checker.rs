@@ -115,31 +115,31 @@ impl PolicyRule {
 }
 
 impl GroupResources {
-    fn matches(&self, asked: &RequestedResource<'_>) -> bool {
-        if self.group != asked.group && self.group != "*" {
+    fn matches(&self, requested: &RequestedResource<'_>) -> bool {
+        if self.group != requested.group && self.group != "*" {
             return false;
         }
         if self.resources.is_empty() {
             return true;
         }
-        let has_name = self.resource_names.is_empty() || has(&self.resource_names, asked.name);
-        has_name && self.resources.iter().any(|own| resource_matches(own, asked))
+        let has_name = self.resource_names.is_empty() || has(&self.resource_names, requested.name);
+        has_name && self.resources.iter().any(|own| resource_matches(own, requested))
     }
 }
 
 /// Returns whether an entry of a policy (`pods`, `pods/log`, `pods/*`, `*/log` or `*`) matches the resource. `pods/*`
 /// also matches `pods`.
-fn resource_matches(own: &str, asked: &RequestedResource<'_>) -> bool {
+fn resource_matches(own: &str, requested: &RequestedResource<'_>) -> bool {
     if own == "*" {
         return true;
     }
     match own.split_once('/') {
-        None => asked.subresource.is_empty() && own == asked.resource,
+        None => requested.subresource.is_empty() && own == requested.resource,
         Some((resource, subresource)) => {
-            let is_exact = resource == asked.resource && subresource == asked.subresource;
-            let of_all = resource == "*" && subresource == asked.subresource;
-            let all_of_it = subresource == "*" && resource == asked.resource;
-            all_of_it || (!asked.subresource.is_empty() && (is_exact || of_all))
+            let is_exact = resource == requested.resource && subresource == requested.subresource;
+            let of_all = resource == "*" && subresource == requested.subresource;
+            let all_of_it = subresource == "*" && resource == requested.resource;
+            all_of_it || (!requested.subresource.is_empty() && (is_exact || of_all))
         }
     }
 }

@@ -59,15 +59,15 @@ pub struct RequestFacts<'a> {
 pub struct Event {
     level: Level,
     /// The constant part: all encoded fields of the event from its beginning to the object reference, except the stage.
-    known: Vec<u8>,
-    /// The position in `known` at which the stage is inserted.
+    constant_part: Vec<u8>,
+    /// The position in `constant_part` at which the stage is inserted.
     stage_at: usize,
-    /// The range in `known` with the impersonated user. The range is empty without impersonation, or if the
+    /// The range in `constant_part` with the impersonated user. The range is empty without impersonation, or if the
     /// impersonation was denied.
     impersonated_at: Range<usize>,
     has_object: bool,
     /// The reference to the object, if the request's body may add fields to it. Otherwise the reference is already
-    /// encoded in `known`.
+    /// encoded in `constant_part`.
     object_ref: Option<Box<ObjectReference<'static>>>,
     response_status: Option<ResponseStatus>,
     request_object: Option<Box<RawValue>>,
@@ -102,15 +102,15 @@ impl Event {
         let verb = facts.info.map(|info| info.verb);
         let is_object =
             request.is_some_and(|request| !request.is_streamed()) && matches!(verb, Some(Verb::Create | Verb::Update));
-        let (mut known, stage_at, impersonated_at) = encode_constant_part(level, attributes.verb, facts);
+        let (mut constant_part, stage_at, impersonated_at) = encode_constant_part(level, attributes.verb, facts);
         let mut object_ref = request.map(ObjectReference::from_request);
         if let Some(reference) = object_ref.take_if(|_| !is_object) {
-            known.extend_from_slice(br#","objectRef":"#);
-            reference.write_to(&mut known);
+            constant_part.extend_from_slice(br#","objectRef":"#);
+            reference.write_to(&mut constant_part);
         }
         Some(Self {
             level,
-            known,
+            constant_part,
             stage_at,
             impersonated_at,
             has_object: request.is_some(),
@@ -199,9 +199,9 @@ impl Event {
         if place.is_empty() {
             return;
         }
-        let field: Vec<u8> = self.known.drain(place).collect();
-        let asked = String::from_utf8_lossy(&field[IMPERSONATED_USER.len()..]);
-        self.annotate(Annotation::Impersonation, format!("{outcome}: {asked}"));
+        let field: Vec<u8> = self.constant_part.drain(place).collect();
+        let requested = String::from_utf8_lossy(&field[IMPERSONATED_USER.len()..]);
+        self.annotate(Annotation::Impersonation, format!("{outcome}: {requested}"));
     }
 
     /// Sets the Status of an unauthenticated request, as in kube-apiserver. The message names the authentication
@@ -281,8 +281,8 @@ impl Event {
         let now = if stage == Stage::RequestReceived { self.received } else { now };
         let bodies =
             [&self.request_object, &self.response_object].map(|body| body.as_ref().map_or(0, |body| body.get().len()));
-        let mut line = Vec::with_capacity(self.known.len() + REST_BYTES + bodies.iter().sum::<usize>());
-        let (before, after) = self.known.split_at(self.stage_at);
+        let mut line = Vec::with_capacity(self.constant_part.len() + REST_BYTES + bodies.iter().sum::<usize>());
+        let (before, after) = self.constant_part.split_at(self.stage_at);
         line.extend_from_slice(before);
         line.extend_from_slice(stage.as_str().as_bytes());
         line.extend_from_slice(after);
@@ -321,38 +321,38 @@ impl Event {
 /// Encodes the constant part of an event. Returns the text, the position of the stage, and the range of the
 /// impersonated user.
 fn encode_constant_part(level: Level, verb: &str, facts: &RequestFacts<'_>) -> (Vec<u8>, usize, Range<usize>) {
-    let mut known = Vec::with_capacity(KNOWN_BYTES);
-    json::word(&mut known, r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"#, level.as_str());
-    json::field(&mut known, r#","auditID":"#, &facts.audit_id);
-    known.extend_from_slice(br#","stage":""#);
-    let stage_at = known.len();
-    json::field(&mut known, r#"","requestURI":"#, &without_tokens(facts.uri));
-    json::field(&mut known, r#","verb":"#, verb);
+    let mut constant_part = Vec::with_capacity(KNOWN_BYTES);
+    json::word(&mut constant_part, r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"#, level.as_str());
+    json::field(&mut constant_part, r#","auditID":"#, &facts.audit_id);
+    constant_part.extend_from_slice(br#","stage":""#);
+    let stage_at = constant_part.len();
+    json::field(&mut constant_part, r#"","requestURI":"#, &without_tokens(facts.uri));
+    json::field(&mut constant_part, r#","verb":"#, verb);
     match facts.user {
         Some(user) => {
-            known.extend_from_slice(br#","user":"#);
-            write_user(user, &mut known);
+            constant_part.extend_from_slice(br#","user":"#);
+            write_user(user, &mut constant_part);
         }
-        None => known.extend_from_slice(br#","user":{}"#),
+        None => constant_part.extend_from_slice(br#","user":{}"#),
     }
-    let impersonated_from = known.len();
+    let impersonated_from = constant_part.len();
     if let Some(user) = &facts.impersonated_user {
-        known.extend_from_slice(IMPERSONATED_USER);
-        known.extend_from_slice(user.get().as_bytes());
+        constant_part.extend_from_slice(IMPERSONATED_USER);
+        constant_part.extend_from_slice(user.get().as_bytes());
     }
-    let impersonated_at = impersonated_from..known.len();
-    known.extend_from_slice(br#","sourceIPs":["#);
+    let impersonated_at = impersonated_from..constant_part.len();
+    constant_part.extend_from_slice(br#","sourceIPs":["#);
     for (at, address) in facts.source_ips.iter().enumerate() {
         if at > 0 {
-            known.push(b',');
+            constant_part.push(b',');
         }
-        json::address(&mut known, *address);
+        json::address(&mut constant_part, *address);
     }
-    known.push(b']');
+    constant_part.push(b']');
     if !facts.user_agent.is_empty() {
-        json::field(&mut known, r#","userAgent":"#, &shortened(facts.user_agent, USER_AGENT_MAX));
+        json::field(&mut constant_part, r#","userAgent":"#, &shortened(facts.user_agent, USER_AGENT_MAX));
     }
-    (known, stage_at, impersonated_at)
+    (constant_part, stage_at, impersonated_at)
 }
 
 /// Returns an `EventList` with these lines as the body of a request to a webhook.

@@ -48,8 +48,8 @@ impl ResponseStatus {
 /// Deserializes the details of a Status. Invalid details are dropped, so that the other fields of the Status are
 /// recorded.
 fn known_details<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<StatusDetails>>, D::Error> {
-    let said = Option::<Box<RawValue>>::deserialize(deserializer)?;
-    Ok(said.and_then(|said| serde_json::from_str(said.get()).ok()))
+    let details = Option::<Box<RawValue>>::deserialize(deserializer)?;
+    Ok(details.and_then(|details| serde_json::from_str(details.get()).ok()))
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]

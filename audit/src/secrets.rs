@@ -109,8 +109,8 @@ mod tests {
             ("example.io", "secrets", "", false),
             ("authentication.k8s.io", "selfsubjectreviews", "", false),
         ] {
-            let asked = RequestedResource { group, resource, subresource, ..RequestedResource::default() };
-            assert_eq!(has_secrets(&asked), expected, "{group} {resource} {subresource}");
+            let requested = RequestedResource { group, resource, subresource, ..RequestedResource::default() };
+            assert_eq!(has_secrets(&requested), expected, "{group} {resource} {subresource}");
         }
         assert_eq!(cap(Level::RequestResponse, true), Level::Metadata);
         assert_eq!(cap(Level::None, true), Level::None);

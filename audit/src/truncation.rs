@@ -48,10 +48,10 @@ struct Cut {
 pub fn truncated_line(line: &[u8], bytes: usize) -> Option<Vec<u8>> {
     // The bodies of the event are not parsed, because they may be nested deeper than serde_json allows.
     let fields: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(line).ok()?;
-    let kept = fields.into_iter().filter(|(name, _)| !BODIES.contains(&name.as_str()));
+    let without_bodies = fields.into_iter().filter(|(name, _)| !BODIES.contains(&name.as_str()));
     let read = |(name, text): (String, Box<RawValue>)| Some((name, serde_json::from_str(text.get()).ok()?));
     // A field that is nested too deeply is dropped, so that the event keeps the other fields.
-    let mut event: Map<String, Value> = kept.filter_map(read).collect();
+    let mut event: Map<String, Value> = without_bodies.filter_map(read).collect();
     let annotations = event.entry("annotations").or_insert_with(|| Value::Object(Map::new()));
     annotations.as_object_mut()?.insert(TRUNCATED_ANNOTATION.to_owned(), "true".into());
     if let Some(line) = fitting(&event, bytes) {

@@ -42,10 +42,10 @@ pub struct CheckCache<T> {
 }
 
 struct CheckEntries<T> {
-    known: HashMap<CheckKey, (T, Instant)>,
-    /// The keys of `known` in the order of insertion. Each key has the expiry that its result had at the insertion.
+    results: HashMap<CheckKey, (T, Instant)>,
+    /// The keys of `results` in the order of insertion. Each key has the expiry that its result had at the insertion.
     order: VecDeque<(CheckKey, Instant)>,
-    /// The total size of the results in `known`, in bytes.
+    /// The total size of the results in `results`, in bytes.
     bytes: usize,
     running_checks: HashMap<CheckKey, RunningCheck<T>>,
 }
@@ -58,7 +58,7 @@ impl<T: Clone + Send + Sync + 'static> CheckCache<T> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.unwrap_or_else(|_| unreachable!("the system has random numbers"));
         let entries =
-            CheckEntries { known: HashMap::new(), order: VecDeque::new(), bytes: 0, running_checks: HashMap::new() };
+            CheckEntries { results: HashMap::new(), order: VecDeque::new(), bytes: 0, running_checks: HashMap::new() };
         Arc::new(Self { key, bytes_of, entries: Mutex::new(entries) })
     }
 
@@ -80,7 +80,7 @@ impl<T: Clone + Send + Sync + 'static> CheckCache<T> {
     /// Returns the cached result of a check, if it has not expired.
     pub fn get(&self, key: &CheckKey) -> Option<T> {
         let entries = self.entries.lock();
-        let (found, until) = entries.known.get(key)?;
+        let (found, until) = entries.results.get(key)?;
         (Instant::now() < *until).then(|| found.clone())
     }
 
@@ -140,9 +140,9 @@ impl<T> Drop for CheckGuard<T> {
 }
 
 impl<T> CheckEntries<T> {
-    fn put(&mut self, key: CheckKey, found: T, until: Instant, bytes_of: fn(&T) -> usize) {
-        self.bytes += bytes_of(&found);
-        if let Some((before, _)) = self.known.insert(key, (found, until)) {
+    fn put(&mut self, key: CheckKey, result: T, until: Instant, bytes_of: fn(&T) -> usize) {
+        self.bytes += bytes_of(&result);
+        if let Some((before, _)) = self.results.insert(key, (result, until)) {
             self.bytes -= bytes_of(&before);
         }
         self.order.push_back((key, until));
@@ -153,10 +153,10 @@ impl<T> CheckEntries<T> {
         {
             let Some((first, until)) = self.order.pop_front() else { break };
             // If the expiry differs, the result was cached again after this insertion. The newer result stays.
-            if self.known.get(&first).is_some_and(|(_, current)| *current == until)
-                && let Some((gone, _)) = self.known.remove(&first)
+            if self.results.get(&first).is_some_and(|(_, current)| *current == until)
+                && let Some((removed, _)) = self.results.remove(&first)
             {
-                self.bytes -= bytes_of(&gone);
+                self.bytes -= bytes_of(&removed);
             }
         }
     }
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!((cache.get(&key(1)), cache.get(&key(2))), (Some(1), Some(2)));
         let lengths = |cache: &CheckCache<usize>| {
             let entries = cache.entries.lock();
-            [entries.known.len(), entries.order.len()]
+            [entries.results.len(), entries.order.len()]
         };
         assert!(lengths(&cache).iter().all(|length| *length <= RESULTS_MAX));
         advance(SECOND).await;
@@ -247,11 +247,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn token_check_is_shared_by_callers_and_survives_cancellation() {
-        let (cache, asked) = (CheckCache::new(|_| 0), Arc::new(AtomicUsize::new(0)));
+        let (cache, checks) = (CheckCache::new(|_| 0), Arc::new(AtomicUsize::new(0)));
         let key = cache.key(&[], b"a");
         let find = || {
             cache.find(key, || {
-                asked.fetch_add(1, Ordering::Relaxed);
+                checks.fetch_add(1, Ordering::Relaxed);
                 Ok::<_, Infallible>(
                     async {
                         sleep(SECOND).await;
@@ -263,7 +263,7 @@ mod tests {
         };
         assert!(timeout(SECOND / 2, find()).await.is_err(), "a caller that is cancelled");
         assert_eq!(tokio::join!(find(), find()), (Ok(Some(7)), Ok(Some(7))));
-        assert_eq!((asked.load(Ordering::Relaxed), cache.get(&key)), (1, Some(7)));
+        assert_eq!((checks.load(Ordering::Relaxed), cache.get(&key)), (1, Some(7)));
         assert!(
             timeout(
                 SECOND / 2,

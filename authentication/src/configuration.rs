@@ -193,14 +193,14 @@ impl AuthenticationConfiguration {
 impl From<Jwt> for JwtAuthenticator {
     fn from(jwt: Jwt) -> Self {
         let Issuer { url, discovery_url, certificate_authority, audiences, .. } = jwt.issuer;
-        let given = |text: String| Some(text).filter(|text| !text.is_empty());
+        let non_empty = |text: String| Some(text).filter(|text| !text.is_empty());
         let mapping =
             |mapping: Mapping| ClaimMapping { claim: mapping.claim, prefix: mapping.prefix.unwrap_or_default() };
         let well_known = format!("{}/.well-known/openid-configuration", url.strip_suffix('/').unwrap_or(&url));
         Self {
             issuer_url: url,
-            discovery_url: given(discovery_url).unwrap_or(well_known),
-            certificate_authority: given(certificate_authority),
+            discovery_url: non_empty(discovery_url).unwrap_or(well_known),
+            certificate_authority: non_empty(certificate_authority),
             audiences,
             required_claims: jwt
                 .claim_validation_rules
@@ -209,7 +209,7 @@ impl From<Jwt> for JwtAuthenticator {
                 .collect(),
             username: mapping(jwt.claim_mappings.username),
             groups: Some(mapping(jwt.claim_mappings.groups)).filter(|groups| !groups.claim.is_empty()),
-            uid: given(jwt.claim_mappings.uid.claim),
+            uid: non_empty(jwt.claim_mappings.uid.claim),
         }
     }
 }

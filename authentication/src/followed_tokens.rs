@@ -37,12 +37,12 @@ pub struct FollowedToken {
 }
 
 /// `last_due`: the time when the token was last due for a review. `last_reviewed`: the time of the last request.
-/// `known`: the time when the cluster last confirmed the token.
+/// `confirmed_at`: the time when the cluster last confirmed the token.
 #[derive(Clone, Copy)]
 struct TokenTimes {
     last_due: Instant,
     last_reviewed: Instant,
-    known: Instant,
+    confirmed_at: Instant,
 }
 
 impl fmt::Debug for FollowedToken {
@@ -60,7 +60,7 @@ impl FollowedToken {
             review_body,
             user,
             is_lost,
-            times: Mutex::new(TokenTimes { last_due: now, last_reviewed: now, known: now }),
+            times: Mutex::new(TokenTimes { last_due: now, last_reviewed: now, confirmed_at: now }),
         }
     }
 
@@ -91,13 +91,13 @@ impl FollowedToken {
         let (mut times, now) = (self.times.lock(), Instant::now());
         let is_lost = match answer {
             Some(named) => !named.is_some_and(|named| is_same(named, &self.user)),
-            None => now.duration_since(times.known) >= LAST_REVIEW_VALID_FOR,
+            None => now.duration_since(times.confirmed_at) >= LAST_REVIEW_VALID_FOR,
         };
         if is_lost {
             return !self.is_lost.swap(true, Ordering::AcqRel);
         }
         if answer.is_some() {
-            times.known = now;
+            times.confirmed_at = now;
         }
         false
     }
@@ -129,8 +129,8 @@ impl FollowedTokens {
         let mut by_key = self.0.lock();
         // A revoked token may become valid again. A new stream with the token then needs a new entry, because the old
         // entry stays invalid.
-        if let Some(known) = by_key.get(&key).and_then(Weak::upgrade).filter(|known| known.is_known()) {
-            return known;
+        if let Some(followed) = by_key.get(&key).and_then(Weak::upgrade).filter(|followed| followed.is_known()) {
+            return followed;
         }
         let followed = Arc::new(FollowedToken::new(cluster.clone(), review_body(), user.clone()));
         by_key.insert(key, Arc::downgrade(&followed));

@@ -166,14 +166,14 @@ pub fn names_beyond_member<'a>(user: &'a UserInfo, authority: &Authority) -> (Co
 ///
 /// # Errors
 /// [`NotSent`] if a part of the identity is never sent.
-pub fn impersonated_identity(asked: &UserInfo) -> Result<UserInfo, NotSent> {
-    let name = sent_name(&asked.username, None)?;
+pub fn impersonated_identity(user: &UserInfo) -> Result<UserInfo, NotSent> {
+    let name = sent_name(&user.username, None)?;
     // An empty group name counts as a requested group, which makes a kube-apiserver add no groups of its own. Some HTTP
     // stacks cannot transmit an empty header.
-    if let Some(group) = asked.groups.iter().find(|group| is_never_sent(group) || group.is_empty()) {
+    if let Some(group) = user.groups.iter().find(|group| is_never_sent(group) || group.is_empty()) {
         return Err(NotSent::Never { what: "group", name: group.clone() });
     }
-    Ok(UserInfo { username: name.into_owned(), ..asked.clone() })
+    Ok(UserInfo { username: name.into_owned(), ..user.clone() })
 }
 
 /// Returns the name that the member gets, if the user may be sent to the member. `source` is the user's authority;
@@ -290,18 +290,18 @@ mod tests {
             (&a, "system:kube-proxy", &["system:x", "system:masters"], ("system:kube-proxy", &["system:x"])),
             (&a, "system:node:n", &[], ("", &[])),
         ] {
-            let who = user(name, groups);
-            let (name, groups) = counted_names(&who, authority);
+            let user = user(name, groups);
+            let (name, groups) = counted_names(&user, authority);
             assert_eq!((&*name, groups.iter().map(String::as_str).collect()), (expected.0, expected.1.to_vec()));
         }
         // The names of anonymous users give privileges if Tributary itself assigned them, and not if a verifier reports
         // them.
-        let nobody = UserInfo::anonymous();
+        let anonymous = UserInfo::anonymous();
         for (authority, expected) in [
             (Authority::Anonymous, ("system:anonymous", vec!["system:unauthenticated".to_owned()])),
             (Authority::ClientCertificates, ("", Vec::new())),
         ] {
-            let (name, groups) = counted_names(&nobody, &authority);
+            let (name, groups) = counted_names(&anonymous, &authority);
             assert_eq!((&*name, groups.into_owned()), expected);
         }
     }
@@ -310,27 +310,27 @@ mod tests {
     fn user_of_one_member_keeps_only_system_names_beyond_it() {
         let a = || cluster("a");
         let robot = "system:serviceaccount:n:robot";
-        let known = "system:authenticated";
+        let all_users = "system:authenticated";
         for (authority, name, groups, expected) in [
-            (Authority::from("test"), "ann", &["dev", known][..], ("ann", &["dev", known][..])),
+            (Authority::from("test"), "ann", &["dev", all_users][..], ("ann", &["dev", all_users][..])),
             (Authority::TokenReviewCluster(a()), "ann", &["dev"], ("ann", &["dev"])),
-            (Authority::Member(a()), "ann", &["dev", known], ("", &[known])),
+            (Authority::Member(a()), "ann", &["dev", all_users], ("", &[all_users])),
             (
                 Authority::Member(a()),
                 robot,
-                &["system:serviceaccounts", known],
-                (robot, &["system:serviceaccounts", known]),
+                &["system:serviceaccounts", all_users],
+                (robot, &["system:serviceaccounts", all_users]),
             ),
-            (Authority::Member(a()), robot, &["dev", known], (robot, &[known])),
+            (Authority::Member(a()), robot, &["dev", all_users], (robot, &[all_users])),
             (Authority::Member(a()), "system:node:n", &["system:nodes", "system:masters"], ("", &[])),
-            (Authority::from("test"), robot, &[known], ("", &[known])),
+            (Authority::from("test"), robot, &[all_users], ("", &[all_users])),
         ] {
-            let who = user(name, groups);
-            let (name, groups) = names_beyond_member(&who, &authority);
+            let user = user(name, groups);
+            let (name, groups) = names_beyond_member(&user, &authority);
             assert_eq!(
                 (&*name, groups.iter().map(String::as_str).collect()),
                 (expected.0, expected.1.to_vec()),
-                "{who:?}"
+                "{user:?}"
             );
         }
     }
@@ -371,12 +371,12 @@ mod tests {
         let listed = ["other", "authentication.kubernetes.io/node-name"];
         let rules = MemberRules { uid: false, extra: listed.iter().map(|&key| key.to_owned()).collect() };
         for (authority, name, groups, expected) in table {
-            let who = user(name, groups);
-            let sent = identity_for(&who, authority, &cluster("a"), &rules);
-            assert_eq!(sent, identity_for_other_members(&who, authority, &rules), "{name}");
+            let user = user(name, groups);
+            let sent = identity_for(&user, authority, &cluster("a"), &rules);
+            assert_eq!(sent, identity_for_other_members(&user, authority, &rules), "{name}");
             if let Ok(sent) = &sent {
                 assert_eq!(sent.extra.keys().collect::<Vec<_>>(), ["other"], "{name}");
-                assert_eq!(counted_names(&who, authority).0, sent.username, "{name}");
+                assert_eq!(counted_names(&user, authority).0, sent.username, "{name}");
             }
             let sent = sent.map(|sent| (sent.username, sent.groups));
             let expected = expected.clone().map(|(name, groups)| {
@@ -426,8 +426,8 @@ mod tests {
 
     #[test]
     fn impersonated_user_is_sent_completely_or_not_at_all() {
-        let asked = user("System:bob", &["dev", "system:serviceaccounts"]);
-        assert_eq!(impersonated_identity(&asked).as_ref(), Ok(&asked));
+        let impersonated = user("System:bob", &["dev", "system:serviceaccounts"]);
+        assert_eq!(impersonated_identity(&impersonated).as_ref(), Ok(&impersonated));
         for group in
             ["", "system:masters", "system:nodes", "system:node:n1", "system:unauthenticated", "system:anonymous"]
         {

@@ -168,7 +168,7 @@ impl ExchangeRule {
 
     fn matches(&self, caller: &UserInfo, cluster: &str) -> bool {
         let source = &self.source;
-        let equals = |given: &Option<String>, value: &str| given.as_deref().is_none_or(|given| given == value);
+        let equals = |field: &Option<String>, value: &str| field.as_deref().is_none_or(|field| field == value);
         let fits = |pattern: &Option<Regex>, value: &str| {
             pattern.as_ref().is_none_or(|pattern| pattern.is_match(value.as_bytes()))
         };

@@ -120,11 +120,11 @@ impl IssuerKeys {
             match state.keys.clone() {
                 Some(keys) if keys.has(id) => {
                     if is_old && state.running_fetch.is_none() {
-                        let _nobody_waits = self.start(&mut state);
+                        let _running_fetch = self.start(&mut state);
                     }
                     return Ok(keys);
                 }
-                known => match (&state.running_fetch, known) {
+                cached_keys => match (&state.running_fetch, cached_keys) {
                     (Some(running_fetch), _) => running_fetch.clone(),
                     (None, _) if state.may_fetch() => self.start(&mut state),
                     (None, Some(keys)) => return Ok(keys),

@@ -118,13 +118,13 @@ impl JsonWebKeySet {
         }
         let SetText { keys } = serde_json::from_slice(text)?;
         let keys = keys.into_iter().filter_map(|key| JsonWebKey::new(serde_json::from_value(key).ok()?));
-        let mut kept: Vec<JsonWebKey> = Vec::new();
+        let mut unique: Vec<JsonWebKey> = Vec::new();
         for key in keys.take(MAX_KEYS) {
-            if key.id.is_empty() || kept.iter().filter(|other| other.id == key.id).count() < MAX_KEYS_OF_ONE_ID {
-                kept.push(key);
+            if key.id.is_empty() || unique.iter().filter(|other| other.id == key.id).count() < MAX_KEYS_OF_ONE_ID {
+                unique.push(key);
             }
         }
-        Ok(Self(kept))
+        Ok(Self(unique))
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &JsonWebKey> {
@@ -223,7 +223,7 @@ impl PublicKey {
 
     /// Returns whether the key verifies the signature. RSA keys need at least 2,048 bits, and each curve has its own
     /// hash.
-    fn verifies(&self, algorithm: SigningAlgorithm, message: &[u8], made: &[u8]) -> bool {
+    fn verifies(&self, algorithm: SigningAlgorithm, message: &[u8], signature: &[u8]) -> bool {
         use SigningAlgorithm as A;
         match self {
             Self::Rsa { modulus, exponent } => {
@@ -236,7 +236,7 @@ impl PublicKey {
                     A::Ps512 => &signature::RSA_PSS_2048_8192_SHA512,
                     A::Es256 | A::Es384 | A::Es512 => return false,
                 };
-                RsaPublicKeyComponents { n: modulus, e: exponent }.verify(parameters, message, made).is_ok()
+                RsaPublicKeyComponents { n: modulus, e: exponent }.verify(parameters, message, signature).is_ok()
             }
             Self::EllipticCurve { point, coordinate } => {
                 let parameters = match (algorithm, coordinate) {
@@ -245,7 +245,7 @@ impl PublicKey {
                     (A::Es512, 66) => &signature::ECDSA_P521_SHA512_FIXED,
                     _ => return false,
                 };
-                UnparsedPublicKey::new(parameters, point).verify(message, made).is_ok()
+                UnparsedPublicKey::new(parameters, point).verify(message, signature).is_ok()
             }
         }
     }

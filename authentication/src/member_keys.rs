@@ -59,7 +59,7 @@ impl MemberKeys {
 
     /// Returns whether these keys differ from the known keys of a member, or the member's keys are unknown.
     pub fn differ(&self, member: &ClusterName, keys: &JsonWebKeySet) -> bool {
-        !self.0.get(member).and_then(Option::as_ref).is_some_and(|known| known.iter().eq(keys.keys()))
+        !self.0.get(member).and_then(Option::as_ref).is_some_and(|cached_keys| cached_keys.iter().eq(keys.keys()))
     }
 
     /// Returns each pair of members that serve a common key. The merged view rejects tokens that are signed with this
@@ -183,8 +183,8 @@ mod tests {
         assert!(keys.set_without_keys(a.clone()) && !keys.set_without_keys(a.clone()));
         assert!(!keys.set_without_keys(v.clone()) && !keys.differ(&v, &first.keys()));
         assert!(keys.has_known_keys(&a) && keys.has_known_keys(&v) && keys.unknown().next().is_none());
-        let kept: MemberKeys = serde_json::from_slice(&serde_json::to_vec(&keys).unwrap()).unwrap();
-        assert_eq!(kept, keys, "after a restart");
+        let stored: MemberKeys = serde_json::from_slice(&serde_json::to_vec(&keys).unwrap()).unwrap();
+        assert_eq!(stored, keys, "after a restart");
         assert!(keys.differ(&v, &second.keys()) && keys.set(v.clone(), second.keys()));
         assert!(keys.has(Some("l")) && !keys.has(Some("k")));
         keys.forget(&v);

@@ -120,11 +120,11 @@ impl AdmittedReview {
     /// [`TooManyReviews::PerCluster`].
     pub(crate) fn begin_review<'a>(&'a self, cluster: &'a ClusterName) -> Result<SentReview<'a>, TooManyReviews> {
         let mut at_clusters = self.bounds.at_clusters.lock();
-        let taken = at_clusters.entry(cluster.clone()).or_default();
-        if *taken >= REVIEWS_PER_CLUSTER_MAX {
+        let in_flight = at_clusters.entry(cluster.clone()).or_default();
+        if *in_flight >= REVIEWS_PER_CLUSTER_MAX {
             return Err(TooManyReviews::PerCluster);
         }
-        *taken += 1;
+        *in_flight += 1;
         Ok(SentReview { bounds: &self.bounds, cluster })
     }
 
@@ -144,9 +144,9 @@ impl AdmittedReview {
 impl Drop for SentReview<'_> {
     fn drop(&mut self) {
         let mut at_clusters = self.bounds.at_clusters.lock();
-        if let Some(taken) = at_clusters.get_mut(self.cluster) {
-            *taken -= 1;
-            if *taken == 0 {
+        if let Some(in_flight) = at_clusters.get_mut(self.cluster) {
+            *in_flight -= 1;
+            if *in_flight == 0 {
                 at_clusters.remove(self.cluster);
             }
         }
@@ -196,12 +196,12 @@ mod tests {
         advance(Duration::from_millis(200)).await;
         assert_eq!((admit(1), admit(1)), (Ok(()), Err(TooManyReviews::PerAddress)));
         advance(RECOVERY).await;
-        let taken = (0..600).filter(|last| admit(last / 10 + 100).is_ok()).count();
-        assert_eq!(taken, 500);
+        let admitted = (0..600).filter(|last| admit(last / 10 + 100).is_ok()).count();
+        assert_eq!(admitted, 500);
         assert_eq!(admit(3), Err(TooManyReviews::Total));
         let signed = || bounds.admit(address(4), true).map(drop);
-        let taken = (0..100).filter(|_| signed().is_ok()).count();
-        assert_eq!((taken, signed()), (50, Err(TooManyReviews::PerAddress)), "of an address, not with everybody's");
+        let admitted = (0..100).filter(|_| signed().is_ok()).count();
+        assert_eq!((admitted, signed()), (50, Err(TooManyReviews::PerAddress)), "of an address, not with everybody's");
     }
 
     #[tokio::test(start_paused = true)]
@@ -234,9 +234,9 @@ mod tests {
     async fn addresses_of_one_network_share_a_token_bucket() {
         let bounds = ReviewBounds::new();
         let bucket_address = |address| bounds.unknown_tokens.lock().bucket_address(address, Instant::now());
-        let known = |text: &str| bucket_address(text.parse().unwrap()).map(|address| address.to_string());
-        assert_eq!(known("2001:db8::1:2:3:4"), Some("2001:db8::".to_owned()));
-        assert_eq!(known("::ffff:10.0.0.1"), Some("10.0.0.1".to_owned()));
+        let address_text = |text: &str| bucket_address(text.parse().unwrap()).map(|address| address.to_string());
+        assert_eq!(address_text("2001:db8::1:2:3:4"), Some("2001:db8::".to_owned()));
+        assert_eq!(address_text("::ffff:10.0.0.1"), Some("10.0.0.1".to_owned()));
         for last in 0..u32::try_from(MAX_ADDRESSES).unwrap() {
             bounds.admit(address(last), true).unwrap();
         }

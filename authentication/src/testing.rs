@@ -41,8 +41,8 @@ impl TestSigner {
     /// Returns a signed token with this header and these claims.
     pub(crate) fn signed_under(&self, header: &Value, claims: &str) -> String {
         let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(header.to_string()), URL_SAFE_NO_PAD.encode(claims));
-        let made = self.pair.sign(&SystemRandom::new(), message.as_bytes()).unwrap();
-        format!("{message}.{}", URL_SAFE_NO_PAD.encode(made))
+        let signature = self.pair.sign(&SystemRandom::new(), message.as_bytes()).unwrap();
+        format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 }
 

@@ -152,7 +152,7 @@ impl fmt::Debug for TokenAuthenticator {
 impl TokenAuthenticator {
     /// Creates an authenticator without issuers and members.
     pub fn new(reviews: TokenReviews, documents: Arc<dyn FetchDocument>, reviewer: Arc<dyn TokenReviewer>) -> Self {
-        let bytes_of = |outcome: &ReviewOutcome| outcome.as_ref().map_or(0, |known| bytes(&known.user));
+        let bytes_of = |outcome: &ReviewOutcome| outcome.as_ref().map_or(0, |authenticated| bytes(&authenticated.user));
         let (cache, bounds, followed) = (CheckCache::new(bytes_of), ReviewBounds::new(), FollowedTokens::default());
         let (rules, unknown_key) = (ArcSwap::default(), Notify::new());
         Self { reviews, documents, reviewer, rules, cache, bounds, followed, unknown_key }
@@ -161,9 +161,9 @@ impl TokenAuthenticator {
     /// Replaces the issuers by the issuers of a configuration. The cached keys of unchanged issuers stay.
     pub fn set_issuers(&self, configuration: &AuthenticationConfiguration) {
         self.exchange(|rules| {
-            let known = |issuer: &JwtAuthenticator| rules.keys.iter().find(|keys| *keys.issuer == *issuer).cloned();
+            let keys_of = |issuer: &JwtAuthenticator| rules.keys.iter().find(|keys| *keys.issuer == *issuer).cloned();
             let new = |issuer: &JwtAuthenticator| IssuerKeys::new(issuer.clone(), Arc::clone(&self.documents));
-            let keys = configuration.jwt.iter().map(|issuer| known(issuer).unwrap_or_else(|| new(issuer))).collect();
+            let keys = configuration.jwt.iter().map(|issuer| keys_of(issuer).unwrap_or_else(|| new(issuer))).collect();
             Rules { issuers: configuration.jwt.clone(), keys, ..rules.clone() }
         });
     }
@@ -207,24 +207,24 @@ impl TokenAuthenticator {
 
     /// Returns whether the verifier of a token still has the same configuration. A token that a cluster reviewed is
     /// [reviewed again](Self::follow).
-    pub fn is_verifier_unchanged(&self, known: &Authenticated) -> bool {
+    pub fn is_verifier_unchanged(&self, authenticated: &Authenticated) -> bool {
         let rules = self.rules.load();
-        let home = known.authority.home().and_then(|home| rules.forgotten.get(home));
-        if known.issuer.is_none() && home.copied().unwrap_or_default() != known.forgotten {
+        let home = authenticated.authority.home().and_then(|home| rules.forgotten.get(home));
+        if authenticated.issuer.is_none() && home.copied().unwrap_or_default() != authenticated.forgotten {
             return false;
         }
-        known.issuer.as_ref().is_none_or(|issuer| rules.issuers.contains(issuer))
+        authenticated.issuer.as_ref().is_none_or(|issuer| rules.issuers.contains(issuer))
     }
 
     /// Follows the token of a new stream, if a cluster reviewed the token. Each [round](Self::review_followed) sends
     /// the token to the cluster again, until the returned value is dropped. Costs some 2 µs.
-    pub fn follow(&self, token: &[u8], known: &Authenticated) -> Option<Arc<FollowedToken>> {
-        let cluster = known.authority.home().filter(|_| known.issuer.is_none())?;
+    pub fn follow(&self, token: &[u8], authenticated: &Authenticated) -> Option<Arc<FollowedToken>> {
+        let cluster = authenticated.authority.home().filter(|_| authenticated.issuer.is_none())?;
         let text = std::str::from_utf8(token).ok()?;
-        let user = serde_json::to_vec(&known.user).ok()?;
+        let user = serde_json::to_vec(&authenticated.user).ok()?;
         let key = self.cache.key(&[cluster.as_str().as_bytes(), &user], token);
         let review_body = || review_request(text, &self.reviews.audiences);
-        Some(self.followed.follow(key, cluster, &known.user, review_body))
+        Some(self.followed.follow(key, cluster, &authenticated.user, review_body))
     }
 
     /// Reviews the followed tokens again, each at most once a minute. Returns whether a token has become invalid or has
@@ -239,7 +239,7 @@ impl TokenAuthenticator {
     async fn review_tokens(&self, cluster: ClusterName, tokens: Vec<Arc<FollowedToken>>) -> bool {
         let (cluster, is_silent) = (&cluster, &AtomicBool::new(false));
         let begun = Instant::now();
-        let asked = tokens.into_iter().map(|token| async move {
+        let reviews = tokens.into_iter().map(|token| async move {
             let answer = match is_silent.load(Ordering::Relaxed) || begun.elapsed() >= REVIEW_TIMEOUT {
                 true => None,
                 false => {
@@ -255,17 +255,17 @@ impl TokenAuthenticator {
             let is_lost = token.update_user(answer.as_ref().map(Option::as_ref));
             if is_lost {
                 let user = &token.user().username;
-                let said = if answer.is_some() {
+                let cause = if answer.is_some() {
                     "the cluster does not know the token"
                 } else {
                     "the cluster has not answered for too long"
                 };
-                tracing::info!(%cluster, user, said, "streams end because their token is no longer valid");
+                tracing::info!(%cluster, user, said = cause, "streams end because their token is no longer valid");
             }
             is_lost
         });
-        let asked: Vec<_> = asked.collect();
-        stream::iter(asked).buffer_unordered(FOLLOWED_AT_ONCE).fold(false, async |any, is_lost| any | is_lost).await
+        let reviews: Vec<_> = reviews.collect();
+        stream::iter(reviews).buffer_unordered(FOLLOWED_AT_ONCE).fold(false, async |any, is_lost| any | is_lost).await
     }
 
     async fn review_again(&self, cluster: &ClusterName, token: &FollowedToken) -> Result<Option<UserInfo>, String> {
@@ -362,9 +362,9 @@ impl TokenAuthenticator {
         let (user, expires) = keys.verify(token).await?;
         let (authority, expires) = (verifier.authority(&user), Some(expires));
         let issuer = Some(Arc::clone(&keys.issuer));
-        let known = Arc::new(Authenticated { user, authority, expires, issuer, forgotten: 0 });
-        self.cache.put(key, (Ok(Arc::clone(&known)), Some(until(VERIFIED_TTL, expires))));
-        Ok(known)
+        let authenticated = Arc::new(Authenticated { user, authority, expires, issuer, forgotten: 0 });
+        self.cache.put(key, (Ok(Arc::clone(&authenticated)), Some(until(VERIFIED_TTL, expires))));
+        Ok(authenticated)
     }
 
     /// Sends a token to clusters for review, in this order.
@@ -442,8 +442,9 @@ impl Review {
                         if *is_hub { Verifier::TokenReviewCluster(cluster) } else { Verifier::Member(cluster) };
                     let authority = verifier.authority(&user);
                     let forgotten = self.forgotten.get(cluster).copied().unwrap_or_default();
-                    let known = Authenticated { user, authority, expires: self.expires, issuer: None, forgotten };
-                    return (Ok(Arc::new(known)), Some(until(self.reviews.cache_ttl, self.expires)));
+                    let authenticated =
+                        Authenticated { user, authority, expires: self.expires, issuer: None, forgotten };
+                    return (Ok(Arc::new(authenticated)), Some(until(self.reviews.cache_ttl, self.expires)));
                 }
                 // As in kube-apiserver, a failed review is not cached.
                 Err(problem) => {

@@ -118,18 +118,18 @@ mod tests {
 
     #[test]
     fn token_review_request_has_token_and_audiences() {
-        let asked =
+        let request_for =
             |wanted: &[&str]| -> Value { serde_json::from_slice(&review_request("t\"", &audiences(wanted))).unwrap() };
         let review =
             |spec: Value| json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec});
-        assert_eq!(asked(&[]), review(json!({"token": "t\""})));
-        assert_eq!(asked(&["a", "b"]), review(json!({"token": "t\"", "audiences": ["a", "b"]})));
+        assert_eq!(request_for(&[]), review(json!({"token": "t\""})));
+        assert_eq!(request_for(&["a", "b"]), review(json!({"token": "t\"", "audiences": ["a", "b"]})));
     }
 
     #[test]
     fn token_review_response_becomes_a_user_a_rejection_or_an_error() {
         let ann = || UserInfo { username: "ann".to_owned(), ..UserInfo::default() };
-        let known = |more: Value| {
+        let accepted = |more: Value| {
             let mut status = json!({"authenticated": true, "user": {"username": "ann"}});
             status.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             json!({"kind": "TokenReview", "spec": {}, "status": status})
@@ -137,14 +137,14 @@ mod tests {
         let status = |status: Value| json!({"kind": "TokenReview", "status": status});
         type Row<'a> = (&'a str, Value, &'a [&'a str], Result<Option<UserInfo>, ReviewError>);
         let table: Vec<Row<'_>> = vec![
-            ("known", known(json!({})), &[], Ok(Some(ann()))),
-            ("for itself", known(json!({"audiences": ["https://kubernetes"]})), &[], Ok(Some(ann()))),
-            ("for us", known(json!({"audiences": ["x", "us"]})), &["us", "me"], Ok(Some(ann()))),
-            ("for others", known(json!({"audiences": ["x"]})), &["us"], Ok(None)),
-            ("audiences not looked at", known(json!({})), &["us"], Ok(None)),
-            ("no audience", known(json!({"audiences": []})), &["us"], Ok(None)),
-            ("null audiences", known(json!({"audiences": null})), &["us"], Ok(None)),
-            ("an error beside it", known(json!({"error": "one verifier is down"})), &[], Ok(Some(ann()))),
+            ("known", accepted(json!({})), &[], Ok(Some(ann()))),
+            ("for itself", accepted(json!({"audiences": ["https://kubernetes"]})), &[], Ok(Some(ann()))),
+            ("for us", accepted(json!({"audiences": ["x", "us"]})), &["us", "me"], Ok(Some(ann()))),
+            ("for others", accepted(json!({"audiences": ["x"]})), &["us"], Ok(None)),
+            ("audiences not looked at", accepted(json!({})), &["us"], Ok(None)),
+            ("no audience", accepted(json!({"audiences": []})), &["us"], Ok(None)),
+            ("null audiences", accepted(json!({"audiences": null})), &["us"], Ok(None)),
+            ("an error beside it", accepted(json!({"error": "one verifier is down"})), &[], Ok(Some(ann()))),
             ("unknown", status(json!({"user": {}, "error": "[invalid bearer token]"})), &[], Ok(None)),
             ("said to be unknown", status(json!({"authenticated": false, "user": {"username": "ann"}})), &[], Ok(None)),
             (
@@ -161,10 +161,10 @@ mod tests {
                 &[],
                 Err(ReviewError::Malformed),
             ),
-            ("a user that is text", known(json!({"user": "ann"})), &[], Err(ReviewError::Malformed)),
+            ("a user that is text", accepted(json!({"user": "ann"})), &[], Err(ReviewError::Malformed)),
             (
                 "groups that are text",
-                known(json!({"user": {"username": "ann", "groups": "a"}})),
+                accepted(json!({"user": {"username": "ann", "groups": "a"}})),
                 &[],
                 Err(ReviewError::Malformed),
             ),
@@ -177,16 +177,22 @@ mod tests {
 
     #[test]
     fn token_review_with_too_much_user_data_is_rejected() {
-        let said = |user: Value| {
+        let group_count = |user: Value| {
             let answer = json!({"kind": "TokenReview", "status": {"authenticated": true, "user": user}});
             parse_review(answer.to_string().as_bytes(), &[]).map(|user| user.unwrap().groups.len())
         };
         let groups = |count: usize| (0..count).map(|number| number.to_string()).collect::<Vec<_>>();
-        assert_eq!(said(json!({"username": "ann", "groups": groups(VALUES_MAX)})), Ok(VALUES_MAX));
-        assert_eq!(said(json!({"username": "ann", "groups": groups(VALUES_MAX + 1)})), Err(ReviewError::TooMuch));
+        assert_eq!(group_count(json!({"username": "ann", "groups": groups(VALUES_MAX)})), Ok(VALUES_MAX));
+        assert_eq!(
+            group_count(json!({"username": "ann", "groups": groups(VALUES_MAX + 1)})),
+            Err(ReviewError::TooMuch)
+        );
         let extras: std::collections::BTreeMap<_, _> = groups(VALUES_MAX).into_iter().map(|key| (key, ["x"])).collect();
-        assert_eq!(said(json!({"username": "ann", "extra": extras})), Err(ReviewError::TooMuch));
-        assert_eq!(said(json!({"username": "ann", "groups": ["x".repeat(BYTES_MAX)]})), Err(ReviewError::TooMuch));
+        assert_eq!(group_count(json!({"username": "ann", "extra": extras})), Err(ReviewError::TooMuch));
+        assert_eq!(
+            group_count(json!({"username": "ann", "groups": ["x".repeat(BYTES_MAX)]})),
+            Err(ReviewError::TooMuch)
+        );
     }
 
     #[test]

@@ -214,7 +214,7 @@ pub(crate) mod tests {
             let extension = wrap(SEQUENCE, &[6, 3, 0x55, 0x1d, 0x13, 4, 2, 0x30, 0]);
             fields.push(wrap(EXTENSIONS, &wrap(SEQUENCE, &extension)));
         });
-        for (what, certificate, expected) in [
+        for (case, certificate, expected) in [
             ("its own", good, true),
             ("a stranger's with its name", as_version_one(ann.der(), stranger.key()), false),
             ("another authority's", as_version_one(of_other.der(), authority.key()), false),
@@ -226,7 +226,7 @@ pub(crate) mod tests {
             ("nothing", vec![0x30, 0].into(), false),
         ] {
             let verified = verify(&certificate, &signer);
-            assert_eq!(verified.is_ok(), expected, "{what}: {verified:?}");
+            assert_eq!(verified.is_ok(), expected, "{case}: {verified:?}");
         }
     }
 }

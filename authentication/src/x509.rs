@@ -287,7 +287,9 @@ impl ClientCertificates {
                 Ok(end) => {
                     return Ok(UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(end).unwrap_or(0))));
                 }
-                Err(other) if refusal.as_ref().is_none_or(|known| known.rank < other.rank) => refusal = Some(other),
+                Err(other) if refusal.as_ref().is_none_or(|previous| previous.rank < other.rank) => {
+                    refusal = Some(other)
+                }
                 Err(_) => {}
             }
         }
@@ -499,8 +501,8 @@ pub(crate) mod tests {
         let chain = authority.client("ann", &[]);
         assert!(certificates.verify(&chain, UnixTime::now()).is_ok());
         let refused = AFTER.map(|seconds| {
-            let then = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-            certificates.verify(&chain, then).unwrap_err().to_string()
+            let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+            certificates.verify(&chain, time).unwrap_err().to_string()
         });
         assert_eq!(
             refused,

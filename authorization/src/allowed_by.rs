@@ -26,12 +26,12 @@ pub struct UserBinding<'a> {
 impl<'a> UserBinding<'a> {
     /// The namespace of a RoleBinding; empty for a ClusterRoleBinding.
     pub fn namespace(&self) -> &'a str {
-        &self.binding.place.namespace
+        &self.binding.key.namespace
     }
 
     /// The name of the RoleBinding or ClusterRoleBinding.
     pub fn name(&self) -> &'a str {
-        &self.binding.place.name
+        &self.binding.key.name
     }
 
     /// The error message of kube-apiserver for a binding whose role does not exist.
@@ -60,10 +60,10 @@ impl fmt::Display for AllowedBy<'_> {
 impl fmt::Display for UserBinding<'_> {
     /// Formats the binding as kube-apiserver does: for a RoleBinding the name precedes the namespace.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Binding { place, role, .. } = self.binding;
-        match &*place.namespace {
-            "" => write!(f, "ClusterRoleBinding {:?}", &*place.name)?,
-            namespace => write!(f, "RoleBinding \"{}/{namespace}\"", place.name)?,
+        let Binding { key, role, .. } = self.binding;
+        match &*key.namespace {
+            "" => write!(f, "ClusterRoleBinding {:?}", &*key.name)?,
+            namespace => write!(f, "RoleBinding \"{}/{namespace}\"", key.name)?,
         }
         if let Some(role) = role {
             let kind = if role.namespace.is_empty() { "ClusterRole" } else { "Role" };

@@ -18,7 +18,7 @@ use crate::share::{Grant, Share};
 pub struct Fleet {
     members: Vec<Option<ClusterObjects>>,
     rights: FleetRights,
-    places: Interner<NamespacedName>,
+    keys: Interner<NamespacedName>,
     rules: Interner<Rules>,
     bindings: Interner<Binding>,
     shares: Interner<Share>,
@@ -68,7 +68,7 @@ impl Fleet {
         if !self.knows(cluster) && !changes.iter().any(|change| matches!(change, RbacChange::Put(_))) {
             return false;
         }
-        self.change(cluster, |fleet, index| fleet.step(index, changes))
+        self.change(cluster, |fleet, index| fleet.apply_changes(index, changes))
     }
 
     /// Replaces all roles and bindings of a cluster. If several objects have the same kind, namespace and name, the
@@ -79,14 +79,14 @@ impl Fleet {
             let mut member = ClusterObjects::default();
             for object in objects {
                 match object.0 {
-                    Content::Role(place, rules) => {
-                        let (place, rules) = (fleet.places.intern(place), fleet.rules.intern(Rules::new(rules)));
-                        member.set_role(&place, Some(rules));
+                    Content::Role(key, rules) => {
+                        let (key, rules) = (fleet.keys.intern(key), fleet.rules.intern(Rules::new(rules)));
+                        member.set_role(&key, Some(rules));
                     }
                     Content::Binding(binding) => {
-                        let place = fleet.places.intern(binding.place.clone());
-                        let role = binding.role.clone().map(|role| fleet.places.intern(role));
-                        member.set_binding(&place, Some((fleet.bindings.intern(binding), role)));
+                        let key = fleet.keys.intern(binding.key.clone());
+                        let role = binding.role.clone().map(|role| fleet.keys.intern(role));
+                        member.set_binding(&key, Some((fleet.bindings.intern(binding), role)));
                     }
                 }
             }
@@ -106,30 +106,30 @@ impl Fleet {
         objects: impl IntoIterator<Item = RbacObject>,
     ) -> bool {
         let objects: Vec<_> = objects.into_iter().filter(|object| object.kind() == kind).collect();
-        let stay: HashSet<&NamespacedName> = objects.iter().map(RbacObject::place).collect();
+        let remaining: HashSet<&NamespacedName> = objects.iter().map(RbacObject::key).collect();
         let member = self.rights.index(cluster).and_then(|index| self.members[index].as_ref());
-        let before = member.into_iter().flat_map(|member| member.places(kind));
-        let gone = before.filter(|place| !stay.contains(place)).map(|place| RbacChange::Deleted {
+        let before = member.into_iter().flat_map(|member| member.keys(kind));
+        let deletions = before.filter(|key| !remaining.contains(key)).map(|key| RbacChange::Deleted {
             kind,
-            namespace: place.namespace.to_string(),
-            name: place.name.to_string(),
+            namespace: key.namespace.to_string(),
+            name: key.name.to_string(),
         });
-        let gone: Vec<_> = gone.collect();
-        self.apply(cluster, gone.into_iter().chain(objects.into_iter().map(RbacChange::Put)))
+        let deletions: Vec<_> = deletions.collect();
+        self.apply(cluster, deletions.into_iter().chain(objects.into_iter().map(RbacChange::Put)))
     }
 
     /// Removes a cluster. Returns whether the fleet contained the cluster.
     pub fn leave(&mut self, cluster: &ClusterName) -> bool {
         let Some(index) = self.rights.leave(cluster) else { return false };
         self.put_member(index, None);
-        self.rights.close()
+        self.rights.end_generation()
     }
 
     /// Applies a change of one cluster. All effects of the change on the rights get the same generation number.
     fn change(&mut self, cluster: &ClusterName, apply: impl FnOnce(&mut Self, ClusterIndex)) -> bool {
         let index = self.rights.index(cluster).unwrap_or_else(|| self.join(cluster));
         apply(self, index);
-        self.rights.close()
+        self.rights.end_generation()
     }
 
     fn join(&mut self, cluster: &ClusterName) -> ClusterIndex {
@@ -143,26 +143,26 @@ impl Fleet {
     }
 
     /// Applies changes and recompiles the grants of each affected subject.
-    fn step(&mut self, index: ClusterIndex, changes: Vec<RbacChange>) {
+    fn apply_changes(&mut self, index: ClusterIndex, changes: Vec<RbacChange>) {
         let Some(mut member) = self.members[index].take() else { return };
         let (was_beyond, mut changed) = (member.exceeds_subject_limit(), Changed::default());
         for change in changes {
             match change {
-                RbacChange::Put(RbacObject(Content::Role(place, rules))) => {
+                RbacChange::Put(RbacObject(Content::Role(key, rules))) => {
                     let rules = self.rules.intern(Rules::new(rules));
-                    self.set_role(&mut member, place, Some(rules), &mut changed);
+                    self.set_role(&mut member, key, Some(rules), &mut changed);
                 }
                 RbacChange::Put(RbacObject(Content::Binding(binding))) => {
-                    let place = binding.place.clone();
-                    self.set_binding(&mut member, place, Some(binding), &mut changed);
+                    let key = binding.key.clone();
+                    self.set_binding(&mut member, key, Some(binding), &mut changed);
                 }
                 RbacChange::Deleted { kind, namespace, .. } if namespace.is_empty() == kind.is_namespaced() => {}
                 RbacChange::Deleted { kind, namespace, name } => {
-                    let place = NamespacedName::new(&namespace, &name);
+                    let key = NamespacedName::new(&namespace, &name);
                     match kind {
-                        RbacKind::Role | RbacKind::ClusterRole => self.set_role(&mut member, place, None, &mut changed),
+                        RbacKind::Role | RbacKind::ClusterRole => self.set_role(&mut member, key, None, &mut changed),
                         RbacKind::RoleBinding | RbacKind::ClusterRoleBinding => {
-                            self.set_binding(&mut member, place, None, &mut changed);
+                            self.set_binding(&mut member, key, None, &mut changed);
                         }
                     }
                 }
@@ -170,7 +170,7 @@ impl Fleet {
         }
         match (was_beyond, member.exceeds_subject_limit()) {
             (false, false) => {
-                for (principal, grants) in self.touched(index, &member, changed) {
+                for (principal, grants) in self.changed_grants(index, &member, changed) {
                     self.set_share(index, &principal, grants);
                 }
             }
@@ -188,52 +188,57 @@ impl Fleet {
     fn set_role(
         &mut self,
         member: &mut ClusterObjects,
-        place: NamespacedName,
+        key: NamespacedName,
         rules: Option<Arc<Rules>>,
         changed: &mut Changed,
     ) {
-        let place = self.places.intern(place);
-        if member.set_role(&place, rules) {
-            changed.roles.insert(place);
+        let key = self.keys.intern(key);
+        if member.set_role(&key, rules) {
+            changed.roles.insert(key);
         }
     }
 
     fn set_binding(
         &mut self,
         member: &mut ClusterObjects,
-        place: NamespacedName,
+        key: NamespacedName,
         binding: Option<Binding>,
         changed: &mut Changed,
     ) {
-        let place = self.places.intern(place);
+        let key = self.keys.intern(key);
         let binding = binding.map(|binding| self.bindings.intern(binding));
-        let role = binding.as_ref().and_then(|binding| binding.role.clone()).map(|role| self.places.intern(role));
+        let role = binding.as_ref().and_then(|binding| binding.role.clone()).map(|role| self.keys.intern(role));
         let address = binding.as_ref().map(Arc::as_ptr);
-        let before = member.set_binding(&place, binding.map(|binding| (binding, role)));
+        let before = member.set_binding(&key, binding.map(|binding| (binding, role)));
         if before.as_ref().map(Arc::as_ptr) != address {
             changed.principals.extend(before.iter().flat_map(|binding| principals(binding)));
-            changed.bindings.insert(place);
+            changed.bindings.insert(key);
         }
     }
 
     /// Returns the new grants of each subject that a change affects.
-    fn touched(&self, index: ClusterIndex, member: &ClusterObjects, changed: Changed) -> Vec<(Principal, Vec<Grant>)> {
+    fn changed_grants(
+        &self,
+        index: ClusterIndex,
+        member: &ClusterObjects,
+        changed: Changed,
+    ) -> Vec<(Principal, Vec<Grant>)> {
         let Changed { roles, bindings, mut principals } = changed;
         let mut new: HashMap<Principal, Vec<Grant>> = HashMap::new();
-        for binding in bindings.iter().filter_map(|place| member.binding(place)) {
+        for binding in bindings.iter().filter_map(|key| member.binding(key)) {
             for principal in self::principals(binding) {
                 new.entry(principal).or_default().push(member.grant(binding));
             }
         }
         principals.extend(new.keys().cloned());
-        let given = roles.iter().flat_map(|role| member.bindings_of(role));
-        principals.extend(given.flat_map(|binding| self::principals(binding)));
+        let affected = roles.iter().flat_map(|role| member.bindings_of(role));
+        principals.extend(affected.flat_map(|binding| self::principals(binding)));
         let shares = principals.into_iter().map(|principal| {
-            let kept = self.rights.share(index, &principal).map(|share| share.grants()).unwrap_or_default();
-            let kept = kept.iter().filter(|grant| !bindings.contains(&grant.binding.place));
+            let previous = self.rights.share(index, &principal).map(|share| share.grants()).unwrap_or_default();
+            let previous = previous.iter().filter(|grant| !bindings.contains(&grant.binding.key));
             let has_another = |grant: &&Grant| grant.binding.role.as_ref().is_some_and(|role| roles.contains(role));
             let now = |grant: &Grant| if has_another(&grant) { member.grant(&grant.binding) } else { grant.clone() };
-            let mut grants: Vec<_> = kept.map(now).collect();
+            let mut grants: Vec<_> = previous.map(now).collect();
             grants.extend(new.remove(&principal).into_iter().flatten());
             (principal, grants)
         });

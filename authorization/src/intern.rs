@@ -26,8 +26,8 @@ impl<T: Eq + Hash> Interner<T> {
     /// Returns the shared copy of a value. Cost: hashing the value, and sometimes an iteration over all values, which
     /// is amortized over the added values.
     pub(crate) fn intern(&mut self, value: T) -> Arc<T> {
-        if let Some(known) = self.values.get(&value) {
-            return Arc::clone(known);
+        if let Some(existing) = self.values.get(&value) {
+            return Arc::clone(existing);
         }
         if self.values.len() >= self.sweep_at {
             self.values.retain(|value| Arc::strong_count(value) > 1);
@@ -47,11 +47,11 @@ mod tests {
     #[test]
     fn interner_shares_equal_values_and_drops_unused_values() {
         let mut interner = Interner::default();
-        let kept = interner.intern(0);
+        let interned = interner.intern(0);
         for value in 0..100 * SWEEP_MIN {
             assert_eq!(*interner.intern(value), value);
             assert!(interner.values.len() <= SWEEP_MIN);
         }
-        assert!(Arc::ptr_eq(&kept, &interner.intern(0)));
+        assert!(Arc::ptr_eq(&interned, &interner.intern(0)));
     }
 }

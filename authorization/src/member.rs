@@ -41,17 +41,16 @@ impl ClusterObjects {
         self.bindings.values()
     }
 
-    pub(crate) fn places(&self, kind: RbacKind) -> impl Iterator<Item = &NamespacedName> {
+    pub(crate) fn keys(&self, kind: RbacKind) -> impl Iterator<Item = &NamespacedName> {
         let is_role = matches!(kind, RbacKind::Role | RbacKind::ClusterRole);
-        let roles =
-            self.roles.iter().filter(move |(_, entry)| is_role && entry.rules.is_some()).map(|(place, _)| place);
+        let roles = self.roles.iter().filter(move |(_, entry)| is_role && entry.rules.is_some()).map(|(key, _)| key);
         let bindings = self.bindings.keys().filter(move |_| !is_role);
-        let places = roles.chain(bindings).map(|place| &**place);
-        places.filter(move |place| place.is_namespaced() == kind.is_namespaced())
+        let keys = roles.chain(bindings).map(|key| &**key);
+        keys.filter(move |key| key.is_namespaced() == kind.is_namespaced())
     }
 
-    pub(crate) fn binding(&self, place: &NamespacedName) -> Option<&Arc<Binding>> {
-        self.bindings.get(place)
+    pub(crate) fn binding(&self, key: &NamespacedName) -> Option<&Arc<Binding>> {
+        self.bindings.get(key)
     }
 
     /// Returns the bindings that refer to a role. A binding can occur twice.
@@ -67,11 +66,11 @@ impl ClusterObjects {
     }
 
     /// Adds, replaces or removes (`None`) a role. Returns whether the rules of the role changed.
-    pub(crate) fn set_role(&mut self, place: &Arc<NamespacedName>, rules: Option<Arc<Rules>>) -> bool {
-        let entry = self.roles.entry(Arc::clone(place)).or_default();
+    pub(crate) fn set_role(&mut self, key: &Arc<NamespacedName>, rules: Option<Arc<Rules>>) -> bool {
+        let entry = self.roles.entry(Arc::clone(key)).or_default();
         let same = entry.rules.as_ref().map(Arc::as_ptr) == rules.as_ref().map(Arc::as_ptr);
         entry.rules = rules;
-        self.remove_unused_role(place);
+        self.remove_unused_role(key);
         !same
     }
 
@@ -79,10 +78,10 @@ impl ClusterObjects {
     /// iteration over the bindings of the role, which is amortized over the changes.
     pub(crate) fn set_binding(
         &mut self,
-        place: &Arc<NamespacedName>,
+        key: &Arc<NamespacedName>,
         binding: Option<(Arc<Binding>, Option<Arc<NamespacedName>>)>,
     ) -> Option<Arc<Binding>> {
-        let before = self.bindings.remove(place);
+        let before = self.bindings.remove(key);
         self.named -= before.as_ref().map_or(0, |before| before.subjects.len());
         if let Some(role) = before.as_ref().and_then(|before| before.role.as_ref()) {
             if let Some(entry) = self.roles.get_mut(role) {
@@ -96,14 +95,14 @@ impl ClusterObjects {
             if let Some(role) = role {
                 self.roles.entry(role).or_default().bindings.push(Arc::clone(&binding));
             }
-            self.bindings.insert(Arc::clone(place), binding);
+            self.bindings.insert(Arc::clone(key), binding);
         }
         before
     }
 
-    fn remove_unused_role(&mut self, place: &NamespacedName) {
-        if self.roles.get(place).is_some_and(|entry| entry.rules.is_none() && entry.bindings.is_empty()) {
-            self.roles.remove(place);
+    fn remove_unused_role(&mut self, key: &NamespacedName) {
+        if self.roles.get(key).is_some_and(|entry| entry.rules.is_none() && entry.bindings.is_empty()) {
+            self.roles.remove(key);
         }
     }
 }
@@ -121,5 +120,5 @@ impl RoleEntry {
 
 /// Returns whether `bindings` still contains this binding under its namespace and name.
 fn is_live(bindings: &HashMap<Arc<NamespacedName>, Arc<Binding>>, binding: &Arc<Binding>) -> bool {
-    bindings.get(&binding.place).is_some_and(|own| Arc::ptr_eq(own, binding))
+    bindings.get(&binding.key).is_some_and(|own| Arc::ptr_eq(own, binding))
 }

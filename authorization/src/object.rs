@@ -115,10 +115,10 @@ impl fmt::Display for Subject {
     }
 }
 
-/// A RoleBinding, or a ClusterRoleBinding if the namespace in `place` is empty.
+/// A RoleBinding, or a ClusterRoleBinding if the namespace in `key` is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Binding {
-    pub(crate) place: NamespacedName,
+    pub(crate) key: NamespacedName,
     /// The namespace and name of the role; `None` if the roleRef has an invalid kind. A binding without a role grants
     /// nothing.
     pub(crate) role: Option<NamespacedName>,
@@ -234,19 +234,19 @@ impl RbacObject {
         if name.is_empty() || namespace.is_empty() == kind.is_namespaced() {
             return Err(InvalidRbacObject::Place { kind });
         }
-        let place = NamespacedName::new(namespace, name);
+        let key = NamespacedName::new(namespace, name);
         Ok(Self(match kind {
-            RbacKind::Role | RbacKind::ClusterRole => Content::Role(place, wire.rules),
+            RbacKind::Role | RbacKind::ClusterRole => Content::Role(key, wire.rules),
             RbacKind::RoleBinding | RbacKind::ClusterRoleBinding => {
                 let role = role_of(&wire.role_ref, namespace);
-                Content::Binding(Binding { subjects: subjects_of(wire.subjects, namespace), role, place })
+                Content::Binding(Binding { subjects: subjects_of(wire.subjects, namespace), role, key })
             }
         }))
     }
 
     /// The kind of the object.
     pub fn kind(&self) -> RbacKind {
-        match (&self.0, self.place().is_namespaced()) {
+        match (&self.0, self.key().is_namespaced()) {
             (Content::Role(..), false) => RbacKind::ClusterRole,
             (Content::Role(..), true) => RbacKind::Role,
             (Content::Binding(_), false) => RbacKind::ClusterRoleBinding,
@@ -254,10 +254,10 @@ impl RbacObject {
         }
     }
 
-    pub(crate) fn place(&self) -> &NamespacedName {
+    pub(crate) fn key(&self) -> &NamespacedName {
         match &self.0 {
-            Content::Role(place, _) => place,
-            Content::Binding(binding) => &binding.place,
+            Content::Role(key, _) => key,
+            Content::Binding(binding) => &binding.key,
         }
     }
 }

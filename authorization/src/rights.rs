@@ -17,7 +17,7 @@ use crate::visible::{Part, Visible};
 /// The maximum number of recorded losses in a cluster. A loss is a subject that lost its last grant. A name of 256
 /// bytes or more counts as several losses. 1,024, because bindings are created and deleted with namespaces. Above the
 /// maximum the records are deleted, and the rights of every user in that cluster count as changed.
-const GONE_MAX: usize = 1024;
+const RECORDED_LOSSES_MAX: usize = 1024;
 
 /// The index of a cluster in the tables of subjects. The index of a removed cluster is reused.
 pub(crate) type ClusterIndex = usize;
@@ -44,10 +44,10 @@ pub struct FleetRights {
     touched: bool,
     /// The generation in which a cluster was last added or removed.
     clusters_changed: u64,
-    /// The number of subjects that lost their last grant, by cluster, up to [`GONE_MAX`].
-    gone: BTreeMap<ClusterIndex, usize>,
+    /// The number of subjects that lost their last grant, by cluster, up to [`RECORDED_LOSSES_MAX`].
+    recorded_losses: BTreeMap<ClusterIndex, usize>,
     /// The generation in which a cluster's records of losses were last deleted.
-    forgotten: BTreeMap<ClusterIndex, u64>,
+    all_changed_at: BTreeMap<ClusterIndex, u64>,
     /// The visible objects of users with large grants, shared between all users with equal grants.
     parts: Arc<SharedParts>,
 }
@@ -113,23 +113,23 @@ impl Principal {
 }
 
 impl Shares {
-    fn place(&self, index: ClusterIndex) -> Result<usize, usize> {
+    fn find(&self, index: ClusterIndex) -> Result<usize, usize> {
         self.by_cluster.binary_search_by_key(&index, |own| own.index)
     }
 
     fn get(&self, index: ClusterIndex) -> Option<&Arc<Share>> {
-        self.by_cluster[self.place(index).ok()?].share.as_ref()
+        self.by_cluster[self.find(index).ok()?].share.as_ref()
     }
 
     /// Returns the generation in which the grants in a cluster last changed; 0 if no change is recorded.
     fn changed_in(&self, index: ClusterIndex) -> u64 {
-        self.place(index).map_or(0, |at| self.by_cluster[at].changed)
+        self.find(index).map_or(0, |at| self.by_cluster[at].changed)
     }
 
     /// Replaces the grants in a cluster. `now` is the current generation.
     fn set(&mut self, index: ClusterIndex, share: Option<Arc<Share>>, now: u64) {
         let own = ClusterShare { index, share, changed: now };
-        match self.place(index) {
+        match self.find(index) {
             Ok(at) => self.by_cluster[at] = own,
             Err(at) => {
                 if self.by_cluster.is_empty() {
@@ -145,7 +145,7 @@ impl Shares {
 
     /// Returns whether the subject has a recorded loss of its grants in a cluster.
     fn is_remembered(&self, index: ClusterIndex) -> bool {
-        self.place(index).is_ok_and(|at| self.by_cluster[at].share.is_none())
+        self.find(index).is_ok_and(|at| self.by_cluster[at].share.is_none())
     }
 }
 
@@ -171,14 +171,14 @@ impl FleetRights {
 
     /// Assigns an index to a new cluster, in which no subject has grants yet.
     pub(crate) fn join(&mut self, cluster: &ClusterName, index: ClusterIndex) {
-        self.clusters_changed = self.touch();
+        self.clusters_changed = self.mark_changed();
         self.clusters.insert(cluster.clone(), ServedCluster { index, since: self.clusters_changed });
         self.next_index = self.next_index.max(index + 1);
     }
 
     pub(crate) fn leave(&mut self, cluster: &ClusterName) -> Option<ClusterIndex> {
         let ServedCluster { index, .. } = self.clusters.remove(cluster)?;
-        self.clusters_changed = self.touch();
+        self.clusters_changed = self.mark_changed();
         Some(index)
     }
 
@@ -202,13 +202,13 @@ impl FleetRights {
             .map(|is_so: fn(&Share) -> bool| [before, after].map(|share| share.is_some_and(is_so)));
         count(&mut self.over_grant_limit, index, over_grant_limit);
         count(&mut self.without_role, index, without_role);
-        let now = self.touch();
+        let now = self.mark_changed();
         let (map, name) = match principal {
             Principal::User(name) => (&mut self.users, name),
             Principal::Group(name) => (&mut self.groups, name),
         };
         if share.is_none() {
-            *self.gone.entry(index).or_default() += 1 + name.len() / 256;
+            *self.recorded_losses.entry(index).or_default() += 1 + name.len() / 256;
         }
         Arc::make_mut(map.entry(Arc::clone(name)).or_default()).set(index, share, now);
     }
@@ -218,18 +218,23 @@ impl FleetRights {
     pub(crate) fn set_unknown(&mut self, index: ClusterIndex, is_unknown: bool) {
         let is_news = if is_unknown { self.unknown.insert(index) } else { self.unknown.remove(&index) };
         if is_news {
-            let now = self.touch();
-            self.forgotten.insert(index, now);
+            let now = self.mark_changed();
+            self.all_changed_at.insert(index, now);
         }
     }
 
     /// Begins a new generation if any rights changed, and returns whether a new generation began.
-    pub(crate) fn close(&mut self) -> bool {
-        let full: Vec<_> = self.gone.iter().filter(|(_, gone)| **gone > GONE_MAX).map(|(index, _)| *index).collect();
+    pub(crate) fn end_generation(&mut self) -> bool {
+        let full: Vec<_> = self
+            .recorded_losses
+            .iter()
+            .filter(|(_, recorded_losses)| **recorded_losses > RECORDED_LOSSES_MAX)
+            .map(|(index, _)| *index)
+            .collect();
         for index in full {
-            self.gone.remove(&index);
-            let now = self.touch();
-            self.forgotten.insert(index, now);
+            self.recorded_losses.remove(&index);
+            let now = self.mark_changed();
+            self.all_changed_at.insert(index, now);
             forget(&mut self.users, index);
             forget(&mut self.groups, index);
         }
@@ -239,7 +244,7 @@ impl FleetRights {
     }
 
     /// Records a change of rights and returns the generation number of the change.
-    fn touch(&mut self) -> u64 {
+    fn mark_changed(&mut self) -> u64 {
         self.touched = true;
         self.generation + 1
     }
@@ -247,10 +252,10 @@ impl FleetRights {
 
 /// Updates the number of subjects with a property in a cluster, after a change of one subject. `before` and `now` are
 /// whether this subject has the property before and after the change.
-fn count(counted: &mut BTreeMap<ClusterIndex, usize>, index: ClusterIndex, [before, now]: [bool; 2]) {
-    let subjects = counted.remove(&index).unwrap_or_default() + usize::from(now) - usize::from(before);
+fn count(counts: &mut BTreeMap<ClusterIndex, usize>, index: ClusterIndex, [before, now]: [bool; 2]) {
+    let subjects = counts.remove(&index).unwrap_or_default() + usize::from(now) - usize::from(before);
     if subjects > 0 {
-        counted.insert(index, subjects);
+        counts.insert(index, subjects);
     }
 }
 
@@ -294,8 +299,8 @@ impl FleetRights {
     /// answers of all queries for the user stay the same within a generation. The generation never decreases. Costs a
     /// lookup per group.
     pub fn generation_of(&self, user: &UserInfo) -> u64 {
-        let forgotten = self.forgotten.values().copied().max().unwrap_or_default();
-        let rest = self.clusters_changed.max(forgotten);
+        let all_changed_at = self.all_changed_at.values().copied().max().unwrap_or_default();
+        let rest = self.clusters_changed.max(all_changed_at);
         self.shares_of(user).map(|shares| shares.changed).fold(rest, u64::max)
     }
 
@@ -303,33 +308,33 @@ impl FleetRights {
     /// [`Self::generation_of`].
     pub fn generation_in(&self, cluster: &ClusterName, user: &UserInfo) -> u64 {
         let Some(ServedCluster { index, since }) = self.clusters.get(cluster) else { return self.clusters_changed };
-        let rest = self.forgotten.get(index).copied().unwrap_or_default().max(*since);
+        let rest = self.all_changed_at.get(index).copied().unwrap_or_default().max(*since);
         self.shares_of(user).map(|shares| shares.changed_in(*index)).fold(rest, u64::max)
     }
 
     /// Returns whether a cluster allows a request. Costs a lookup per group, plus the rules that may match.
     pub fn allows(&self, cluster: &ClusterName, user: &UserInfo, attributes: &Attributes<'_>) -> bool {
         let Some(index) = self.index(cluster) else { return false };
-        let asked = BloomFilter::from_request(attributes);
+        let request_filter = BloomFilter::from_request(attributes);
         let mut shares = self.shares_of(user).filter_map(|shares| shares.get(index));
-        is_master(user) || shares.any(|share| share.allows(attributes, asked))
+        is_master(user) || shares.any(|share| share.allows(attributes, request_filter))
     }
 
     /// Returns the clusters that allow at least one of these requests. Each decision equals that of [`Self::allows`].
     ///
     /// Cost: one lookup for each group. All clusters in which a subject has equal grants cost together as much as one
     /// cluster.
-    pub fn allowing(&self, user: &UserInfo, asked: &[Attributes<'_>]) -> AllowingClusters<'_> {
+    pub fn allowing(&self, user: &UserInfo, requests: &[Attributes<'_>]) -> AllowingClusters<'_> {
         let marked: Vec<_> =
-            asked.iter().map(|attributes| (attributes, BloomFilter::from_request(attributes))).collect();
-        let mut indices = vec![is_master(user) && !asked.is_empty(); self.next_index];
-        let mut known: HashMap<*const Share, bool> = HashMap::new();
+            requests.iter().map(|attributes| (attributes, BloomFilter::from_request(attributes))).collect();
+        let mut indices = vec![is_master(user) && !requests.is_empty(); self.next_index];
+        let mut decisions: HashMap<*const Share, bool> = HashMap::new();
         for ClusterShare { index, share, .. } in self.shares_of(user).flat_map(|shares| &shares.by_cluster) {
             if let Some(share) = share
                 && !indices[*index]
             {
                 let allows = || marked.iter().any(|(attributes, bloom_filter)| share.allows(attributes, *bloom_filter));
-                indices[*index] = *known.entry(Arc::as_ptr(share)).or_insert_with(allows);
+                indices[*index] = *decisions.entry(Arc::as_ptr(share)).or_insert_with(allows);
             }
         }
         AllowingClusters { rights: self, indices }
@@ -343,10 +348,10 @@ impl FleetRights {
             return Visible::Whole;
         }
         let shares: Vec<_> = self.shares_of(user).filter_map(|shares| shares.get(index)).collect();
-        let asked = ResourceAttributes { verb, group, resource, ..ResourceAttributes::default() };
+        let request = ResourceAttributes { verb, group, resource, ..ResourceAttributes::default() };
         let part = match shares.iter().map(|share| share.entry_count()).sum::<usize>() {
-            0..SHARED_FROM => part_of(&shares, &asked).map(Arc::new),
-            _ => self.parts.get(&shares, [verb, group, resource], || part_of(&shares, &asked)),
+            0..SHARED_FROM => part_of(&shares, &request).map(Arc::new),
+            _ => self.parts.get(&shares, [verb, group, resource], || part_of(&shares, &request)),
         };
         part.map_or(Visible::Whole, Visible::Part)
     }
@@ -381,13 +386,13 @@ impl FleetRights {
         attributes: &Attributes<'_>,
     ) -> Vec<AllowedBy<'a>> {
         let Some(index) = self.index(cluster) else { return Vec::new() };
-        let asked = BloomFilter::from_request(attributes);
+        let request_filter = BloomFilter::from_request(attributes);
         let (mut bindings, mut allowing) = (BTreeMap::new(), HashMap::new());
         for share in self.shares_of(user).filter_map(|shares| shares.get(index)) {
             for Grant { binding, rules } in share.within(attributes.namespace()) {
                 let Some(rules) = rules else { continue };
-                if *allowing.entry(Arc::as_ptr(rules)).or_insert_with(|| rules.allow(attributes, asked)) {
-                    bindings.insert(&binding.place, &**binding);
+                if *allowing.entry(Arc::as_ptr(rules)).or_insert_with(|| rules.allow(attributes, request_filter)) {
+                    bindings.insert(&binding.key, &**binding);
                 }
             }
         }
@@ -405,7 +410,7 @@ impl FleetRights {
         let mut bindings = BTreeMap::new();
         for share in self.shares_without_role(cluster, user) {
             let without = share.evaluated_grants().iter().filter(|grant| grant.rules.is_none());
-            bindings.extend(without.map(|grant| (&grant.binding.place, &*grant.binding)));
+            bindings.extend(without.map(|grant| (&grant.binding.key, &*grant.binding)));
         }
         let of_user = |binding: &'a Binding| {
             let subject = binding.subjects.iter().find(|subject| Principal::from_subject(subject).is(user))?;
@@ -430,7 +435,7 @@ impl FleetRights {
                 naming.push(binding);
             }
         }
-        naming.sort_unstable_by(|one, other| one.place.cmp(&other.place));
+        naming.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         naming.into_iter().map(role_not_found).collect()
     }
 
@@ -457,15 +462,16 @@ fn is_master(user: &UserInfo) -> bool {
 }
 
 /// Returns the objects of a resource that these grants make visible; `None` for all objects.
-fn part_of(shares: &[&Arc<Share>], asked: &ResourceAttributes<'_>) -> Option<Part> {
-    let bloom_filter = BloomFilter::from_request(&Attributes::Resource(*asked));
+fn part_of(shares: &[&Arc<Share>], request: &ResourceAttributes<'_>) -> Option<Part> {
+    let bloom_filter = BloomFilter::from_request(&Attributes::Resource(*request));
     let (mut part, mut reaches) = (Part::default(), HashMap::new());
     for Grant { binding, rules } in shares.iter().flat_map(|share| share.evaluated_grants()) {
         let Some(rules) = rules.as_ref().filter(|rules| rules.may_match(bloom_filter)) else { continue };
         // Many bindings may refer to one role, so the rules of each role are evaluated only once.
-        let reach =
-            reaches.entry(Arc::as_ptr(rules)).or_insert_with(|| GrantedObjects::from_rules(rules, asked, bloom_filter));
-        if !reach.add_to(&mut part, &binding.place.namespace) {
+        let reach = reaches
+            .entry(Arc::as_ptr(rules))
+            .or_insert_with(|| GrantedObjects::from_rules(rules, request, bloom_filter));
+        if !reach.add_to(&mut part, &binding.key.namespace) {
             return None;
         }
     }
@@ -481,9 +487,9 @@ enum GrantedObjects {
 }
 
 impl GrantedObjects {
-    fn from_rules(rules: &Rules, asked: &ResourceAttributes<'_>, bloom_filter: BloomFilter) -> Self {
+    fn from_rules(rules: &Rules, request: &ResourceAttributes<'_>, bloom_filter: BloomFilter) -> Self {
         let mut named = BTreeSet::new();
-        for rule in rules.candidates(bloom_filter).filter(|rule| rule.covers(asked)) {
+        for rule in rules.candidates(bloom_filter).filter(|rule| rule.covers(request)) {
             if rule.resource_names().len() == 0 {
                 return Self::Whole;
             }

@@ -257,20 +257,21 @@ impl CompiledRule {
     }
 }
 
-fn has<'a>(mut own: impl Iterator<Item = &'a str>, asked: &str) -> bool {
-    own.any(|own| own == ALL || own == asked)
+fn has<'a>(mut own: impl Iterator<Item = &'a str>, value: &str) -> bool {
+    own.any(|own| own == ALL || own == value)
 }
 
-fn resource_matches(own: &str, asked: &ResourceAttributes<'_>) -> bool {
+fn resource_matches(own: &str, attributes: &ResourceAttributes<'_>) -> bool {
     if own == ALL {
         return true;
     }
-    if asked.subresource.is_empty() {
-        return own == asked.resource;
+    if attributes.subresource.is_empty() {
+        return own == attributes.resource;
     }
-    let below =
-        |resource: &str| own.strip_prefix(resource).and_then(|rest| rest.strip_prefix('/')) == Some(asked.subresource);
-    below(asked.resource) || below(ALL)
+    let below = |resource: &str| {
+        own.strip_prefix(resource).and_then(|rest| rest.strip_prefix('/')) == Some(attributes.subresource)
+    };
+    below(attributes.resource) || below(ALL)
 }
 
 /// The rules of a role, with a common filter for all of them.
@@ -303,15 +304,15 @@ impl BloomFilter {
 
     pub(crate) fn from_request(attributes: &Attributes<'_>) -> Self {
         match attributes {
-            Attributes::Resource(asked) => {
-                Self { verbs: bit_of(asked.verb), targets: bit_of(without_subresource(asked.resource)) }
+            Attributes::Resource(attributes) => {
+                Self { verbs: bit_of(attributes.verb), targets: bit_of(without_subresource(attributes.resource)) }
             }
             Attributes::NonResource { verb, path } => Self { verbs: bit_of(verb), targets: bit_of(path) },
         }
     }
 
-    fn may_match(self, asked: Self) -> bool {
-        self.verbs & asked.verbs != 0 && self.targets & asked.targets != 0
+    fn may_match(self, request: Self) -> bool {
+        self.verbs & request.verbs != 0 && self.targets & request.targets != 0
     }
 }
 
@@ -366,18 +367,18 @@ impl Rules {
         self.rules.len()
     }
 
-    /// Returns whether a rule may match a request. `asked` contains the bits of the request.
-    pub(crate) fn may_match(&self, asked: BloomFilter) -> bool {
-        self.bloom_filter.may_match(asked)
+    /// Returns whether a rule may match a request. `request_filter` contains the bits of the request.
+    pub(crate) fn may_match(&self, request_filter: BloomFilter) -> bool {
+        self.bloom_filter.may_match(request_filter)
     }
 
-    pub(crate) fn candidates(&self, asked: BloomFilter) -> impl Iterator<Item = &CompiledRule> {
-        let rules: &[_] = if self.may_match(asked) { &self.rules } else { &[] };
-        rules.iter().filter(move |rule| rule.bloom_filter.may_match(asked))
+    pub(crate) fn candidates(&self, request_filter: BloomFilter) -> impl Iterator<Item = &CompiledRule> {
+        let rules: &[_] = if self.may_match(request_filter) { &self.rules } else { &[] };
+        rules.iter().filter(move |rule| rule.bloom_filter.may_match(request_filter))
     }
 
-    pub(crate) fn allow(&self, attributes: &Attributes<'_>, asked: BloomFilter) -> bool {
-        self.candidates(asked).any(|rule| rule.allows(attributes))
+    pub(crate) fn allow(&self, attributes: &Attributes<'_>, request_filter: BloomFilter) -> bool {
+        self.candidates(request_filter).any(|rule| rule.allows(attributes))
     }
 }
 
@@ -457,8 +458,9 @@ mod tests {
             (rule("*", "''", "pods", "*"), ["get", "", "pods", "", "p"], false),
         ];
         for (rule, [verb, group, resource, subresource, name], expected) in cases {
-            let asked = ResourceAttributes { verb, group, version: "v1", resource, subresource, namespace: "n", name };
-            assert_eq!(allows(&rule, &Attributes::Resource(asked)), expected, "{rule:?} {asked:?}");
+            let request =
+                ResourceAttributes { verb, group, version: "v1", resource, subresource, namespace: "n", name };
+            assert_eq!(allows(&rule, &Attributes::Resource(request)), expected, "{rule:?} {request:?}");
         }
     }
 
@@ -481,12 +483,12 @@ mod tests {
             ("/metrics/slis", "/metrics/other", false),
             ("/metrics", "/metrics/slis", false),
         ];
-        for (own, asked, expected) in cases {
+        for (own, path, expected) in cases {
             let rule = paths("get", [own].into_iter().collect());
-            let attributes = Attributes::NonResource { verb: "get", path: asked.into() };
-            assert_eq!(allows(&rule, &attributes), expected, "{own} {asked}");
-            let post = Attributes::NonResource { verb: "post", path: asked.into() };
-            assert!(!allows(&rule, &post), "{own} {asked}");
+            let attributes = Attributes::NonResource { verb: "get", path: path.into() };
+            assert_eq!(allows(&rule, &attributes), expected, "{own} {path}");
+            let post = Attributes::NonResource { verb: "post", path: path.into() };
+            assert!(!allows(&rule, &post), "{own} {path}");
         }
         // The resource part of a rule does not grant paths, and the path part does not grant resources.
         let all_resources = rule("*", "*", "*", "");
@@ -519,7 +521,7 @@ mod tests {
             rules: Vec<CompiledRule>,
         }
         let read = |text: &str| serde_json::from_str::<Role>(&format!(r#"{{"rules":{text}}}"#)).map(|role| role.rules);
-        for (text, kept) in [
+        for (text, count) in [
             ("null", 0),
             ("[]", 0),
             (r#"[{},{"verbs":["get"]},{"verbs":["get"],"resources":["pods"]},{"nonResourceURLs":["*"]}]"#, 0),
@@ -528,7 +530,7 @@ mod tests {
                 2,
             ),
         ] {
-            assert_eq!(read(text).unwrap().len(), kept, "{text}");
+            assert_eq!(read(text).unwrap().len(), count, "{text}");
         }
         assert!(read("{}").is_err() && read("7").is_err() && read("[7]").is_err());
     }

@@ -54,7 +54,7 @@ impl Sample {
             group: one_of(rule.api_groups(), "", round)?,
             resource: if resource == "*" { "pods" } else { resource }.to_owned(),
             subresource: subresource.to_owned(),
-            namespace: binding.place.namespace.to_string(),
+            namespace: binding.key.namespace.to_string(),
             name: one_of(rule.resource_names(), "", round).unwrap_or_default(),
         })
     }
@@ -124,8 +124,8 @@ mod tests {
             assert_eq!(samples, fleet.samples(&eu, 4, round));
             assert_eq!(samples.len(), 4);
             for sample in samples {
-                let asked = Attributes::Resource(sample.attributes());
-                assert!(fleet.allows(&eu, &sample.user, &asked), "{sample:?}");
+                let request = Attributes::Resource(sample.attributes());
+                assert!(fleet.allows(&eu, &sample.user, &request), "{sample:?}");
                 seen.insert(format!("{sample:?}"));
             }
         }

@@ -40,7 +40,7 @@ impl Hash for Grant {
 impl Grant {
     /// Returns the sort key, which groups grants by namespace, and within a namespace by role.
     fn order(&self) -> (&str, Option<*const Rules>, &str) {
-        let NamespacedName { namespace, name } = &self.binding.place;
+        let NamespacedName { namespace, name } = &self.binding.key;
         (namespace, self.rules.as_ref().map(Arc::as_ptr), name)
     }
 
@@ -65,7 +65,7 @@ pub(crate) struct Share {
 impl Share {
     pub(crate) fn new(mut grants: Vec<Grant>) -> Self {
         grants.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
-        let cluster_wide = grants.partition_point(|grant| grant.binding.place.namespace.is_empty());
+        let cluster_wide = grants.partition_point(|grant| grant.binding.key.namespace.is_empty());
         grants.shrink_to_fit();
         let mut roles = HashSet::new();
         let once = |rules: &&Arc<Rules>| roles.insert(Arc::as_ptr(rules));
@@ -108,8 +108,8 @@ impl Share {
     pub(crate) fn within(&self, namespace: &str) -> impl Iterator<Item = &Grant> {
         let grants = self.evaluated_grants();
         let (cluster_wide, namespaced) = grants.split_at(self.cluster_wide.min(grants.len()));
-        let from = namespaced.partition_point(|grant| *grant.binding.place.namespace < *namespace);
-        let own = namespaced[from..].iter().take_while(move |grant| *grant.binding.place.namespace == *namespace);
+        let from = namespaced.partition_point(|grant| *grant.binding.key.namespace < *namespace);
+        let own = namespaced[from..].iter().take_while(move |grant| *grant.binding.key.namespace == *namespace);
         cluster_wide.iter().chain(own)
     }
 
@@ -121,8 +121,8 @@ impl Share {
         rules.filter(move |rules| last.replace(std::ptr::from_ref(*rules)) != Some(std::ptr::from_ref(*rules)))
     }
 
-    pub(crate) fn allows(&self, attributes: &Attributes<'_>, asked: BloomFilter) -> bool {
+    pub(crate) fn allows(&self, attributes: &Attributes<'_>, request_filter: BloomFilter) -> bool {
         let mut rules = self.roles_within(attributes.namespace());
-        rules.any(|rules| rules.allow(attributes, asked))
+        rules.any(|rules| rules.allow(attributes, request_filter))
     }
 }

@@ -52,15 +52,15 @@ impl SharedParts {
         make: impl FnOnce() -> Option<Part>,
     ) -> Option<Arc<Part>> {
         let addresses = shares.iter().map(|share| Arc::as_ptr(share).addr()).collect();
-        let asked = PartKey { shares: addresses, verb: verb.into(), group: group.into(), resource: resource.into() };
-        let known = |parts: &Parts| parts.found.get(&asked).and_then(|found| found.part.upgrade());
-        if let Some(part) = known(&self.parts()) {
+        let key = PartKey { shares: addresses, verb: verb.into(), group: group.into(), resource: resource.into() };
+        let cached = |parts: &Parts| parts.found.get(&key).and_then(|found| found.part.upgrade());
+        if let Some(part) = cached(&self.parts()) {
             return Some(part);
         }
         let part = Arc::new(make()?);
         let mut parts = self.parts();
         // A concurrent call may have inserted the result meanwhile.
-        if let Some(part) = known(&parts) {
+        if let Some(part) = cached(&parts) {
             return Some(part);
         }
         if parts.found.len() >= parts.sweep_at {
@@ -68,7 +68,7 @@ impl SharedParts {
             parts.sweep_at = (parts.found.len() * 2).max(SWEEP_MIN);
         }
         let _shares = shares.iter().map(|share| Arc::downgrade(share)).collect();
-        parts.found.insert(asked, WeakPart { part: Arc::downgrade(&part), _shares });
+        parts.found.insert(key, WeakPart { part: Arc::downgrade(&part), _shares });
         Some(part)
     }
 

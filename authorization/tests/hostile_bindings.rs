@@ -65,9 +65,15 @@ fn made_up(cluster: usize, binding: usize, subjects: usize, written: Written) ->
 }
 
 /// Returns the size of the bindings' text in some clusters, and the size of their compiled form, in bytes.
-fn taken(clusters: usize, bindings: usize, subjects: usize, written: Written, is_listed: bool) -> (u64, u64) {
+fn measure_bindings(
+    clusters: usize,
+    bindings: usize,
+    subjects: usize,
+    written: Written,
+    is_listed: bool,
+) -> (u64, u64) {
     let (mut fleet, mut text) = (Fleet::default(), 0);
-    let taken = measure(|| {
+    let allocations = measure(|| {
         for cluster in 0..clusters {
             let binding = |number| {
                 let binding = made_up(cluster, number, subjects, written);
@@ -85,7 +91,7 @@ fn taken(clusters: usize, bindings: usize, subjects: usize, written: Written, is
         }
     });
     drop(fleet);
-    (text, u64::try_from(taken.bytes_current).unwrap())
+    (text, u64::try_from(allocations.bytes_current).unwrap())
 }
 
 #[test]
@@ -100,17 +106,18 @@ fn compiled_bindings_take_at_most_four_times_their_text() {
     ];
     for (clusters, bindings, subjects, written) in cases {
         for is_listed in [true, false] {
-            let (text, taken) = taken(clusters, bindings, subjects, written, is_listed);
+            let (text, bytes) = measure_bindings(clusters, bindings, subjects, written, is_listed);
             let case = format!("{clusters} × {bindings} × {subjects} {written:?}, listed {is_listed}");
-            eprintln!("{case}: {taken} bytes of {text}, {:.2} times", taken as f64 / text as f64);
-            assert!(taken <= TIMES_TEXT * text, "{case}: {taken} bytes of {text} of text");
+            eprintln!("{case}: {bytes} bytes of {text}, {:.2} times", bytes as f64 / text as f64);
+            assert!(bytes <= TIMES_TEXT * text, "{case}: {bytes} bytes of {text} of text");
         }
     }
 }
 
 fn lists(fleet: &Fleet, cluster: &ClusterName, user: &UserInfo) -> bool {
-    let asked = ResourceAttributes { verb: "list", resource: "pods", namespace: "n", ..ResourceAttributes::default() };
-    fleet.allows(cluster, user, &Attributes::Resource(asked))
+    let request =
+        ResourceAttributes { verb: "list", resource: "pods", namespace: "n", ..ResourceAttributes::default() };
+    fleet.allows(cluster, user, &Attributes::Resource(request))
 }
 
 fn ann_binding() -> RbacObject {
@@ -151,10 +158,10 @@ fn cluster_with_too_many_subjects_has_unknown_rights() {
     assert!(!fleet.upsert(&a, role()));
     unknown(&fleet);
     // The rights are known again after the number of subjects has decreased.
-    let gone =
+    let deletion =
         |number| RbacChange::Deleted { kind: RbacKind::RoleBinding, namespace: "n".into(), name: format!("b{number}") };
-    assert!(!fleet.apply(&a, [gone(full)]));
-    assert!(fleet.apply(&a, [gone(full + 1)]));
+    assert!(!fleet.apply(&a, [deletion(full)]));
+    assert!(fleet.apply(&a, [deletion(full + 1)]));
     assert!(!fleet.exceeds_subject_limit(&a) && !fleet.has_unknown_rights(&a, nobody) && lists(&fleet, &a, &ANN));
     assert!(lists(&fleet, &a, &UserInfo::with_groups("0-1-7", &[])));
 

@@ -68,7 +68,7 @@ fn compiled_roles_take_at_most_four_times_their_text() {
     for (what, rules) in cases {
         let (text, mut fleet, own) = (role("r", &rules), Fleet::default(), name("eu"));
         for is_listed in [true, false] {
-            let taken = measure(|| {
+            let allocations = measure(|| {
                 let role = read(RbacKind::ClusterRole, &text);
                 if is_listed {
                     fleet.replace(&own, [role])
@@ -76,14 +76,14 @@ fn compiled_roles_take_at_most_four_times_their_text() {
                     fleet.apply(&own, [RbacChange::Put(role)])
                 };
             });
-            let (kept, most) = (taken.bytes_current.unsigned_abs(), taken.bytes_max);
+            let (retained, most) = (allocations.bytes_current.unsigned_abs(), allocations.bytes_max);
             let (times, bytes) = (|it: u64| it as f64 / text.len() as f64, text.len() as u64);
             eprintln!(
                 "{what}, listed {is_listed}: {:.2} times {bytes} bytes, {:.2} meanwhile",
-                times(kept),
+                times(retained),
                 times(most)
             );
-            assert!(kept <= TIMES_TEXT * bytes, "{what}, listed {is_listed}: {kept} bytes of {bytes} of text");
+            assert!(retained <= TIMES_TEXT * bytes, "{what}, listed {is_listed}: {retained} bytes of {bytes} of text");
             assert!(
                 most <= TIMES_TEXT_MEANWHILE * bytes,
                 "{what}, listed {is_listed}: {most} bytes of {bytes} of text"
@@ -108,9 +108,9 @@ fn sampling_cost_does_not_depend_on_the_size_of_roles() {
     };
     let (mut fleet, own) = (Fleet::default(), name("eu"));
     fleet.replace(&own, (0..50_000).map(binding).chain([read(RbacKind::ClusterRole, &role("r", &rules))]));
-    let begun = std::time::Instant::now();
+    let started_at = std::time::Instant::now();
     assert_eq!(fleet.samples(&own, 20, 7), []);
-    let took = begun.elapsed();
+    let took = started_at.elapsed();
     eprintln!("{took:?}");
     assert!(took <= MOST, "{took:?}");
 }
@@ -135,16 +135,16 @@ fn visible_objects_of_large_grants_are_stored_once() {
     fleet.replace(&own, objects());
     let groups = ["dev".to_owned()];
     let users: Vec<_> = (0..10).map(|number| format!("user-{number}")).collect();
-    let mut held = Vec::new();
-    let taken = measure(|| {
+    let mut all_visible = Vec::new();
+    let allocations = measure(|| {
         for watch in 0..WATCHES {
             let user = &UserInfo::with_groups(&users[watch % users.len()], &groups);
-            held.push(fleet.rights(&own, user, "list", "", "configmaps"));
+            all_visible.push(fleet.rights(&own, user, "list", "", "configmaps"));
         }
     });
-    let bytes = taken.bytes_current.unsigned_abs();
+    let bytes = allocations.bytes_current.unsigned_abs();
     assert!(bytes <= MOST_BYTES, "{bytes}");
-    assert!(held.iter().all(|visible| visible.allows("n", "9c3f") && !visible.allows("n", "9c40")));
+    assert!(all_visible.iter().all(|visible| visible.allows("n", "9c3f") && !visible.allows("n", "9c40")));
     // Grants of another cluster, or of another version of the role, have separate results.
     fleet.replace(&other, [read(RbacKind::ClusterRole, &role("r", "")), binding("dev")]);
     let ann = &UserInfo::with_groups("ann", &groups);
@@ -153,7 +153,7 @@ fn visible_objects_of_large_grants_are_stored_once() {
     fleet.upsert(&own, read(RbacKind::ClusterRole, &role("r", &rules.replace("9c3f", "9c40"))));
     let now = fleet.rights(&own, ann, "list", "", "configmaps");
     assert!(now.allows("n", "9c40") && !now.allows("n", "9c3f"));
-    assert!(held[0].allows("n", "9c3f"), "an existing value does not change");
+    assert!(all_visible[0].allows("n", "9c3f"), "an existing value does not change");
 }
 
 /// The rights of each user include all grants to `system:authenticated`, and the visible objects are cached.
@@ -192,20 +192,20 @@ fn large_grants_to_all_users_add_little_cost_per_request() {
     ];
     for (what, objects) in cases {
         fleet.replace(&own, objects);
-        let begun = std::time::Instant::now();
+        let started_at = std::time::Instant::now();
         let mut visible = Visible::nothing();
-        let taken = measure(|| visible = fleet.rights(&own, ann, "list", "", "configmaps"));
-        let asked = ResourceAttributes {
+        let allocations = measure(|| visible = fleet.rights(&own, ann, "list", "", "configmaps"));
+        let attributes = ResourceAttributes {
             verb: "list",
             resource: "configmaps",
             namespace: "default",
             name: "of nobody",
             ..ResourceAttributes::default()
         };
-        assert!(!fleet.allows(&own, ann, &Attributes::Resource(asked)));
-        let took = begun.elapsed();
-        eprintln!("{what}: {took:?}, {} bytes", taken.bytes_current);
-        assert!(taken.bytes_current.unsigned_abs() <= MOST_BYTES, "{what}: {} bytes", taken.bytes_current);
+        assert!(!fleet.allows(&own, ann, &Attributes::Resource(attributes)));
+        let took = started_at.elapsed();
+        eprintln!("{what}: {took:?}, {} bytes", allocations.bytes_current);
+        assert!(allocations.bytes_current.unsigned_abs() <= MOST_BYTES, "{what}: {} bytes", allocations.bytes_current);
         assert!(took <= EACH, "{what}: {took:?}");
         drop(visible);
     }
@@ -227,13 +227,13 @@ fn missing_role_messages_are_written_only_up_to_the_limit() {
     };
     let not_found = |role: usize| format!("clusterrole.rbac.authorization.k8s.io \"r{role}\" not found");
     // Each case has the number of bindings for each role, and the expected number of messages.
-    for (each, told) in [(1, 10), (2, 10), (BINDINGS, 1)] {
+    for (each, message_count) in [(1, 10), (2, 10), (BINDINGS, 1)] {
         let (mut fleet, own) = (Fleet::default(), name("eu"));
         fleet.replace(&own, (0..BINDINGS).map(|number| binding(number, number / each)));
-        let mut said = Vec::new();
-        let taken = measure(|| said = fleet.roles_not_found(&own, ann, "n", 10));
-        assert_eq!(said, (0..told).map(not_found).collect::<Vec<_>>());
-        assert!(taken.bytes_total <= MOST_BYTES, "{each}: {} bytes", taken.bytes_total);
+        let mut messages = Vec::new();
+        let allocations = measure(|| messages = fleet.roles_not_found(&own, ann, "n", 10));
+        assert_eq!(messages, (0..message_count).map(not_found).collect::<Vec<_>>());
+        assert!(allocations.bytes_total <= MOST_BYTES, "{each}: {} bytes", allocations.bytes_total);
         assert!(fleet.roles_not_found(&own, ann, "other", 10).is_empty());
         assert_eq!(fleet.without_role(&own, ann).len(), BINDINGS);
     }

@@ -58,15 +58,15 @@ impl Cacher {
             namespace = config.namespace.as_deref(),
         );
         let handed_over = before.and_then(|before| {
-            let mut room = before.shared.room.lock();
-            room.belongs_to(&config.room).then(|| room.hand_over())
+            let mut object_memory = before.shared.object_memory.lock();
+            object_memory.belongs_to(&config.object_memory).then(|| object_memory.hand_over())
         });
-        let room = handed_over.unwrap_or_else(|| config.room.new_collection());
+        let object_memory = handed_over.unwrap_or_else(|| config.object_memory.new_collection());
         // Objects of different decoders are not shared, because the decoders may index different fields of equal JSON
         // texts.
         let predecessor_snapshot =
             before.filter(|before| before.config().decoder == config.decoder).and_then(Self::served);
-        let shared = Arc::new(ReflectorShared::new(config, room, predecessor_snapshot));
+        let shared = Arc::new(ReflectorShared::new(config, object_memory, predecessor_snapshot));
         let reflector = Reflector::new(shared.clone(), transport.clone(), observer);
         let task = tokio::spawn(reflector.run().instrument(span)).abort_handle();
         Self { shared, transport, task }
@@ -148,9 +148,9 @@ impl Cacher {
     /// then counts as stale since the member's last sign of life. A collection that receives changes is not affected.
     /// When the member recovers, a cacher that waits after a failure sends its next request soon.
     pub fn set_member_health(&self, health: MemberHealth) {
-        self.shared.member.send_if_modified(|known| {
-            let is_news = *known != health;
-            *known = health;
+        self.shared.member.send_if_modified(|current| {
+            let is_news = *current != health;
+            *current = health;
             is_news
         });
     }
@@ -184,7 +184,7 @@ impl Cacher {
     ///
     /// # Errors
     /// The errors of [`wait_for`](Self::wait_for).
-    pub async fn wait_for_known(
+    pub async fn wait_for_earlier_version(
         &self,
         version: impl Into<CollectionVersion>,
         within: Duration,
@@ -227,9 +227,10 @@ impl Cacher {
         let is_past = |object: &Arc<Object>| {
             object.uid() != uid || or_newer_than.is_some_and(|version| object.resource_version() > version)
         };
-        let gone = |snapshot: &Option<Snapshot>| snapshot.as_ref().is_some_and(|s| s.get(key).is_none_or(is_past));
+        let is_deleted =
+            |snapshot: &Option<Snapshot>| snapshot.as_ref().is_some_and(|s| s.get(key).is_none_or(is_past));
         let mut published = self.shared.published.subscribe();
-        let found = timeout(within, published.wait_for(gone)).await;
+        let found = timeout(within, published.wait_for(is_deleted)).await;
         let snapshot = found.ok().and_then(Result::ok).and_then(|snapshot| snapshot.clone());
         snapshot.ok_or_else(|| StillExists { key: key.to_owned(), uid: uid.to_owned() })
     }

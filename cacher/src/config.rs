@@ -22,7 +22,7 @@ pub struct CacherConfig {
     /// The limit on concurrent lists that all collections of the member share.
     pub list_permits: ListPermits,
     /// The memory limit that all collections of the process share.
-    pub room: ObjectMemoryLimit,
+    pub object_memory: ObjectMemoryLimit,
     /// Makes this collection wait, after a loss of contact, until the member's RBAC objects are current again.
     pub precedence: Precedence,
     /// The time for which objects stay in memory.
@@ -73,8 +73,8 @@ pub struct ReflectorTuning {
     pub page_size: u32,
     /// The time limit of a page. After a page that is complete sooner, the next page has twice the size. A page that is
     /// cut off after the limit is requested again with half of the received objects. After a list was cut off, the
-    /// limit is shorter (`PageTime`). 10 s: a kube-apiserver ends a list after 60 s (`--request-timeout`), and a page
-    /// with twice as many objects takes far less than 60 s.
+    /// limit is shorter (`PageTimeTarget`). 10 s: a kube-apiserver ends a list after 60 s (`--request-timeout`), and a
+    /// page with twice as many objects takes far less than 60 s.
     pub page_time: Duration,
     /// The delay before the first retry. Jitter halves the delay at most. 200 ms: clients do not notice a member that
     /// only restarts its listener.

@@ -23,7 +23,7 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 pub(crate) struct EarlyWakeups {
     /// The number of attempts that such a report started early, since a watch last delivered data or stayed open for 1
     /// s.
-    wrong_wakes: u32,
+    wrong_recovery_reports: u32,
     last: Option<Instant>,
 }
 
@@ -40,9 +40,9 @@ impl EarlyWakeups {
     /// `chance` is the random value, from 0.0 to 1.0.
     pub(crate) fn next(&self, now: Instant, longest: Duration, chance: f64) -> PlannedWakeup {
         let is_recent = self.last.is_some_and(|last| now < last + REMEMBERED_FOR);
-        match self.wrong_wakes {
-            wrong_wakes if wrong_wakes > 0 && is_recent => {
-                let after = backoff::delay(DELAY_AFTER_WRONG_WAKE, longest, wrong_wakes, None, chance);
+        match self.wrong_recovery_reports {
+            wrong_recovery_reports if wrong_recovery_reports > 0 && is_recent => {
+                let after = backoff::delay(DELAY_AFTER_WRONG_WAKE, longest, wrong_recovery_reports, None, chance);
                 PlannedWakeup { after, is_trusted: false }
             }
             _ => PlannedWakeup { after: WITHIN.mul_f64(chance), is_trusted: true },
@@ -52,7 +52,7 @@ impl EarlyWakeups {
     /// Records an attempt after a report that the member has recovered. The report counts as wrong until a watch
     /// delivers data, or stays open for 1 s.
     pub(crate) fn woken(&mut self, now: Instant, wake: PlannedWakeup) {
-        self.wrong_wakes = if wake.is_trusted { 1 } else { self.wrong_wakes.saturating_add(1) };
+        self.wrong_recovery_reports = if wake.is_trusted { 1 } else { self.wrong_recovery_reports.saturating_add(1) };
         self.last = Some(now);
     }
 
@@ -68,12 +68,12 @@ mod tests {
 
     #[test]
     fn delay_after_wrong_recovery_reports_grows_until_a_watch_works() {
-        let (begun, longest) = (Instant::now(), Duration::from_secs(30));
-        let (mut early_wakeups, mut now, mut delays) = (EarlyWakeups::default(), begun, Vec::new());
+        let (start, longest) = (Instant::now(), Duration::from_secs(30));
+        let (mut early_wakeups, mut now, mut delays) = (EarlyWakeups::default(), start, Vec::new());
         for _ in 0..8 {
             let wake = early_wakeups.next(now, longest, 1.0);
             delays.push(wake.after.as_millis());
-            assert_eq!(wake.is_trusted, now == begun);
+            assert_eq!(wake.is_trusted, now == start);
             now += wake.after;
             early_wakeups.woken(now, wake);
         }

@@ -12,7 +12,7 @@ pub(crate) struct CacherHealth {
     started: Instant,
     stale_after: Duration,
     synced: bool,
-    lost: Option<Loss>,
+    loss: Option<Loss>,
     failed_at: Option<Instant>,
     /// The time at which changes arrived again after a loss of contact. `None` if no contact was lost since the last
     /// complete list.
@@ -22,7 +22,7 @@ pub(crate) struct CacherHealth {
     /// The last time at which the member was ready; `None` while the member is ready.
     unready_since: Option<Instant>,
     /// The time of the last received data, of a watch or of a list.
-    heard: Instant,
+    last_data_at: Instant,
 }
 
 /// The time without data after which a collection is stale, if its member is not ready. 10 s, as for an unreachable
@@ -49,7 +49,7 @@ struct Loss {
     /// Whether the member is known to be unreachable. The collection is then stale at once.
     is_certain: bool,
     /// Whether regular ends of watches are the only causes of the loss.
-    is_end: bool,
+    only_regular_ends: bool,
     /// Whether a watch has been opened since the loss.
     is_reopened: bool,
     /// Whether a watch was silent, and since then no data has arrived and no watch has ended regularly.
@@ -61,7 +61,7 @@ struct Loss {
 impl Loss {
     /// Returns whether a change may be missing when the observer receives a later change.
     fn is_gap(&self) -> bool {
-        self.is_certain || !self.is_end || !self.is_reopened
+        self.is_certain || !self.only_regular_ends || !self.is_reopened
     }
 }
 
@@ -71,33 +71,33 @@ impl CacherHealth {
             started: now,
             stale_after,
             synced: false,
-            lost: None,
+            loss: None,
             failed_at: None,
             resumed: None,
             member: None,
             unready_since: None,
-            heard: now,
+            last_data_at: now,
         }
     }
 
     /// Records that a complete list was published.
     pub(crate) fn synced(&mut self) {
         self.synced = true;
-        self.lost = None;
+        self.loss = None;
         self.resumed = None;
     }
 
     /// Records that the watch delivers changes.
     pub(crate) fn contact(&mut self, now: Instant) {
-        if self.lost.take().is_some_and(|lost| lost.is_gap()) {
+        if self.loss.take().is_some_and(|loss| loss.is_gap()) {
             self.resumed = Some(now);
         }
     }
 
     /// Records that a watch was opened from the current version. The watch may still be half-open.
     pub(crate) fn reopened(&mut self) {
-        if let Some(lost) = &mut self.lost {
-            lost.is_reopened = true;
+        if let Some(loss) = &mut self.loss {
+            loss.is_reopened = true;
         }
     }
 
@@ -105,17 +105,17 @@ impl CacherHealth {
     /// no effect if the member sends bookmarks. A proxy may accept watches while the member is down, but a live watch
     /// delivers at least bookmarks.
     pub(crate) fn settled(&mut self, now: Instant, has_bookmarks: bool) {
-        match &mut self.lost {
-            Some(lost) if lost.is_silent && has_bookmarks => lost.is_settled = true,
+        match &mut self.loss {
+            Some(loss) if loss.is_silent && has_bookmarks => loss.is_settled = true,
             _ => self.contact(now),
         }
     }
 
     /// Records received data of the collection: an event, a bookmark or a list.
-    pub(crate) fn heard(&mut self, now: Instant) {
-        self.heard = now;
-        let Some(lost) = &mut self.lost else { return };
-        if std::mem::take(&mut lost.is_silent) && lost.is_settled {
+    pub(crate) fn record_data(&mut self, now: Instant) {
+        self.last_data_at = now;
+        let Some(loss) = &mut self.loss else { return };
+        if std::mem::take(&mut loss.is_silent) && loss.is_settled {
             self.contact(now);
         }
     }
@@ -123,47 +123,59 @@ impl CacherHealth {
     /// Records that a watch lasted until its `timeoutSeconds`. So the member served the watch, although there was no
     /// event. The next watch may still fail to open.
     pub(crate) fn ended_in_time(&mut self) {
-        if let Some(lost) = &mut self.lost {
-            lost.is_silent = false;
+        if let Some(loss) = &mut self.loss {
+            loss.is_silent = false;
         }
     }
 
     /// Records a failure. The state begins at the first failure since the last contact. The state's reason is the
     /// reason of the latest failure.
-    pub(crate) fn lost(&mut self, now: Instant, reason: StaleReason) {
-        self.lost_since(now, reason, now + self.stale_after);
+    pub(crate) fn record_failure(&mut self, now: Instant, reason: StaleReason) {
+        self.record_loss_since(now, reason, now + self.stale_after);
         self.failed_at = Some(now);
     }
 
-    /// Records a silent watch; `heard` is the time of its last data. A silent watch is not a failure yet, because a
-    /// quiet collection may have no events. The next watch has some time to deliver data.
-    pub(crate) fn silent(&mut self, now: Instant, heard: Instant, reason: StaleReason) {
-        self.lost_since(heard, reason, now + SILENCE_ENDS_WITHIN);
+    /// Records a silent watch; `last_data_at` is the time of its last data. A silent watch is not a failure yet,
+    /// because a quiet collection may have no events. The next watch has some time to deliver data.
+    pub(crate) fn record_silence(&mut self, now: Instant, last_data_at: Instant, reason: StaleReason) {
+        self.record_loss_since(last_data_at, reason, now + SILENCE_ENDS_WITHIN);
         self.failed_at = Some(now);
-        if let Some(lost) = &mut self.lost {
-            lost.is_silent = true;
+        if let Some(loss) = &mut self.loss {
+            loss.is_silent = true;
         }
     }
 
-    fn lost_since(&mut self, since: Instant, reason: StaleReason, stale_at: Instant) {
-        let (is_end, is_reopened, is_settled) = (false, false, false);
-        self.lost = Some(match self.lost.take() {
-            Some(before) => {
-                Loss { reason, is_end, is_reopened, is_settled, stale_at: before.stale_at.min(stale_at), ..before }
-            }
-            None => {
-                Loss { since, stale_at, reason, is_certain: false, is_end, is_reopened, is_silent: false, is_settled }
-            }
+    fn record_loss_since(&mut self, since: Instant, reason: StaleReason, stale_at: Instant) {
+        let (only_regular_ends, is_reopened, is_settled) = (false, false, false);
+        self.loss = Some(match self.loss.take() {
+            Some(before) => Loss {
+                reason,
+                only_regular_ends,
+                is_reopened,
+                is_settled,
+                stale_at: before.stale_at.min(stale_at),
+                ..before
+            },
+            None => Loss {
+                since,
+                stale_at,
+                reason,
+                is_certain: false,
+                only_regular_ends,
+                is_reopened,
+                is_silent: false,
+                is_settled,
+            },
         });
         self.date_back();
     }
 
     /// Records a watch that the member ended regularly.
-    pub(crate) fn ended(&mut self, now: Instant, reason: StaleReason) {
-        let is_end = self.lost.as_ref().is_none_or(|before| before.is_end);
-        self.lost(now, reason);
-        if let Some(lost) = &mut self.lost {
-            lost.is_end = is_end;
+    pub(crate) fn record_regular_end(&mut self, now: Instant, reason: StaleReason) {
+        let only_regular_ends = self.loss.as_ref().is_none_or(|before| before.only_regular_ends);
+        self.record_failure(now, reason);
+        if let Some(loss) = &mut self.loss {
+            loss.only_regular_ends = only_regular_ends;
         }
     }
 
@@ -172,12 +184,12 @@ impl CacherHealth {
     }
 
     /// Updates the member's health. After a recovery, a loss no longer has the reason `Unreachable`.
-    pub(crate) fn set_member(&mut self, known: &MemberHealth) {
-        let is_back = self.member.is_some() && known.lost.is_none();
-        self.member.clone_from(&known.lost);
-        self.unready_since = known.unready_since;
+    pub(crate) fn set_member(&mut self, health: &MemberHealth) {
+        let is_back = self.member.is_some() && health.loss.is_none();
+        self.member.clone_from(&health.loss);
+        self.unready_since = health.unready_since;
         self.date_back();
-        if let Some(Loss { reason: reason @ StaleReason::Unreachable(_), .. }) = &mut self.lost
+        if let Some(Loss { reason: reason @ StaleReason::Unreachable(_), .. }) = &mut self.loss
             && is_back
         {
             *reason = StaleReason::Other("the cluster answers again, and the collection will be listed".to_owned());
@@ -186,16 +198,16 @@ impl CacherHealth {
 
     /// Sets the start of the loss to the unreachable member's last sign of life. The collection is stale at once.
     fn date_back(&mut self) {
-        if let (Some(lost), Some(member)) = (&mut self.lost, &self.member) {
-            lost.since = lost.since.min(member.heard);
-            lost.is_certain = true;
+        if let (Some(loss), Some(member)) = (&mut self.loss, &self.member) {
+            loss.since = loss.since.min(member.last_data_at);
+            loss.is_certain = true;
         }
     }
 
     /// Returns the published reason of a loss. All collections of an unreachable member report the reason of the
     /// member.
-    fn reason(&self, lost: &Loss) -> StaleReason {
-        match (&lost.reason, &self.member) {
+    fn reason(&self, loss: &Loss) -> StaleReason {
+        match (&loss.reason, &self.member) {
             (StaleReason::Unreachable(_), Some(member)) => StaleReason::Unreachable(member.reason.to_string()),
             (own, _) => own.clone(),
         }
@@ -203,21 +215,21 @@ impl CacherHealth {
 
     /// Returns two times for a collection without a loss, whose member is not ready: the last time at which the
     /// collection was certainly current, and the time at which it becomes stale.
-    fn doubted(&self) -> Option<(Instant, Instant)> {
-        let unready_since = self.unready_since.filter(|_| self.synced && self.lost.is_none())?;
-        let since = unready_since.max(self.heard);
+    fn unready_times(&self) -> Option<(Instant, Instant)> {
+        let unready_since = self.unready_since.filter(|_| self.synced && self.loss.is_none())?;
+        let since = unready_since.max(self.last_data_at);
         Some((since, since + UNREADY_SILENCE))
     }
 
     pub(crate) fn state(&self, now: Instant) -> CacherState {
-        match &self.lost {
-            lost if !self.synced => {
-                CacherState::Syncing { since: self.started, reason: lost.as_ref().map(|lost| self.reason(lost)) }
+        match &self.loss {
+            loss if !self.synced => {
+                CacherState::Syncing { since: self.started, reason: loss.as_ref().map(|loss| self.reason(loss)) }
             }
-            Some(lost) if lost.is_certain || now >= lost.stale_at => {
-                CacherState::Stale { since: lost.since, reason: self.reason(lost) }
+            Some(loss) if loss.is_certain || now >= loss.stale_at => {
+                CacherState::Stale { since: loss.since, reason: self.reason(loss) }
             }
-            _ => match self.doubted() {
+            _ => match self.unready_times() {
                 Some((since, until)) if now >= until => CacherState::Stale {
                     since,
                     reason: StaleReason::Other(
@@ -233,7 +245,7 @@ impl CacherHealth {
     /// loss, without a grace time.
     pub(crate) fn continuity(&self) -> Continuity {
         match self.resumed {
-            _ if !self.synced || self.lost.as_ref().is_some_and(Loss::is_gap) => Continuity::Broken,
+            _ if !self.synced || self.loss.as_ref().is_some_and(Loss::is_gap) => Continuity::Broken,
             Some(resumed) => Continuity::Resumed(resumed),
             None => Continuity::Unbroken,
         }
@@ -241,8 +253,8 @@ impl CacherHealth {
 
     /// Returns the time at which the state becomes stale unless data arrives before.
     pub(crate) fn turns_stale_at(&self, now: Instant) -> Option<Instant> {
-        let lost = self.lost.as_ref().filter(|lost| self.synced && !lost.is_certain);
-        let at = lost.map(|lost| lost.stale_at).or_else(|| self.doubted().map(|(_, until)| until));
+        let loss = self.loss.as_ref().filter(|loss| self.synced && !loss.is_certain);
+        let at = loss.map(|loss| loss.stale_at).or_else(|| self.unready_times().map(|(_, until)| until));
         at.filter(|at| *at > now)
     }
 }
@@ -267,8 +279,9 @@ impl LoggedReasons {
     pub(crate) fn next_transition(&mut self, before: &CacherState, after: &CacherState) -> Option<HealthTransition> {
         match after.reason() {
             None => {
-                let said = !std::mem::take(&mut self.reasons).is_empty();
-                (*after == CacherState::Synced && (said || before.is_unknown())).then_some(HealthTransition::Recovery)
+                let was_logged = !std::mem::take(&mut self.reasons).is_empty();
+                (*after == CacherState::Synced && (was_logged || before.is_unknown()))
+                    .then_some(HealthTransition::Recovery)
             }
             Some(reason) if concerns_one_collection(reason) && !self.reasons.contains(&reason.as_str()) => {
                 self.reasons.push(reason.as_str());
@@ -299,13 +312,13 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
         assert_eq!(health.state(at(0)), CacherState::Syncing { since: start, reason: None });
-        health.lost(at(1), StaleReason::Forbidden);
+        health.record_failure(at(1), StaleReason::Forbidden);
         assert_eq!(health.state(at(1)), CacherState::Syncing { since: start, reason: Some(StaleReason::Forbidden) });
         assert_eq!(health.turns_stale_at(at(1)), None);
         health.synced();
         assert_eq!(health.state(at(60)), CacherState::Synced);
-        health.lost(at(100), unreachable("a"));
-        health.lost(at(103), unreachable("b"));
+        health.record_failure(at(100), unreachable("a"));
+        health.record_failure(at(103), unreachable("b"));
         assert_eq!(health.state(at(104)), CacherState::Synced);
         assert_eq!(health.turns_stale_at(at(104)), Some(at(105)));
         assert_eq!(health.state(at(105)), CacherState::Stale { since: at(100), reason: unreachable("b") });
@@ -320,18 +333,18 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
         assert_eq!(health.continuity(), Continuity::Broken);
-        health.lost(at(1), StaleReason::Forbidden);
+        health.record_failure(at(1), StaleReason::Forbidden);
         health.contact(at(2));
         assert_eq!(health.continuity(), Continuity::Broken, "the collection is not complete");
         health.synced();
         health.contact(at(3));
         assert_eq!(health.continuity(), Continuity::Unbroken);
-        health.lost(at(100), unreachable("a"));
+        health.record_failure(at(100), unreachable("a"));
         assert_eq!((health.state(at(100)), health.continuity()), (CacherState::Synced, Continuity::Broken));
         health.contact(at(101));
         health.contact(at(102));
         assert_eq!(health.continuity(), Continuity::Resumed(at(101)));
-        health.lost(at(103), unreachable("b"));
+        health.record_failure(at(103), unreachable("b"));
         assert_eq!(health.continuity(), Continuity::Broken);
         health.contact(at(104));
         assert_eq!(health.continuity(), Continuity::Resumed(at(104)));
@@ -346,7 +359,7 @@ mod tests {
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
         health.synced();
         for second in [10, 11] {
-            health.ended(at(second), unreachable("ended"));
+            health.record_regular_end(at(second), unreachable("ended"));
             assert_eq!(health.continuity(), Continuity::Broken);
             health.reopened();
             assert_eq!(health.continuity(), Continuity::Unbroken);
@@ -354,24 +367,24 @@ mod tests {
         health.contact(at(12));
         assert_eq!(health.continuity(), Continuity::Unbroken);
         // A watch ends regularly, and the attempt to reopen the watch fails.
-        health.ended(at(20), unreachable("ended"));
-        health.lost(at(21), unreachable("refused"));
+        health.record_regular_end(at(20), unreachable("ended"));
+        health.record_failure(at(21), unreachable("refused"));
         health.reopened();
         assert_eq!(health.continuity(), Continuity::Broken);
-        health.ended(at(22), unreachable("ended"));
+        health.record_regular_end(at(22), unreachable("ended"));
         health.reopened();
         assert_eq!(health.continuity(), Continuity::Broken);
         health.contact(at(23));
         assert_eq!(health.continuity(), Continuity::Resumed(at(23)));
         // Once a gap has occurred, continuity does not become unbroken again, even after a loss without a gap.
-        health.ended(at(30), unreachable("ended"));
+        health.record_regular_end(at(30), unreachable("ended"));
         health.reopened();
         health.contact(at(31));
         assert_eq!(health.continuity(), Continuity::Resumed(at(23)));
-        health.ended(at(40), unreachable("ended"));
+        health.record_regular_end(at(40), unreachable("ended"));
         health.reopened();
-        let lost = Some(MemberLoss { heard: at(40), reason: "gone".into() });
-        health.set_member(&MemberHealth { lost, ..MemberHealth::default() });
+        let loss = Some(MemberLoss { last_data_at: at(40), reason: "gone".into() });
+        health.set_member(&MemberHealth { loss, ..MemberHealth::default() });
         assert_eq!(health.continuity(), Continuity::Broken);
         health.contact(at(41));
         assert_eq!(health.continuity(), Continuity::Resumed(at(41)));
@@ -382,14 +395,14 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let stale = |since, reason| CacherState::Stale { since: at(since), reason };
-        let member = |lost| MemberHealth { lost, ..MemberHealth::default() };
-        let gone = || member(Some(MemberLoss { heard: at(7), reason: "gone".into() }));
+        let member = |loss| MemberHealth { loss, ..MemberHealth::default() };
+        let unreachable_member = || member(Some(MemberLoss { last_data_at: at(7), reason: "gone".into() }));
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
         health.synced();
         // A connection attempt fails, while the open watch still delivers changes.
-        health.set_member(&gone());
+        health.set_member(&unreachable_member());
         assert_eq!(health.state(at(9)), CacherState::Synced);
-        health.lost(at(10), unreachable("broken pipe"));
+        health.record_failure(at(10), unreachable("broken pipe"));
         assert_eq!(health.state(at(10)), stale(7, unreachable("gone")));
         assert_eq!(health.turns_stale_at(at(10)), None);
         // After the member recovers, the reason changes, but the collection is stale until the watch delivers data.
@@ -397,13 +410,13 @@ mod tests {
         assert!(
             matches!(health.state(at(11)), CacherState::Stale { since, reason: StaleReason::Other(_) } if since == at(7))
         );
-        health.lost(at(12), StaleReason::TooManyRequests);
+        health.record_failure(at(12), StaleReason::TooManyRequests);
         assert_eq!(health.state(at(12)), stale(7, StaleReason::TooManyRequests));
         health.contact(at(13));
         assert_eq!(health.state(at(13)), CacherState::Synced);
         // A refusal (403) stays the reason of the loss, even while the member is unreachable.
-        health.lost(at(20), StaleReason::Forbidden);
-        health.set_member(&member(Some(MemberLoss { heard: at(22), reason: "gone".into() })));
+        health.record_failure(at(20), StaleReason::Forbidden);
+        health.set_member(&member(Some(MemberLoss { last_data_at: at(22), reason: "gone".into() })));
         assert_eq!(health.state(at(23)), stale(20, StaleReason::Forbidden));
     }
 
@@ -426,16 +439,16 @@ mod tests {
             "the collection is unknown before its first list"
         );
         health.synced();
-        health.heard(at(60));
+        health.record_data(at(60));
         assert_eq!((since_of(&health, at(69)), health.turns_stale_at(at(69))), (None, Some(at(70))));
         assert_eq!((since_of(&health, at(75)), health.turns_stale_at(at(75))), (Some(at(60)), None));
-        health.heard(at(80));
+        health.record_data(at(80));
         assert_eq!((since_of(&health, at(81)), health.turns_stale_at(at(81))), (None, Some(at(90))));
         assert_eq!(since_of(&health, at(90)), Some(at(80)));
         // The last data arrived at 80 s, and the member was last ready at 85 s. The ten seconds begin at 85 s.
         health.set_member(&unready(Some(at(85))));
         assert_eq!((since_of(&health, at(94)), since_of(&health, at(95))), (None, Some(at(85))));
-        health.lost(at(100), unreachable("refused"));
+        health.record_failure(at(100), unreachable("refused"));
         assert_eq!(health.state(at(105)), CacherState::Stale { since: at(100), reason: unreachable("refused") });
         health.contact(at(106));
         health.set_member(&unready(None));
@@ -448,18 +461,18 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
         health.synced();
-        health.silent(at(100), at(10), unreachable("silent"));
+        health.record_silence(at(100), at(10), unreachable("silent"));
         // Before the 15 s pass, the collection stays synced, because the watch may be reopened without a missed event.
         assert_eq!(health.state(at(114)), CacherState::Synced);
         assert_eq!(health.turns_stale_at(at(114)), Some(at(115)));
         assert_eq!(health.state(at(115)), CacherState::Stale { since: at(10), reason: unreachable("silent") });
-        health.lost(at(120), unreachable("refused"));
+        health.record_failure(at(120), unreachable("refused"));
         assert_eq!(health.state(at(120)), CacherState::Stale { since: at(10), reason: unreachable("refused") });
         // A failure after a silent watch has the usual grace time of 5 s.
         health.contact(at(130));
-        health.silent(at(200), at(130), unreachable("silent"));
-        health.lost(at(202), unreachable("refused"));
-        health.silent(at(203), at(130), unreachable("silent"));
+        health.record_silence(at(200), at(130), unreachable("silent"));
+        health.record_failure(at(202), unreachable("refused"));
+        health.record_silence(at(203), at(130), unreachable("silent"));
         assert_eq!((health.state(at(206)), health.turns_stale_at(at(206))), (CacherState::Synced, Some(at(207))));
         assert_eq!(health.state(at(207)), CacherState::Stale { since: at(130), reason: unreachable("silent") });
     }
@@ -472,43 +485,43 @@ mod tests {
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
         health.synced();
         for second in [100, 190, 280] {
-            health.silent(at(second), at(second - 90), unreachable("silent"));
+            health.record_silence(at(second), at(second - 90), unreachable("silent"));
             health.reopened();
             health.settled(at(second + 1), true);
             assert_eq!((health.state(at(second + 15)), health.continuity()), (stale(), Continuity::Broken));
         }
         // A watch is refused between two silent watches. The refusal does not restore contact.
-        health.lost(at(300), unreachable("refused"));
-        health.ended(at(301), unreachable("silent"));
+        health.record_failure(at(300), unreachable("refused"));
+        health.record_regular_end(at(301), unreachable("silent"));
         health.reopened();
         health.settled(at(302), true);
         assert_eq!((health.state(at(302)), health.continuity()), (stale(), Continuity::Broken));
-        health.heard(at(303));
+        health.record_data(at(303));
         assert_eq!((health.state(at(303)), health.continuity()), (CacherState::Synced, Continuity::Resumed(at(303))));
         // After a silent watch, data restores contact only from a watch that has been open for 1 s.
-        health.silent(at(400), at(310), unreachable("silent"));
-        health.heard(at(401));
+        health.record_silence(at(400), at(310), unreachable("silent"));
+        health.record_data(at(401));
         assert_eq!(health.continuity(), Continuity::Broken);
         health.settled(at(402), true);
         assert_eq!(health.continuity(), Continuity::Resumed(at(402)));
         // A watch that lasts until its requested end after a silent watch proves that the member is alive.
-        health.silent(at(430), at(403), unreachable("silent"));
+        health.record_silence(at(430), at(403), unreachable("silent"));
         health.settled(at(431), true);
         health.ended_in_time();
-        health.ended(at(433), unreachable("ended"));
+        health.record_regular_end(at(433), unreachable("ended"));
         health.reopened();
         assert_eq!(health.continuity(), Continuity::Broken);
         health.settled(at(434), true);
         assert_eq!(health.continuity(), Continuity::Resumed(at(434)));
         // Without bookmarks, a silent watch is normal.
-        health.silent(at(500), at(410), unreachable("silent"));
+        health.record_silence(at(500), at(410), unreachable("silent"));
         health.settled(at(501), false);
         assert_eq!((health.state(at(600)), health.continuity()), (CacherState::Synced, Continuity::Resumed(at(501))));
         // A watch that stays open for 1 s after a failure restores contact, unless an earlier watch was silent.
-        health.lost(at(700), unreachable("refused"));
+        health.record_failure(at(700), unreachable("refused"));
         health.settled(at(701), true);
         assert_eq!(health.continuity(), Continuity::Resumed(at(701)));
-        health.silent(at(800), at(710), unreachable("silent"));
+        health.record_silence(at(800), at(710), unreachable("silent"));
         health.synced();
         assert_eq!((health.state(at(900)), health.continuity()), (CacherState::Synced, Continuity::Unbroken));
     }

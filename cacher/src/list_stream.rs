@@ -237,13 +237,13 @@ impl ListParser {
             // A delimiter occurs where a value is required.
             return Err(ListError::Syntax(self.read + at as u64));
         }
-        let kept =
+        let is_required =
             self.state != ListParserState::Member || matches!(self.name, ListField::Metadata | ListField::Columns);
-        if kept && self.partial.len() + part.len() > self.limit {
+        if is_required && self.partial.len() + part.len() > self.limit {
             return Err(ListError::TooLarge(self.limit));
         }
         if end.is_none() {
-            if kept {
+            if is_required {
                 self.partial.extend_from_slice(part);
             } else {
                 // One byte in the buffer records that a value has begun, although the text of the value is not needed.
@@ -252,7 +252,7 @@ impl ListParser {
             }
             return Ok(chunk.len());
         }
-        if self.partial.is_empty() || !kept {
+        if self.partial.is_empty() || !is_required {
             self.complete(part, give);
         } else {
             let mut whole = std::mem::take(&mut self.partial);

@@ -12,7 +12,8 @@
 //!     ├───────────────│    Watch     │◀─┘ Progress: resume with a short watch (or list,
 //!     │               └──────────────┘    if the member sends no bookmarks)
 //!     │                │ Silent,   ▲ Latest, not behind: resume (after Silent: short watch)
-//!     │                │ Suspect   │
+//!     │                │ Bookmark- │
+//!     │                │ Behind    │
 //!     │                ▼           │
 //!     │   Latest,     ┌──────────────┐
 //!     └───────────────│    Latest    │
@@ -83,7 +84,7 @@ pub(crate) enum Input {
     /// The watch delivered no data for the longest permitted time.
     Silent,
     /// A bookmark has a version below the collection's version.
-    Suspect,
+    BookmarkBehind,
     /// The member answered that the version or the continue token is too old (410).
     Expired,
     /// The member does not support, or does not allow, this kind of request.
@@ -179,7 +180,7 @@ impl Machine {
                 let phase = ReflectorPhase::Watch { proved: false };
                 (Self { phase, versions_invalid: false, unproved: true, ..self }, Action::Read)
             }
-            Input::Unsupported | Input::Silent | Input::Suspect => Self { streaming: false, ..self }.list(),
+            Input::Unsupported | Input::Silent | Input::BookmarkBehind => Self { streaming: false, ..self }.list(),
             // The member may be shutting down, or may be unable to serve WatchLists. So this attempt lists the
             // collection in pages.
             Input::Ended => {
@@ -252,7 +253,7 @@ impl Machine {
             }
             Input::Ended => self.wait(ReflectorRequest::Latest, None),
             Input::Silent => Self { is_silent: true, ..self }.open(ReflectorRequest::Latest),
-            Input::Suspect => self.open(ReflectorRequest::Latest),
+            Input::BookmarkBehind => self.open(ReflectorRequest::Latest),
             // A member that expires the version of its own list must not be listed again without a delay. But a member
             // that has only discarded an older version, for example by a restart, is healthy. A delay that grew with
             // earlier failures would keep its objects stale for half a minute.
@@ -619,16 +620,13 @@ mod tests {
         ];
         let machine = run("the list continues at a lagging server", second_page().into_iter().chain(lags).collect());
         assert!(!machine.are_versions_invalid());
-        let cannot_be_asked = [
+        let unavailable = [
             (Input::Unanswered, wait(1)),
             (Input::Elapsed, latest_before_page()),
             (Input::Unsupported, wait(2)),
             (Input::Elapsed, open(ReflectorRequest::Page { continue_token: None, limit: SIZE / 2, compressed: false })),
         ];
-        run(
-            "a member that cannot be asked is listed again",
-            second_page().into_iter().chain(cannot_be_asked).collect(),
-        );
+        run("a member that cannot be asked is listed again", second_page().into_iter().chain(unavailable).collect());
     }
 
     #[test]
@@ -796,7 +794,7 @@ mod tests {
             Input::Proved,
             Input::Ended,
             Input::Silent,
-            Input::Suspect,
+            Input::BookmarkBehind,
             Input::Expired,
             Input::Unsupported,
             FAILED,

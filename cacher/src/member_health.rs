@@ -8,7 +8,7 @@ use tokio::time::Instant;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberHealth {
     /// The loss of contact with the member. `None` unless the member is unreachable.
-    pub lost: Option<MemberLoss>,
+    pub loss: Option<MemberLoss>,
     /// The last time at which the member was ready; `None` while the member is ready. While the member is not ready,
     /// only received data proves that a collection is current.
     pub unready_since: Option<Instant>,
@@ -21,7 +21,7 @@ pub struct MemberHealth {
 pub struct MemberLoss {
     /// The time at which the member's last data or response arrived. The state of a stale collection begins at this
     /// time.
-    pub heard: Instant,
+    pub last_data_at: Instant,
     /// The human-readable reason why the member is unreachable.
     pub reason: Arc<str>,
 }

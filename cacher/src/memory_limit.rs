@@ -59,7 +59,7 @@ impl ObjectMemoryLimit {
     }
 
     pub(crate) fn new_collection(&self) -> MemoryReservation {
-        MemoryReservation { room: self.clone(), used: 0, inherited: 0, is_handed_over: false }
+        MemoryReservation { object_memory: self.clone(), used: 0, inherited: 0, is_handed_over: false }
     }
 
     /// Returns the maximal number of bytes of all collections. The number is lower for collections without the right to
@@ -72,7 +72,7 @@ impl ObjectMemoryLimit {
 impl fmt::Debug for ObjectMemoryLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (max, used) = (self.max(), self.used());
-        f.debug_struct("ObjectRoom").field("max", &max).field("used", &used).finish_non_exhaustive()
+        f.debug_struct("ObjectMemoryLimit").field("max", &max).field("used", &used).finish_non_exhaustive()
     }
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct MemoryLimitReached {
 
 /// The reserved bytes of one collection. Dropping the value releases the bytes.
 pub(crate) struct MemoryReservation {
-    room: ObjectMemoryLimit,
+    object_memory: ObjectMemoryLimit,
     used: u64,
     /// The bytes of the predecessor's objects, which are still served.
     inherited: u64,
@@ -105,13 +105,13 @@ impl MemoryReservation {
         if bytes <= self.used || self.is_handed_over {
             return Ok(());
         }
-        let mut all = self.room.shared.used.lock();
+        let mut all = self.object_memory.shared.used.lock();
         let after = (*all - self.used).saturating_add(bytes);
-        if after > self.room.bound() {
-            return Err(MemoryLimitReached { bytes, max: self.room.max() });
+        if after > self.object_memory.bound() {
+            return Err(MemoryLimitReached { bytes, max: self.object_memory.max() });
         }
         (*all, self.used) = (after, bytes);
-        (self.room.shared.on_change)(after);
+        (self.object_memory.shared.on_change)(after);
         Ok(())
     }
 
@@ -122,10 +122,10 @@ impl MemoryReservation {
         if bytes >= self.used {
             return;
         }
-        let mut all = self.room.shared.used.lock();
+        let mut all = self.object_memory.shared.used.lock();
         *all -= self.used - bytes;
         self.used = bytes;
-        (self.room.shared.on_change)(*all);
+        (self.object_memory.shared.on_change)(*all);
     }
 
     /// Marks the predecessor's objects as no longer served. The next call of [`shrink_to`](Self::shrink_to) releases
@@ -136,7 +136,7 @@ impl MemoryReservation {
 
     /// Moves the reservation to the cacher's successor. A second call returns an empty reservation.
     pub(crate) fn hand_over(&mut self) -> Self {
-        let mut nothing = self.room.new_collection();
+        let mut nothing = self.object_memory.new_collection();
         if self.is_handed_over {
             return nothing;
         }
@@ -146,9 +146,10 @@ impl MemoryReservation {
         moved
     }
 
-    /// Returns whether this reservation belongs to the limit `room`, with the same right to the reserve.
-    pub(crate) fn belongs_to(&self, room: &ObjectMemoryLimit) -> bool {
-        Arc::ptr_eq(&self.room.shared, &room.shared) && self.room.may_use_reserve == room.may_use_reserve
+    /// Returns whether this reservation belongs to the limit `object_memory`, with the same right to the reserve.
+    pub(crate) fn belongs_to(&self, object_memory: &ObjectMemoryLimit) -> bool {
+        Arc::ptr_eq(&self.object_memory.shared, &object_memory.shared)
+            && self.object_memory.may_use_reserve == object_memory.may_use_reserve
     }
 }
 
@@ -167,23 +168,23 @@ mod tests {
 
     #[test]
     fn collection_above_the_memory_limit_is_refused_and_others_stay() {
-        let room = ObjectMemoryLimit::new(4096, |_| ());
-        let [mut pods, mut maps] = std::array::from_fn(|_| room.new_collection());
+        let object_memory = ObjectMemoryLimit::new(4096, |_| ());
+        let [mut pods, mut maps] = std::array::from_fn(|_| object_memory.new_collection());
         assert_eq!((pods.grow_to(800), maps.grow_to(2784)), (Ok(()), Ok(())));
         assert_eq!(maps.grow_to(2785), Err(MemoryLimitReached { bytes: 2785, max: 4096 }));
         assert_eq!(maps.grow_to(u64::MAX), Err(MemoryLimitReached { bytes: u64::MAX, max: 4096 }));
-        assert_eq!((pods.grow_to(700), room.used()), (Ok(()), 3584));
+        assert_eq!((pods.grow_to(700), object_memory.used()), (Ok(()), 3584));
         pods.shrink_to(700);
-        assert_eq!((maps.grow_to(2884), room.used()), (Ok(()), 3584));
+        assert_eq!((maps.grow_to(2884), object_memory.used()), (Ok(()), 3584));
         drop((pods, maps));
-        assert_eq!(room.used(), 0);
+        assert_eq!(object_memory.used(), 0);
     }
 
     #[test]
     fn an_eighth_of_the_memory_limit_is_reserved_for_rbac() {
-        let room = ObjectMemoryLimit::new(4096, |_| ());
-        let reserve = room.with_reserve();
-        let (mut pods, mut roles) = (room.new_collection(), reserve.new_collection());
+        let object_memory = ObjectMemoryLimit::new(4096, |_| ());
+        let reserve = object_memory.with_reserve();
+        let (mut pods, mut roles) = (object_memory.new_collection(), reserve.new_collection());
         assert_eq!((pods.grow_to(3584), pods.grow_to(3585).is_err()), (Ok(()), true));
         assert_eq!((roles.grow_to(512), roles.grow_to(513).is_err()), (Ok(()), true));
         // RBAC objects may use more bytes than the reserve, if bytes are free.
@@ -193,41 +194,41 @@ mod tests {
 
     #[test]
     fn successor_of_a_cacher_takes_over_its_memory_reservation() {
-        let room = ObjectMemoryLimit::new(4096, |_| ());
-        let [mut pods, mut maps] = std::array::from_fn(|_| room.new_collection());
+        let object_memory = ObjectMemoryLimit::new(4096, |_| ());
+        let [mut pods, mut maps] = std::array::from_fn(|_| object_memory.new_collection());
         assert_eq!((pods.grow_to(800), maps.grow_to(2784)), (Ok(()), Ok(())));
         let mut after = pods.hand_over();
-        assert!(after.belongs_to(&room) && !after.belongs_to(&room.with_reserve()));
+        assert!(after.belongs_to(&object_memory) && !after.belongs_to(&object_memory.with_reserve()));
         // The predecessor keeps running for a while, and its objects count in the successor's reservation.
-        assert_eq!((pods.grow_to(900), room.used()), (Ok(()), 3584));
+        assert_eq!((pods.grow_to(900), object_memory.used()), (Ok(()), 3584));
         pods.shrink_to(700);
         assert!(pods.hand_over().grow_to(800).is_err(), "the room is handed over once");
         drop(pods);
         // The predecessor's objects are served until the successor's first list is complete.
         after.shrink_to(0);
-        assert_eq!((room.used(), after.grow_to(700)), (3584, Ok(())));
+        assert_eq!((object_memory.used(), after.grow_to(700)), (3584, Ok(())));
         after.drop_inherited();
         after.shrink_to(700);
-        assert_eq!(room.used(), 3484);
+        assert_eq!(object_memory.used(), 3484);
         drop(after);
-        assert_eq!((room.used(), maps.grow_to(3584)), (2784, Ok(())));
+        assert_eq!((object_memory.used(), maps.grow_to(3584)), (2784, Ok(())));
     }
 
     #[test]
     fn each_change_of_the_used_memory_is_reported() {
         let (shown, reports) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (gauge, changes) = (Arc::clone(&shown), Arc::clone(&reports));
-        let room = ObjectMemoryLimit::new(1000, move |used| {
+        let object_memory = ObjectMemoryLimit::new(1000, move |used| {
             gauge.store(used, Ordering::Relaxed);
             changes.fetch_add(1, Ordering::Relaxed);
         });
-        let mut own = room.new_collection();
+        let mut own = object_memory.new_collection();
         for (bytes, expected, changes) in [(500, 500, 1), (400, 500, 1), (600, 600, 2), (2000, 600, 2)] {
             let _ = own.grow_to(bytes);
             let found = (shown.load(Ordering::Relaxed), reports.load(Ordering::Relaxed));
             assert_eq!(found, (expected, changes), "{bytes}");
         }
         drop(own);
-        assert_eq!((shown.load(Ordering::Relaxed), room.max()), (0, 1000));
+        assert_eq!((shown.load(Ordering::Relaxed), object_memory.max()), (0, 1000));
     }
 }

@@ -18,13 +18,13 @@ pub(crate) struct Page {
     /// The continue token of the request.
     pub(crate) requested_token: Option<String>,
     /// The time at which the request was sent.
-    pub(crate) begun: Instant,
+    pub(crate) started_at: Instant,
     pub(crate) text: BodyDecoder,
 }
 
 impl Page {
     pub(crate) fn took(&self) -> Duration {
-        self.begun.elapsed()
+        self.started_at.elapsed()
     }
 }
 

@@ -25,13 +25,13 @@ const PAGE_TIME_MIN: Duration = Duration::from_secs(1);
 /// The time limit of a page. If a page is complete before the limit, the next page is larger. If a page is cut off
 /// after the limit, the next page is smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PageTime {
+pub(crate) struct PageTimeTarget {
     /// The initial limit, which is also the longest limit.
     max: Duration,
     time: Duration,
 }
 
-impl PageTime {
+impl PageTimeTarget {
     pub(crate) fn new(max: Duration) -> Self {
         Self { max, time: max }
     }
@@ -96,8 +96,8 @@ impl PageSize {
     /// Sets the page size to half of the received objects, and turns on compression. Called after a list was cut off at
     /// its time limit.
     pub(crate) fn after_break(self, read: u32) -> Self {
-        let came = if read == 0 { self.limit } else { read.min(self.limit) };
-        Self { limit: (came / 2).max(1), compressed: true, ..self }
+        let received = if read == 0 { self.limit } else { read.min(self.limit) };
+        Self { limit: (received / 2).max(1), compressed: true, ..self }
     }
 
     /// Turns on compression after a continue token expired: pages take too long.
@@ -113,10 +113,10 @@ mod tests {
     #[test]
     fn page_time_limit_is_a_quarter_of_a_cut_off_lists_duration() {
         let seconds = Duration::from_secs;
-        let whole = PageTime::new(seconds(10));
+        let whole = PageTimeTarget::new(seconds(10));
         let cases = [(0, 10_000), (1, 1000), (3, 1000), (8, 2000), (20, 5000), (60, 10_000)];
-        for (given, expected) in cases {
-            assert_eq!(whole.after_break(seconds(given)).time, Duration::from_millis(expected), "{given} s");
+        for (duration, expected) in cases {
+            assert_eq!(whole.after_break(seconds(duration)).time, Duration::from_millis(expected), "{duration} s");
         }
         let shorter = whole.after_break(seconds(8));
         assert_eq!(shorter.after_break(seconds(60)), shorter, "the shortest limit counts");

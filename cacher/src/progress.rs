@@ -40,7 +40,7 @@ pub(crate) struct ProgressRequests {
     due: Option<Instant>,
     pending: Option<PendingLatest>,
     /// Whether the collection is known to receive no bookmarks, so that a list must replace them.
-    unmarked: bool,
+    lacks_bookmarks: bool,
     /// The start time of the current list, if this list replaces a missing bookmark.
     listing_since: Option<Instant>,
     /// The earliest start time of the next list that replaces a missing bookmark.
@@ -90,18 +90,18 @@ pub(crate) enum ProgressVerdict {
 impl ProgressRequests {
     pub(crate) fn new(resource: &GroupVersionResource) -> Self {
         let (name, groups) = UNCACHED;
-        let unmarked = *resource.resource == *name && groups.contains(&&*resource.group);
-        Self { unmarked, ..Self::default() }
+        let lacks_bookmarks = *resource.resource == *name && groups.contains(&&*resource.group);
+        Self { lacks_bookmarks, ..Self::default() }
     }
 
     /// Records whether the member sent a bookmark when its version had advanced.
-    pub(crate) fn set_has_bookmarks(&mut self, come: bool) {
-        self.unmarked = !come;
+    pub(crate) fn set_has_bookmarks(&mut self, has_bookmarks: bool) {
+        self.lacks_bookmarks = !has_bookmarks;
     }
 
     /// Returns whether the collection receives bookmarks, as far as is known.
     pub(crate) fn has_bookmarks(&self) -> bool {
-        !self.unmarked
+        !self.lacks_bookmarks
     }
 
     /// Returns whether the collection may be listed now to replace a missing bookmark, and records the start of the

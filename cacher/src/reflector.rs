@@ -59,14 +59,14 @@ impl Reflector {
         self.list_permit = None;
         self.failed_at = Some(Instant::now());
         let tuning = &self.shared.config.tuning;
-        let at_least = at_least.map(|asked| asked.min(tuning.retry_after_max));
+        let at_least = at_least.map(|retry_after| retry_after.min(tuning.retry_after_max));
         let delay = backoff::delay(tuning.backoff_min, tuning.backoff_max, failures, at_least, rand::random());
         tracing::debug!(?delay, failures, "waiting before the next attempt");
         let (mut member, begun_at) = (self.member.clone(), self.recoveries);
         let wake = self.early_wakeups.next(Instant::now(), tuning.backoff_max, rand::random());
         let woken = async {
             // The reflector owns the sender, so the channel stays open.
-            let _ = member.wait_for(|known| known.lost.is_none() && known.recoveries > begun_at).await;
+            let _ = member.wait_for(|health| health.loss.is_none() && health.recoveries > begun_at).await;
             sleep(wake.after).await;
         };
         let shared = self.shared.clone();

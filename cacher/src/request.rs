@@ -187,8 +187,8 @@ impl MemberError {
 }
 
 fn describe(code: u16) -> String {
-    let words = http::StatusCode::from_u16(code).ok().and_then(|status| status.canonical_reason());
-    format!("{code}: {}", words.unwrap_or("unknown status"))
+    let reason_phrase = http::StatusCode::from_u16(code).ok().and_then(|status| status.canonical_reason());
+    format!("{code}: {}", reason_phrase.unwrap_or("unknown status"))
 }
 
 /// Formats an error with its causes in one line of at most [`REASON_LENGTH_MAX`] bytes.
@@ -289,8 +289,8 @@ pub(crate) fn latest(config: &CacherConfig, transport: &Transport) -> LatestFutu
     let answer =
         build(config, &ReflectorRequest::Latest, ResourceVersion::default()).map(|request| send(transport, request));
     Box::pin(async move {
-        let asked = read_latest(answer, within, object_size_max);
-        timeout(within, asked).await.unwrap_or(Err(LatestError::Timeout(within)))
+        let response = read_latest(answer, within, object_size_max);
+        timeout(within, response).await.unwrap_or(Err(LatestError::Timeout(within)))
     })
 }
 
@@ -329,7 +329,7 @@ mod tests {
             namespace: namespace.map(str::to_owned),
             decoder: ObjectDecoder::new("apps/v1", "Deployment", [].into()),
             list_permits: ListPermits::default(),
-            room: crate::memory_limit::ObjectMemoryLimit::unbounded(),
+            object_memory: crate::memory_limit::ObjectMemoryLimit::unbounded(),
             precedence: crate::precedence::Precedence::default(),
             retention: crate::config::ObjectRetention::default(),
             tuning: ReflectorTuning {
@@ -391,9 +391,9 @@ mod tests {
         assert_eq!(read("", Some(401)).reason, StaleReason::Unauthorized);
         assert_eq!(read("{}", Some(403)).reason, StaleReason::Forbidden);
         assert_eq!(read("404 page not found", Some(404)).reason, StaleReason::NotFound);
-        let gone = read(r#"{"code":410,"reason":"Expired","message":"too old resource version: 5 (100)"}"#, None);
-        assert_eq!((gone.code, &gone.reason), (410, &StaleReason::Expired));
-        assert!(!gone.is_unsupported());
+        let expired = read(r#"{"code":410,"reason":"Expired","message":"too old resource version: 5 (100)"}"#, None);
+        assert_eq!((expired.code, &expired.reason), (410, &StaleReason::Expired));
+        assert!(!expired.is_unsupported());
         assert_eq!(read(r#"{"reason":"Gone"}"#, None).reason, StaleReason::Expired);
         assert_eq!(read("<html>secret</html>", Some(502)).reason, StaleReason::Other("502: Bad Gateway".to_owned()));
         let invalid = read(r#"{"code":422,"reason":"Invalid","message":"sendInitialEvents is forbidden"}"#, Some(422));

@@ -31,15 +31,19 @@ pub(crate) struct ReflectorShared {
     /// The memory reservation: the size of the store, or of the current list if the list is larger. The sizes are not
     /// added: the list shares unchanged objects with the store, and the store's other objects are dropped when the list
     /// replaces the store.
-    pub(crate) room: Mutex<MemoryReservation>,
+    pub(crate) object_memory: Mutex<MemoryReservation>,
     /// The predecessor's snapshot, until the first complete list is published. A successor of this cacher that starts
     /// before that list receives this snapshot. Without it, the successor would have no objects until its first list.
-    /// The snapshot's objects count in `room`.
+    /// The snapshot's objects count in `object_memory`.
     pub(crate) predecessor_snapshot: Mutex<Option<Snapshot>>,
 }
 
 impl ReflectorShared {
-    pub(crate) fn new(config: CacherConfig, room: MemoryReservation, predecessor_snapshot: Option<Snapshot>) -> Self {
+    pub(crate) fn new(
+        config: CacherConfig,
+        object_memory: MemoryReservation,
+        predecessor_snapshot: Option<Snapshot>,
+    ) -> Self {
         Self {
             published: watch::Sender::new(None),
             state: watch::Sender::new(CacherState::Syncing { since: Instant::now(), reason: None }),
@@ -51,7 +55,7 @@ impl ReflectorShared {
             reopen_at: watch::Sender::new(None),
             member: watch::Sender::default(),
             counts: ReflectorCounters::default(),
-            room: Mutex::new(room),
+            object_memory: Mutex::new(object_memory),
             predecessor_snapshot: Mutex::new(predecessor_snapshot),
             config,
         }
@@ -60,7 +64,7 @@ impl ReflectorShared {
     /// Drops the predecessor's snapshot. The lock is released before, because freeing the objects may take long.
     pub(crate) fn drop_predecessor_snapshot(&self) {
         let predecessor_snapshot = self.predecessor_snapshot.lock().take();
-        self.room.lock().drop_inherited();
+        self.object_memory.lock().drop_inherited();
         drop(predecessor_snapshot);
     }
 }

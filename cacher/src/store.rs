@@ -49,11 +49,11 @@ impl Store {
         if version < self.version().revision() {
             return None;
         }
-        let known = self.version_of(object.key().as_str());
-        if known.is_some_and(|known| known >= version) {
+        let stored_version = self.version_of(object.key().as_str());
+        if stored_version.is_some_and(|stored_version| stored_version >= version) {
             return None;
         }
-        let is_known = known.is_some();
+        let is_known = stored_version.is_some();
         let object = Arc::new(object);
         let change = Change { change_type, object: Arc::clone(&object), previous: None };
         if change_type == ChangeType::Deleted && !is_known {
@@ -93,10 +93,10 @@ impl Store {
         let covered = self.version();
         let is_there = |object: &Object| {
             let stored = self.snapshot.get(object.key().as_str());
-            let is_held = |stored: &Arc<Object>| {
+            let is_stored = |stored: &Arc<Object>| {
                 stored.resource_version() == object.resource_version() && stored.uid() == object.uid()
             };
-            stored.map_or_else(|| self.published.contains(object), is_held)
+            stored.map_or_else(|| self.published.contains(object), is_stored)
         };
         let mut covers = later.iter().filter(|object| covered >= object.resource_version());
         later.resource_version() < covered || covers.any(|object| !is_there(object))
@@ -140,11 +140,11 @@ impl Staging {
     }
 
     pub(crate) fn put(&mut self, object: Object) {
-        let known = self.before.as_ref().and_then(|before| before.get(object.key().as_str()));
-        let object = match known {
+        let previous = self.before.as_ref().and_then(|before| before.get(object.key().as_str()));
+        let object = match previous {
             // The texts are compared, because after a restored backup an object may have a different text at the same
             // version.
-            Some(known) if known.json() == object.json() => known.clone(),
+            Some(previous) if previous.json() == object.json() => previous.clone(),
             _ => Arc::new(object),
         };
         self.store.insert(object);

@@ -46,7 +46,7 @@ pub(crate) struct MemberWatch {
     /// The input that the state machine receives in the next call, after [`Input::Proved`].
     pub(crate) deferred: Option<Input>,
     opened: Instant,
-    heard: Instant,
+    last_data_at: Instant,
     limits: WatchLimits,
 }
 
@@ -83,7 +83,7 @@ impl MemberWatch {
             proved: false,
             deferred: None,
             opened: now,
-            heard: now,
+            last_data_at: now,
             limits: WatchLimits {
                 watch_silence: tuning.watch_silence,
                 initial_events_silence: tuning.initial_events_silence,
@@ -110,8 +110,8 @@ impl MemberWatch {
     }
 
     /// Returns the time at which data was last received.
-    pub(crate) fn heard_at(&self) -> Instant {
-        self.heard
+    pub(crate) fn last_data_at(&self) -> Instant {
+        self.last_data_at
     }
 
     /// Ends the initial events: the watch is live from now on. The time for `settled_after` starts again.
@@ -127,14 +127,14 @@ impl MemberWatch {
         wanted: &VersionWaiters,
         reopen_at: &mut watch::Receiver<Option<Instant>>,
     ) -> WatchWakeup {
-        let silent_at = self.heard + self.silence_max();
+        let silent_at = self.last_data_at + self.silence_max();
         let settled_at = self.opened + self.limits.settled_after;
         let settling = !self.initial && !self.proved;
         let live = !self.initial;
         tokio::select! {
             biased;
             read = self.body.frame() => {
-                self.heard = Instant::now();
+                self.last_data_at = Instant::now();
                 WatchWakeup::Read(read)
             }
             () = sleep_until(silent_at) => WatchWakeup::Silent,

@@ -80,7 +80,7 @@ impl VersionWaiters {
     }
 
     /// Returns the number of the next request for the latest version.
-    pub(crate) fn next_request_number(&self) -> u64 {
+    pub(crate) fn assign_request_number(&self) -> u64 {
         self.requests.fetch_add(1, Ordering::SeqCst) + 1
     }
 
@@ -161,16 +161,16 @@ mod tests {
     #[tokio::test]
     async fn version_waiter_ignores_responses_to_requests_before_its_wait() {
         let wanted = VersionWaiters::default();
-        let early = wanted.next_request_number();
+        let early = wanted.assign_request_number();
         let waiting = wanted.register(ResourceVersion(5).into());
         let beyond = waiting.beyond();
         tokio::pin!(beyond);
         assert!(futures::poll!(&mut beyond).is_pending());
         wanted.resolve_request(early, ResourceVersion(4));
         assert!(futures::poll!(&mut beyond).is_pending(), "the answer may be older than version 5");
-        wanted.resolve_request(wanted.next_request_number(), ResourceVersion(5));
+        wanted.resolve_request(wanted.assign_request_number(), ResourceVersion(5));
         assert!(futures::poll!(&mut beyond).is_pending(), "the version exists");
-        wanted.resolve_request(wanted.next_request_number(), ResourceVersion(4));
+        wanted.resolve_request(wanted.assign_request_number(), ResourceVersion(4));
         assert_eq!(beyond.await, ResourceVersion(4));
     }
 }

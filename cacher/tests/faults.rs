@@ -56,20 +56,20 @@ async fn watch_that_ends_resumes_at_once_from_the_last_version() {
         updates.changes().await;
         let ended = Instant::now();
         drop(feed);
-        let asked = member.expect(&["watch=1", &format!("resourceVersion={version}&")]).await;
-        assert_eq!(asked.at, ended);
-        feed = asked.stream();
+        let request = member.expect(&["watch=1", &format!("resourceVersion={version}&")]).await;
+        assert_eq!(request.at, ended);
+        feed = request.stream();
     }
     // After the first watch that ends without data, the cacher reopens the watch at once. After the next such watch, it
     // waits.
     drop(feed);
     let ended = Instant::now();
-    let asked = member.expect(&["resourceVersion=9"]).await;
-    assert_eq!(asked.at, ended);
-    drop(asked.stream());
-    let asked = member.expect(&["limit=1"]).await;
-    assert!(asked.at > ended);
-    asked.text(list(&[], 9, None));
+    let request = member.expect(&["resourceVersion=9"]).await;
+    assert_eq!(request.at, ended);
+    drop(request.stream());
+    let request = member.expect(&["limit=1"]).await;
+    assert!(request.at > ended);
+    request.text(list(&[], 9, None));
     let feed = member.expect(&["resourceVersion=9"]).await.stream();
     feed.send(event("DELETED", &pod("a", 10)));
     assert_eq!(updates.changes().await.0, [("DELETED", "a".to_owned(), 10)]);
@@ -84,11 +84,11 @@ async fn silent_watch_is_dropped_and_resumed_from_the_last_version() {
     tokio::time::advance(Duration::from_secs(60)).await;
     feed.send(bookmark(6));
     updates.next().await;
-    let heard = Instant::now();
-    let asked = member.expect(&["limit=1"]).await;
-    assert_eq!(asked.at - heard, Duration::from_secs(90));
+    let last_data_at = Instant::now();
+    let request = member.expect(&["limit=1"]).await;
+    assert_eq!(request.at - last_data_at, Duration::from_secs(90));
     assert!(feed.is_dropped());
-    asked.text(list(&[], 6, None));
+    request.text(list(&[], 6, None));
     member.expect(&["watch=1", "resourceVersion=6"]).await;
 }
 
@@ -98,13 +98,16 @@ async fn collection_with_silent_watches_is_stale_until_data_arrives() {
     let (cacher, mut member, mut updates) = start();
     let mut feeds = vec![member.sync(&[], 5).await];
     updates.synced().await;
-    let heard = Instant::now();
+    let last_data_at = Instant::now();
     for _ in 0..3 {
         member.expect(&["limit=1"]).await.text(list(&[], 5, None));
         feeds.push(member.expect(&["watch=1", "resourceVersion=5", "timeoutSeconds=3&"]).await.stream());
         tokio::time::sleep(Duration::from_secs(20)).await;
         let state = cacher.state();
-        assert!(matches!(state, CacherState::Stale { since, .. } if since == heard), "{state:?}, not since {heard:?}");
+        assert!(
+            matches!(state, CacherState::Stale { since, .. } if since == last_data_at),
+            "{state:?}, not since {last_data_at:?}"
+        );
         assert_eq!(*cacher.continuity().borrow(), Continuity::Broken);
     }
     // The watch delivers a bookmark with the current version, and no event.
@@ -157,8 +160,8 @@ async fn quiet_collection_stays_synced_while_its_silent_watch_is_checked() {
 async fn request_without_answer_times_out() {
     let (cacher, mut member, _updates) = start();
     let started = Instant::now();
-    let asked = member.asked().await;
-    asked.cancelled().await;
+    let request = member.next_request().await;
+    request.cancelled().await;
     assert_eq!(started.elapsed(), Duration::from_secs(30));
     state(&cacher, |state| matches!(state.reason(), Some(StaleReason::Unreachable(text)) if text.contains("30 s")))
         .await;
@@ -167,7 +170,7 @@ async fn request_without_answer_times_out() {
     let feed = member.expect(&["limit"]).await.stream();
     feed.send(r#"{"items":["#);
     feed.dropped().await;
-    member.asked().await;
+    member.next_request().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,15 +178,15 @@ async fn retry_delay_grows_with_jitter_and_resets_after_success() {
     let (cacher, mut member, mut updates) = start();
     let mut last = Instant::now();
     let full: Vec<f64> = [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0].to_vec();
-    member.asked().await.refuse_connection();
+    member.next_request().await.refuse_connection();
     let mut jittered = false;
     for expected in &full {
-        let asked = member.expect(&["sendInitialEvents"]).await;
-        let delay = (asked.at - last).as_secs_f64();
-        last = asked.at;
+        let request = member.expect(&["sendInitialEvents"]).await;
+        let delay = (request.at - last).as_secs_f64();
+        last = request.at;
         assert!(delay >= expected / 2.0 && delay <= expected + 0.002, "{delay} of {expected}");
         jittered |= (delay - expected).abs() > 0.005;
-        asked.refuse_connection();
+        request.refuse_connection();
     }
     assert!(jittered);
     let feed = member.sync(&[], 5).await;
@@ -192,35 +195,38 @@ async fn retry_delay_grows_with_jitter_and_resets_after_success() {
     updates.next().await;
     let failed = Instant::now();
     feed.cut();
-    let asked = member.expect(&["limit=1"]).await;
-    assert!(asked.at - failed <= Duration::from_millis(202));
+    let request = member.expect(&["limit=1"]).await;
+    assert!(request.at - failed <= Duration::from_millis(202));
     assert_eq!(cacher.stats().failures, 12);
 }
 
 #[tokio::test(start_paused = true)]
 async fn list_with_an_unrequested_content_encoding_is_a_failure() {
     let (cacher, mut member, _updates) = start();
-    member.asked().await.respond(http::Response::builder().header("Content-Encoding", "gzip"), "\u{1f}");
+    member.next_request().await.respond(http::Response::builder().header("Content-Encoding", "gzip"), "\u{1f}");
     state(&cacher, |state| matches!(state.reason(), Some(StaleReason::Other(text)) if text.contains("gzip"))).await;
     assert_eq!(cacher.stats().decode_errors, 0);
-    member.asked().await.respond(http::Response::builder().header("Content-Encoding", "identity"), &end_bookmark(5));
+    member
+        .next_request()
+        .await
+        .respond(http::Response::builder().header("Content-Encoding", "identity"), &end_bookmark(5));
     assert!(cacher.wait_for(ResourceVersion(5), Duration::from_secs(1)).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn retry_after_header_is_respected_up_to_a_limit() {
     let (cacher, mut member, _updates) = start();
-    let asked = member.asked().await;
-    let started = asked.at;
-    asked.respond(http::Response::builder().status(429).header("Retry-After", "7"), "");
-    let again = member.asked().await;
+    let request = member.next_request().await;
+    let started = request.at;
+    request.respond(http::Response::builder().status(429).header("Retry-After", "7"), "");
+    let again = member.next_request().await;
     assert_eq!((again.at - started).as_secs(), 7);
     assert_eq!(cacher.state().reason(), Some(&StaleReason::TooManyRequests));
     // The Retry-After of an ERROR event also delays the next request, up to a limit.
     let feed = again.stream();
     let failed = Instant::now();
     feed.send(event("ERROR", r#"{"code":500,"message":"boom","details":{"retryAfterSeconds":86400}}"#));
-    assert_eq!((member.asked().await.at - failed).as_secs(), 60);
+    assert_eq!((member.next_request().await.at - failed).as_secs(), 60);
     assert_eq!(cacher.state().reason(), Some(&StaleReason::Other("500: boom".to_owned())));
 }
 
@@ -358,12 +364,12 @@ async fn watches_that_only_repeat_events_are_reopened_with_delays() {
     let started = Instant::now();
     let mut watches = 0;
     while started.elapsed() < Duration::from_secs(60) {
-        let asked = member.asked().await;
-        if asked.uri.contains("limit=1") {
-            asked.text(list(&[], 5, None));
+        let request = member.next_request().await;
+        if request.uri.contains("limit=1") {
+            request.text(list(&[], 5, None));
         } else {
             watches += 1;
-            asked.text("<html>\n".to_owned() + &event("ADDED", &pod("a", 1)));
+            request.text("<html>\n".to_owned() + &event("ADDED", &pod("a", 1)));
         }
     }
     assert!(watches < 15, "{watches} watches in a minute");
@@ -381,9 +387,9 @@ async fn dropping_the_cacher_cancels_its_request() {
     assert!(!matches!(*states.borrow(), CacherState::Synced), "a dropped cacher is not synced");
 
     let (cacher, mut member, _updates) = start();
-    let asked = member.asked().await;
+    let request = member.next_request().await;
     drop(cacher);
-    asked.cancelled().await;
+    request.cancelled().await;
 }
 
 struct Panics;
@@ -413,9 +419,9 @@ async fn repeated_continue_token_restarts_the_list_after_a_delay() {
     member.expect(&["sendInitialEvents=true"]).await.status(400, "");
     member.expect(&["limit="]).await.text(list(&[], 5, Some("again")));
     member.expect(&["continue=again"]).await.text(list(&[], 5, Some("again")));
-    let asked = Instant::now();
+    let sent_at = Instant::now();
     let next = member.expect(&["limit="]).await;
-    assert!(next.at - asked >= Duration::from_millis(100), "the next request waits");
+    assert!(next.at - sent_at >= Duration::from_millis(100), "the next request waits");
     assert!(!next.uri.contains("continue"), "the list starts over: {}", next.uri);
     state(&cacher, |state| state.reason().is_some_and(|reason| reason.to_string().contains("does not advance"))).await;
 }
@@ -461,9 +467,9 @@ async fn collection_with_opaque_versions_is_listed_again_after_a_minute() {
         ] {
             let (cacher, mut member, _updates) = start();
             member.expect(&["sendInitialEvents=true"]).await.status(400, r#"{"code":400,"reason":"Invalid"}"#);
-            let asked = member.expect(&["limit="]).await;
-            let first = asked.at;
-            asked.text(answer);
+            let request = member.expect(&["limit="]).await;
+            let first = request.at;
+            request.text(answer);
             state(&cacher, |state| matches!(state.reason(), Some(StaleReason::OpaqueVersions(_)))).await;
             assert_eq!(cacher.state().reason(), Some(&StaleReason::OpaqueVersions(version.to_owned())));
             let again = member.expect(&["limit="]).await;
@@ -475,9 +481,9 @@ async fn collection_with_opaque_versions_is_listed_again_after_a_minute() {
         // failure.
         let (cacher, mut member, _updates) = start();
         member.expect(&["sendInitialEvents=true"]).await.text(opaque(list(&[pod("a", 7)], 7, None)));
-        let asked = member.expect(&["limit="]).await;
+        let request = member.expect(&["limit="]).await;
         assert_eq!(cacher.state().reason(), None);
-        asked.text(opaque(list(&[pod("a", 7)], 7, None)));
+        request.text(opaque(list(&[pod("a", 7)], 7, None)));
         state(&cacher, |state| matches!(state.reason(), Some(StaleReason::OpaqueVersions(_)))).await;
         let (cacher, mut member, _updates) = start();
         let feed = member.expect(&["sendInitialEvents=true"]).await.stream();

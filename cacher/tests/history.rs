@@ -48,8 +48,8 @@ fn history() -> impl Strategy<Value = Vec<HistoryEvent>> {
         choices
             .into_iter()
             .map(|(name, delete)| {
-                let known = present.get(&name).copied().unwrap_or(false);
-                let event_type = match (known, delete) {
+                let exists = present.get(&name).copied().unwrap_or(false);
+                let event_type = match (exists, delete) {
                     (false, _) => "ADDED",
                     (true, true) => "DELETED",
                     (true, false) => "MODIFIED",
@@ -120,21 +120,21 @@ impl Model<'_> {
         self.send(feed, &(events + tail));
     }
 
-    fn answer(&mut self, asked: Asked, answer: Answer) {
-        let streaming = asked.uri.contains("sendInitialEvents");
-        let from = asked.uri.split(['?', '&']).find_map(|part| part.strip_prefix("resourceVersion=")?.parse().ok());
+    fn answer(&mut self, request: PendingRequest, answer: Answer) {
+        let streaming = request.uri.contains("sendInitialEvents");
+        let from = request.uri.split(['?', '&']).find_map(|part| part.strip_prefix("resourceVersion=")?.parse().ok());
         let (events, end) = match answer {
-            Answer::RefuseConnection => return asked.refuse_connection(),
-            Answer::Overloaded => return asked.status(429, ""),
-            Answer::Expired if from.is_some() => return asked.text(expired()),
-            Answer::Unsupported if streaming => return asked.status(422, ""),
+            Answer::RefuseConnection => return request.refuse_connection(),
+            Answer::Overloaded => return request.status(429, ""),
+            Answer::Expired if from.is_some() => return request.text(expired()),
+            Answer::Unsupported if streaming => return request.status(422, ""),
             Answer::Expired | Answer::Unsupported => (0, End::Eof),
             Answer::Serve { events, end } => (events, end),
         };
         if !streaming && from.is_none() {
-            return self.page(asked);
+            return self.page(request);
         }
-        let feed = asked.stream();
+        let feed = request.stream();
         if streaming {
             let initial: String = self.pods().iter().map(|object| event("ADDED", object)).collect();
             self.send(&feed, &(initial + &end_bookmark(self.version())));
@@ -151,31 +151,32 @@ impl Model<'_> {
     }
 
     /// Answers the request and sends the rest of the history, without faults.
-    fn calm(&mut self, asked: Asked) {
+    fn calm(&mut self, request: PendingRequest) {
         let end = self.history.len();
-        if asked.uri.contains("watch=1") && !asked.uri.contains("sendInitialEvents") {
-            let from = asked.uri.split(['?', '&']).find_map(|part| part.strip_prefix("resourceVersion=")?.parse().ok());
-            let feed = asked.stream();
+        if request.uri.contains("watch=1") && !request.uri.contains("sendInitialEvents") {
+            let from =
+                request.uri.split(['?', '&']).find_map(|part| part.strip_prefix("resourceVersion=")?.parse().ok());
+            let feed = request.stream();
             self.watch(&feed, from.unwrap_or_default(), end, "");
             self.send(&feed, &bookmark(self.version()));
             self.feeds.push(feed);
-        } else if asked.uri.contains("watch=1") {
-            let feed = asked.stream();
+        } else if request.uri.contains("watch=1") {
+            let feed = request.stream();
             let initial: String = self.pods().iter().map(|object| event("ADDED", object)).collect();
             self.send(&feed, &(initial + &end_bookmark(self.version())));
             self.watch(&feed, self.version(), end, "");
             self.feeds.push(feed);
         } else {
-            self.page(asked);
+            self.page(request);
         }
     }
 
     /// Answers a list request with one of two pages, whatever its limit.
-    fn page(&self, asked: Asked) {
+    fn page(&self, request: PendingRequest) {
         let mut pods = self.pods();
         let rest = pods.split_off(pods.len() / 2);
-        let (pods, more) = if asked.uri.contains("continue=rest") { (rest, None) } else { (pods, Some("rest")) };
-        let feed = asked.stream();
+        let (pods, more) = if request.uri.contains("continue=rest") { (rest, None) } else { (pods, Some("rest")) };
+        let feed = request.stream();
         self.send(&feed, &list(&pods, self.version(), more));
     }
 }
@@ -237,15 +238,15 @@ fn run(history: &[HistoryEvent], at_start: usize, chunk: usize, answers: Vec<Ans
         let (cacher, mut member, mut updates) = start();
         let mut model = Model { history, now: at_start.min(history.len()), chunk, feeds: Vec::new() };
         for answer in answers {
-            let asked = member.asked().await;
-            model.answer(asked, answer);
+            let request = member.next_request().await;
+            model.answer(request, answer);
         }
         let mut checker = Checker::default();
         while checker.seen < history.len() || !checker.synced || checker.is_part {
             tokio::select! {
                 biased;
                 update = updates.next() => checker.check(history, &update),
-                asked = member.asked() => model.calm(asked),
+                request = member.next_request() => model.calm(request),
             }
         }
         cacher

@@ -23,13 +23,13 @@ fn pods(count: u64) -> Vec<String> {
     (0..count).map(|number| large_pod(&format!("p{number}"), number + 1)).collect()
 }
 
-fn start_within(room: &ObjectMemoryLimit) -> (Cacher, Member, Updates) {
-    start_with_config(CacherConfig { room: room.clone(), ..config(ReflectorTuning::default()) })
+fn start_within(object_memory: &ObjectMemoryLimit) -> (Cacher, Member, Updates) {
+    start_with_config(CacherConfig { object_memory: object_memory.clone(), ..config(ReflectorTuning::default()) })
 }
 
 /// Lets a collection grow until it reaches the memory limit. Returns the cacher, its last state and its connection.
-async fn growing_collection(room: &ObjectMemoryLimit) -> (Cacher, CacherState, (Member, Updates, Feed)) {
-    let (cacher, mut member, updates) = start_within(room);
+async fn growing_collection(object_memory: &ObjectMemoryLimit) -> (Cacher, CacherState, (Member, Updates, Feed)) {
+    let (cacher, mut member, updates) = start_within(object_memory);
     let feed = member.sync(&pods(20), 100).await;
     is_synced(&cacher).await;
     for number in 0..200 {
@@ -51,27 +51,27 @@ fn has_no_room(state: &CacherState) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn first_list_above_the_memory_limit_is_refused() {
-    let room = ObjectMemoryLimit::new(ROOM, |_| ());
-    let (served, mut member, mut updates) = start_within(&room);
+    let object_memory = ObjectMemoryLimit::new(ROOM, |_| ());
+    let (served, mut member, mut updates) = start_within(&object_memory);
     let _feed = member.sync(&pods(20), 100).await;
     updates.synced().await;
     let own = served.stats().object_bytes;
-    assert_eq!(room.used(), own);
-    let (refused, mut large, _updates) = start_within(&room);
+    assert_eq!(object_memory.used(), own);
+    let (refused, mut large, _updates) = start_within(&object_memory);
     let feed = send_first_objects(&mut large, 200).await;
     let state = state(&refused, has_no_room).await;
     assert!(state.is_unknown(), "{state:?}");
     let text = state.reason().map(ToString::to_string).unwrap_or_default();
     assert!(text.contains("131072 (--max-total-collection-bytes)") && text.contains("more memory"), "{text}");
     feed.dropped().await;
-    assert_eq!((room.used(), served.state()), (own, CacherState::Synced), "the unfinished list was released");
+    assert_eq!((object_memory.used(), served.state()), (own, CacherState::Synced), "the unfinished list was released");
     // The collection is requested again after the delay, and is cached once it is small enough.
     let _feed = large.sync(&pods(20), 300).await;
     is_synced(&refused).await;
-    assert_eq!(room.used(), own + refused.stats().object_bytes);
+    assert_eq!(object_memory.used(), own + refused.stats().object_bytes);
     drop(served);
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(room.used(), refused.stats().object_bytes, "a dropped cacher releases its memory");
+    assert_eq!(object_memory.used(), refused.stats().object_bytes, "a dropped cacher releases its memory");
 }
 
 async fn is_synced(cacher: &Cacher) {
@@ -80,18 +80,18 @@ async fn is_synced(cacher: &Cacher) {
 
 #[tokio::test(start_paused = true)]
 async fn collection_growing_above_the_memory_limit_serves_its_last_state() {
-    let room = ObjectMemoryLimit::new(ROOM, |_| ());
-    let (served, mut member, mut updates) = start_within(&room);
+    let object_memory = ObjectMemoryLimit::new(ROOM, |_| ());
+    let (served, mut member, mut updates) = start_within(&object_memory);
     let _feed = member.sync(&pods(20), 100).await;
     updates.synced().await;
-    let (growing_collection, stale, _connection) = growing_collection(&room).await;
+    let (growing_collection, stale, _connection) = growing_collection(&object_memory).await;
     assert!(matches!(stale, CacherState::Stale { .. }), "{stale:?}");
-    let held = growing_collection.snapshot().unwrap().len();
-    assert!((40..120).contains(&held), "{held} objects are served, of the last state that fitted");
-    assert!(room.used() > ROOM - ROOM / 4, "{} of {ROOM}", room.used());
+    let count = growing_collection.snapshot().unwrap().len();
+    assert!((40..120).contains(&count), "{count} objects are served, of the last state that fitted");
+    assert!(object_memory.used() > ROOM - ROOM / 4, "{} of {ROOM}", object_memory.used());
     assert_eq!(served.state(), CacherState::Synced);
     // A collection that starts later is refused until bytes of the limit are free.
-    let (late, mut other, _updates) = start_within(&room);
+    let (late, mut other, _updates) = start_within(&object_memory);
     drop(send_first_objects(&mut other, 2).await);
     state(&late, has_no_room).await;
     drop(growing_collection);
@@ -103,51 +103,52 @@ async fn collection_growing_above_the_memory_limit_serves_its_last_state() {
 /// of similar size.
 #[tokio::test(start_paused = true)]
 async fn rbac_objects_use_the_reserved_part_of_the_memory_limit() {
-    let room = ObjectMemoryLimit::new(ROOM, |_| ());
-    let _connection = growing_collection(&room).await;
-    let before = room.used();
+    let object_memory = ObjectMemoryLimit::new(ROOM, |_| ());
+    let _connection = growing_collection(&object_memory).await;
+    let before = object_memory.used();
     let config = CacherConfig {
-        room: room.with_reserve(),
+        object_memory: object_memory.with_reserve(),
         retention: ObjectRetention::UntilPublished,
         ..config(ReflectorTuning::default())
     };
     let (first, mut member, mut updates) = start_with_config(config);
     let _feed = member.sync(&pods(4), 100).await;
     updates.synced().await;
-    assert_eq!(room.used(), before + first.stats().object_bytes);
+    assert_eq!(object_memory.used(), before + first.stats().object_bytes);
 }
 
 /// The next list waits for the preceding RBAC collections, which are not current while the member is unreachable.
 #[tokio::test(start_paused = true)]
 async fn interrupted_list_releases_its_memory_before_the_next_list() {
-    let (room, precedence) = (ObjectMemoryLimit::new(ROOM, |_| ()), Precedence::default());
+    let (object_memory, precedence) = (ObjectMemoryLimit::new(ROOM, |_| ()), Precedence::default());
     precedence.begin();
-    let config = CacherConfig { room: room.clone(), precedence, ..config(ReflectorTuning::default()) };
+    let config =
+        CacherConfig { object_memory: object_memory.clone(), precedence, ..config(ReflectorTuning::default()) };
     let (_cacher, mut member, _updates) = start_with_config(config);
     let feed = send_first_objects(&mut member, 60).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert!(room.used() > 0);
+    assert!(object_memory.used() > 0);
     feed.cut();
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(!member.is_asked(), "the next list waits");
-    assert_eq!(room.used(), 0);
+    assert!(!member.has_request(), "the next list waits");
+    assert_eq!(object_memory.used(), 0);
 }
 
 /// A cluster whose configuration changes gets a new cacher.
 #[tokio::test(start_paused = true)]
 async fn successor_takes_over_the_memory_reservation_of_its_predecessor() {
-    let room = ObjectMemoryLimit::new(ROOM, |_| ());
-    let (served, mut member, mut updates) = start_within(&room);
+    let object_memory = ObjectMemoryLimit::new(ROOM, |_| ());
+    let (served, mut member, mut updates) = start_within(&object_memory);
     let _feed = member.sync(&pods(20), 100).await;
     updates.synced().await;
-    let _connection = growing_collection(&room).await;
-    let config = CacherConfig { room: room.clone(), ..config(ReflectorTuning::default()) };
+    let _connection = growing_collection(&object_memory).await;
+    let config = CacherConfig { object_memory: object_memory.clone(), ..config(ReflectorTuning::default()) };
     let (after, mut member, mut updates) = start_after(Some(&served), config);
     drop(served);
     let _feed = member.sync(&pods(20), 300).await;
     updates.synced().await;
     assert_eq!(after.state(), CacherState::Synced);
-    assert!(room.used() <= ROOM);
+    assert!(object_memory.used() <= ROOM);
 }
 
 /// The observer finds differences by comparing pointers, and only changed objects are in memory twice.
@@ -175,12 +176,12 @@ async fn successor_shares_unchanged_objects_with_its_predecessor() {
 #[tokio::test(start_paused = true)]
 async fn third_cacher_shares_objects_with_the_first_after_incomplete_second() {
     for (sent, is_refused) in [(10, false), (200, true)] {
-        let room = ObjectMemoryLimit::new(ROOM, |_| ());
-        let (first, mut member, mut updates) = start_within(&room);
+        let object_memory = ObjectMemoryLimit::new(ROOM, |_| ());
+        let (first, mut member, mut updates) = start_within(&object_memory);
         let _feed = member.sync(&pods(20), 100).await;
         let before = updates.synced().await;
         let own = first.stats().object_bytes;
-        let same = CacherConfig { room: room.clone(), ..config(ReflectorTuning::default()) };
+        let same = CacherConfig { object_memory: object_memory.clone(), ..config(ReflectorTuning::default()) };
         let (second, mut member, _updates) = start_after(Some(&first), same.clone());
         drop(first);
         let _listed = send_first_objects(&mut member, sent).await;
@@ -188,7 +189,7 @@ async fn third_cacher_shares_objects_with_the_first_after_incomplete_second() {
             state(&second, has_no_room).await;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
-        assert!(room.used() <= own, "{} of {own}", room.used());
+        assert!(object_memory.used() <= own, "{} of {own}", object_memory.used());
         let (third, mut member, mut updates) = start_after(Some(&second), same);
         drop(second);
         let mut objects = pods(19);
@@ -198,7 +199,7 @@ async fn third_cacher_shares_objects_with_the_first_after_incomplete_second() {
         let is_shared = |old: &Arc<Object>| Arc::ptr_eq(old, after.get(old.key().as_str()).unwrap());
         assert_eq!(before.iter().filter(|old| is_shared(old)).count(), 19, "{sent}");
         // The bytes of the collection count once. A replaced object is freed when its last reader drops the snapshot.
-        assert_eq!((third.state(), room.used()), (CacherState::Synced, own), "{sent}");
+        assert_eq!((third.state(), object_memory.used()), (CacherState::Synced, own), "{sent}");
         let replaced = Arc::downgrade(before.get("ns/p19").unwrap());
         drop(before);
         assert!(replaced.upgrade().is_none(), "{sent}");
@@ -208,33 +209,33 @@ async fn third_cacher_shares_objects_with_the_first_after_incomplete_second() {
 /// A replaced cacher keeps running beside its successor until the last reader drops the replaced cacher.
 #[tokio::test(start_paused = true)]
 async fn replaced_cacher_keeps_running_without_a_memory_reservation() {
-    let room = ObjectMemoryLimit::new(ROOM, |_| ());
-    let (served, mut member, mut updates) = start_within(&room);
+    let object_memory = ObjectMemoryLimit::new(ROOM, |_| ());
+    let (served, mut member, mut updates) = start_within(&object_memory);
     let feed = member.sync(&pods(20), 100).await;
     updates.synced().await;
-    let _connection = growing_collection(&room).await;
-    let config = CacherConfig { room: room.clone(), ..config(ReflectorTuning::default()) };
+    let _connection = growing_collection(&object_memory).await;
+    let config = CacherConfig { object_memory: object_memory.clone(), ..config(ReflectorTuning::default()) };
     let (_after, _next, _updates) = start_after(Some(&served), config);
     tokio::time::sleep(Duration::from_millis(1)).await;
-    let used = room.used();
+    let used = object_memory.used();
     feed.send(event("ADDED", &large_pod("late", 101)));
     assert_eq!(updates.changes().await.0, [("ADDED", "late".to_owned(), 101)]);
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!((served.state(), room.used()), (CacherState::Synced, used));
-    assert!(!member.is_asked(), "the collection is not listed again");
+    assert_eq!((served.state(), object_memory.used()), (CacherState::Synced, used));
+    assert!(!member.has_request(), "the collection is not listed again");
 }
 
 #[tokio::test(start_paused = true)]
 async fn shrunken_collection_releases_its_unused_memory_reservation() {
-    let room = ObjectMemoryLimit::new(ROOM, |_| ());
-    let (served, mut member, mut updates) = start_within(&room);
+    let object_memory = ObjectMemoryLimit::new(ROOM, |_| ());
+    let (served, mut member, mut updates) = start_within(&object_memory);
     let feed = member.sync(&pods(60), 100).await;
     updates.synced().await;
     for number in 0..50 {
         feed.send(event("DELETED", &large_pod(&format!("p{number}"), 101 + number)));
     }
     while updates.changes().await.1.len() > 10 {}
-    let (other, mut large, _updates) = start_within(&room);
+    let (other, mut large, _updates) = start_within(&object_memory);
     let _feed = large.sync(&pods(50), 300).await;
     is_synced(&other).await;
     assert_eq!(served.state(), CacherState::Synced);

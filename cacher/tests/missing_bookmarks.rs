@@ -39,7 +39,7 @@ async fn waiter_for_kubernetes_events_causes_a_list() {
         assert!(feed.is_dropped(), "there is one source of events");
         assert!(matches!(updates.next().await, Update::Relisted { .. }));
         tokio::time::sleep(Duration::from_secs(60)).await;
-        assert!(!member.is_asked() && !again.is_dropped(), "there are no waiters left");
+        assert!(!member.has_request() && !again.is_dropped(), "there are no waiters left");
         assert_eq!(cacher.stats().relists, 0, "no event was lost");
         again.send(expired());
         let _feed = member.sync(&[pod("a", 1)], 30).await;
@@ -182,13 +182,13 @@ async fn continuous_waiters_cause_at_most_one_list_per_second() {
     });
     let (mut revision, mut lists) = (5, Vec::new());
     while lists.len() < 4 {
-        let asked = member.asked().await;
-        if asked.uri.contains("limit=1") {
-            asked.text(list(&[], revision + 1, None));
+        let request = member.next_request().await;
+        if request.uri.contains("limit=1") {
+            request.text(list(&[], revision + 1, None));
         } else {
             revision += 1;
-            lists.push(asked.at);
-            feed = asked.stream();
+            lists.push(request.at);
+            feed = request.stream();
             feed.send(end_bookmark(revision));
         }
     }
@@ -209,13 +209,13 @@ async fn slow_lists_for_waiters_delay_the_next_list() {
     });
     let (mut revision, mut lists, started) = (5, 0, Instant::now());
     while started.elapsed() < Duration::from_secs(200) {
-        let asked = member.asked().await;
+        let request = member.next_request().await;
         revision += 100;
-        if asked.uri.contains("limit=1") {
-            asked.text(list(&[], revision, None));
+        if request.uri.contains("limit=1") {
+            request.text(list(&[], revision, None));
         } else {
             lists += 1;
-            feed = asked.stream();
+            feed = request.stream();
             tokio::time::sleep(Duration::from_secs(4)).await;
             feed.send(end_bookmark(revision));
         }

@@ -15,30 +15,30 @@ use tributary_cacher::{
 /// documented time without the time to detect the recovery.
 const FRESH_WITHIN: Duration = Duration::from_secs(4);
 
-fn lost() -> MemberHealth {
-    let lost = MemberLoss { heard: Instant::now(), reason: Arc::from("silent") };
-    MemberHealth { lost: Some(lost), unready_since: None, recoveries: 1 }
+fn loss() -> MemberHealth {
+    let loss = MemberLoss { last_data_at: Instant::now(), reason: Arc::from("silent") };
+    MemberHealth { loss: Some(loss), unready_since: None, recoveries: 1 }
 }
 
 fn well(recoveries: u64) -> MemberHealth {
-    MemberHealth { lost: None, unready_since: None, recoveries }
+    MemberHealth { loss: None, unready_since: None, recoveries }
 }
 
 /// Answers each request like a healthy member.
 async fn serve(member: &mut Member) -> Vec<Feed> {
     let mut feeds = Vec::new();
     loop {
-        let asked = member.asked().await;
-        let is_streamed = asked.uri.contains("sendInitialEvents=true");
-        match asked.uri.contains("watch=1") {
+        let request = member.next_request().await;
+        let is_streamed = request.uri.contains("sendInitialEvents=true");
+        match request.uri.contains("watch=1") {
             true => {
-                let feed = asked.stream();
+                let feed = request.stream();
                 if is_streamed {
                     feed.send(end_bookmark(5));
                 }
                 feeds.push(feed);
             }
-            false => asked.text(list(&[], 5, None)),
+            false => request.text(list(&[], 5, None)),
         }
     }
 }
@@ -47,13 +47,13 @@ async fn serve(member: &mut Member) -> Vec<Feed> {
 async fn expect_fresh_soon(story: &str, cacher: &Cacher, mut member: Member) {
     assert_ne!(cacher.state(), CacherState::Synced, "{story}");
     cacher.set_member_health(well(2));
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let fresh = state(cacher, |state| *state == CacherState::Synced);
     tokio::select! {
         _ = serve(&mut member) => {}
         _ = fresh => {}
     }
-    assert!(begun.elapsed() <= FRESH_WITHIN, "{story}: {:?}", begun.elapsed());
+    assert!(started_at.elapsed() <= FRESH_WITHIN, "{story}: {:?}", started_at.elapsed());
 }
 
 /// Creates a synced collection whose member becomes unreachable.
@@ -63,14 +63,14 @@ async fn synced_and_lost() -> (Cacher, Member, Updates, Feed) {
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
     sleep(Duration::from_secs(2)).await;
-    cacher.set_member_health(lost());
+    cacher.set_member_health(loss());
     (cacher, member, updates, feed)
 }
 
 async fn refuse_for(time: Duration, member: &mut Member) {
     let failing = async {
         loop {
-            member.asked().await.refuse_connection();
+            member.next_request().await.refuse_connection();
         }
     };
     let _: Result<(), _> = timeout(time, failing).await;
@@ -86,7 +86,7 @@ async fn collection_in_each_phase_is_fresh_soon_after_member_recovery() {
     expect_fresh_soon("the collection waits half a minute", &cacher, member).await;
 
     let (cacher, mut member, _updates) = start();
-    cacher.set_member_health(lost());
+    cacher.set_member_health(loss());
     refuse_for(minutes, &mut member).await;
     expect_fresh_soon("the collection was never complete", &cacher, member).await;
 
@@ -98,50 +98,50 @@ async fn collection_in_each_phase_is_fresh_soon_after_member_recovery() {
             if !header.is_empty() {
                 head = head.header("retry-after", header);
             }
-            member.asked().await.respond(head, "");
+            member.next_request().await.respond(head, "");
         }
         expect_fresh_soon(&format!("the cluster refused the request with {code}"), &cacher, member).await;
     }
 
     let (cacher, mut member, _updates, feed) = synced_and_lost().await;
     feed.cut();
-    let asked = member.asked().await;
+    let request = member.next_request().await;
     sleep(Duration::from_secs(6)).await;
     expect_fresh_soon("the answer with the latest version never comes", &cacher, member).await;
-    asked.cancelled().await;
+    request.cancelled().await;
 
     let (cacher, mut member, _updates, feed) = synced_and_lost().await;
     feed.cut();
-    member.asked().await.text(list(&[], 5, None));
-    let asked = member.expect(&["watch=1"]).await;
+    member.next_request().await.text(list(&[], 5, None));
+    let request = member.expect(&["watch=1"]).await;
     sleep(Duration::from_secs(6)).await;
     expect_fresh_soon("the opened watch never starts", &cacher, member).await;
-    asked.cancelled().await;
+    request.cancelled().await;
 
     let (cacher, mut member, _updates) = start();
-    cacher.set_member_health(lost());
-    let asked = member.asked().await;
+    cacher.set_member_health(loss());
+    let request = member.next_request().await;
     sleep(Duration::from_secs(20)).await;
     expect_fresh_soon("the first list never starts", &cacher, member).await;
-    asked.cancelled().await;
+    request.cancelled().await;
 
     let (cacher, mut member, _updates, feed) = synced_and_lost().await;
     feed.send(expired());
-    let asked = member.expect(&["sendInitialEvents=true"]).await;
+    let request = member.expect(&["sendInitialEvents=true"]).await;
     sleep(Duration::from_secs(6)).await;
     expect_fresh_soon("the collection is listed again, and the list never starts", &cacher, member).await;
-    asked.cancelled().await;
+    request.cancelled().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn request_to_a_healthy_member_survives_a_recovery_report() {
     let (cacher, mut member, _updates) = start();
     cacher.set_member_health(well(1));
-    let asked = member.asked().await;
+    let request = member.next_request().await;
     // The member becomes ready only after the first report of recovery.
     cacher.set_member_health(well(2));
     sleep(Duration::from_secs(20)).await;
-    let feed = asked.stream();
+    let feed = request.stream();
     feed.send(end_bookmark(5));
     state(&cacher, |state| *state == CacherState::Synced).await;
 }
@@ -156,22 +156,22 @@ async fn false_reports_of_recovery_cause_requests_with_growing_delay() {
             sleep(Duration::from_secs(1)).await;
             cacher.set_member_health(well(recoveries));
             sleep(Duration::from_secs(1)).await;
-            cacher.set_member_health(MemberHealth { recoveries, ..lost() });
+            cacher.set_member_health(MemberHealth { recoveries, ..loss() });
         }
     };
-    let mut asked = Vec::new();
-    let begun = Instant::now();
+    let mut sent_at = Vec::new();
+    let started_at = Instant::now();
     let refuses = async {
         loop {
-            member.asked().await.status(401, "");
-            asked.push(begun.elapsed().as_secs());
+            member.next_request().await.status(401, "");
+            sent_at.push(started_at.elapsed().as_secs());
         }
     };
     let minutes = Duration::from_secs(600);
     let _: Result<(), _> = timeout(minutes, async { tokio::join!(flaps, refuses).0 }).await;
-    let within = |from, to| asked.iter().filter(|at| (from..to).contains(*at)).count();
-    assert!(within(0, 60) <= 20, "{asked:?}");
-    assert!(within(300, 600) <= 21, "one request in 15 s: {asked:?}");
+    let within = |from, to| sent_at.iter().filter(|at| (from..to).contains(*at)).count();
+    assert!(within(0, 60) <= 20, "{sent_at:?}");
+    assert!(within(300, 600) <= 21, "one request in 15 s: {sent_at:?}");
     assert!(matches!(cacher.state(), CacherState::Stale { reason: StaleReason::Unauthorized, .. }), "{cacher:?}");
     // A true recovery is detected, and later reports are trusted again.
     serve_until_fresh(&cacher, member).await;
@@ -199,15 +199,15 @@ async fn concurrent_lists_of_a_member_are_limited() {
         all.push((cacher, member, updates, feed));
     }
     sleep(Duration::from_secs(2)).await;
-    let begun = Instant::now();
+    let started_at = Instant::now();
     for (_, _, _, feed) in &all {
         feed.send(expired());
     }
-    let count = |all: &[(Cacher, Member, _, _)]| all.iter().filter(|(_, member, ..)| member.is_asked()).count();
+    let count = |all: &[(Cacher, Member, _, _)]| all.iter().filter(|(_, member, ..)| member.has_request()).count();
     sleep(Duration::from_millis(1)).await;
     assert_eq!(count(&all), 8);
     // A complete list releases its permit at once. The next collection then sends its list request.
-    let at = all.iter().position(|(_, member, ..)| member.is_asked()).unwrap();
+    let at = all.iter().position(|(_, member, ..)| member.has_request()).unwrap();
     let (_, member, ..) = &mut all[at];
     let feed = member.sync(&[], 6).await;
     sleep(Duration::from_millis(1)).await;
@@ -217,7 +217,7 @@ async fn concurrent_lists_of_a_member_are_limited() {
     assert_eq!(count(&all), 16);
     sleep(Duration::from_secs(1)).await;
     assert_eq!(count(&all), 19);
-    assert!(begun.elapsed() < Duration::from_secs(3));
+    assert!(started_at.elapsed() < Duration::from_secs(3));
     drop(feed);
 }
 
@@ -225,7 +225,7 @@ async fn concurrent_lists_of_a_member_are_limited() {
 /// delivered one event.
 async fn expect_resumed_after_precedence(cacher: &Cacher, member: &mut Member, precedence: &Precedence) -> Feed {
     sleep(Duration::from_secs(20)).await;
-    assert!(!member.is_asked(), "the state before the loss of contact does not suffice");
+    assert!(!member.has_request(), "the state before the loss of contact does not suffice");
     assert!(matches!(cacher.state(), CacherState::Stale { .. }), "{cacher:?}");
     precedence.until_awaited().await;
     precedence.mark_known(Instant::now());

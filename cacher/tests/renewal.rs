@@ -15,20 +15,20 @@ async fn watch_reopens_with_new_credentials_without_list_or_lost_event() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
-    let said = Instant::now();
+    let started_at = Instant::now();
     cacher.reopen(WITHIN);
     feed.send(event("ADDED", &pod("b", 6)));
     assert_eq!(updates.changes().await.0, [("ADDED", "b".to_owned(), 6)], "the open watch continues until then");
-    let asked = member.expect(&["watch=1", "resourceVersion=6&"]).await;
-    assert!(asked.at - said <= WITHIN, "{:?}", asked.at - said);
+    let request = member.expect(&["watch=1", "resourceVersion=6&"]).await;
+    assert!(request.at - started_at <= WITHIN, "{:?}", request.at - started_at);
     assert!(feed.is_dropped());
-    let feed = asked.stream();
+    let feed = request.stream();
     feed.send(event("ADDED", &pod("c", 7)));
     assert_eq!(updates.changes().await.0, [("ADDED", "c".to_owned(), 7)]);
     assert_eq!((cacher.state(), cacher.stats().relists, cacher.stats().failures), (CacherState::Synced, 0, 0));
     // The watch is reopened only once.
     tokio::time::sleep(WITHIN).await;
-    assert!(!member.is_asked());
+    assert!(!member.has_request());
 }
 
 #[tokio::test(start_paused = true)]
@@ -36,10 +36,10 @@ async fn reopened_watch_reveals_revoked_access_rights() {
     let (cacher, mut member, mut updates) = start();
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
-    let said = Instant::now();
+    let started_at = Instant::now();
     cacher.reopen(WITHIN);
     member.expect(&["watch=1", "resourceVersion=5&"]).await.status(403, "{}");
-    assert!(said.elapsed() <= WITHIN);
+    assert!(started_at.elapsed() <= WITHIN);
     let stale =
         state(&cacher, |state| matches!(state, CacherState::Stale { reason: StaleReason::Forbidden, .. })).await;
     assert_eq!(stale.reason(), Some(&StaleReason::Forbidden));
@@ -53,26 +53,26 @@ async fn retry_of_a_cacher_ends_the_delay_after_a_refusal() {
     updates.synced().await;
     cacher.retry();
     tokio::time::sleep(WITHIN).await;
-    assert!(!member.is_asked() && cacher.failed_at().is_none(), "the collection is healthy");
+    assert!(!member.has_request() && cacher.failed_at().is_none(), "the collection is healthy");
     cacher.reopen(Duration::ZERO);
     let late = http::Response::builder().status(403).header("retry-after", "60");
     member.expect(&["watch=1", "resourceVersion=5&"]).await.respond(late, "{}");
     state(&cacher, |state| matches!(state, CacherState::Stale { reason: StaleReason::Forbidden, .. })).await;
     let first = cacher.failed_at().expect("a refusal");
-    assert!(!member.is_asked());
+    assert!(!member.has_request());
     let wanted = Instant::now();
     cacher.retry();
-    let asked = member.expect(&["limit=1"]).await;
-    assert_eq!((asked.at, cacher.failed_at()), (wanted, Some(first)));
+    let request = member.expect(&["limit=1"]).await;
+    assert_eq!((request.at, cacher.failed_at()), (wanted, Some(first)));
     // Without the right to list, the member's latest version cannot be read. The watch itself is refused.
-    asked.status(403, "{}");
+    request.status(403, "{}");
     member.expect(&["watch=1", "resourceVersion=5&"]).await.status(403, "{}");
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(cacher.failed_at(), Some(wanted));
-    assert!(!member.is_asked(), "a retry is done once");
-    let asked = member.expect(&["limit=1"]).await;
-    assert!(asked.at - wanted > Duration::from_millis(1));
-    asked.text(list(&[], 5, None));
+    assert!(!member.has_request(), "a retry is done once");
+    let request = member.expect(&["limit=1"]).await;
+    assert!(request.at - wanted > Duration::from_millis(1));
+    request.text(list(&[], 5, None));
     let _feed = member.expect(&["watch=1", "resourceVersion=5&"]).await.stream();
     state(&cacher, |state| *state == CacherState::Synced).await;
 }
@@ -95,5 +95,5 @@ async fn reopening_of_a_watch_follows_the_list_and_is_not_repeated() {
     drop(feed);
     let _feed = member.expect(&["watch=1", "resourceVersion=8&"]).await.stream();
     tokio::time::sleep(WITHIN).await;
-    assert!(!member.is_asked());
+    assert!(!member.has_request());
 }

@@ -11,7 +11,7 @@ use tributary_cacher::{NotReached, Update};
 
 const THREE_SECONDS: Duration = Duration::from_secs(3);
 
-fn gone(name: &str) -> String {
+fn deletion(name: &str) -> String {
     event("DELETED", &pod(name, 11))
 }
 
@@ -20,11 +20,11 @@ async fn deletions_of_one_revision_may_span_several_updates() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1), pod("b", 2), pod("c", 3), pod("d", 4)], 10).await;
     updates.synced().await;
-    feed.send(gone("a") + &gone("b"));
+    feed.send(deletion("a") + &deletion("b"));
     let (changes, snapshot) = updates.changes().await;
     assert_eq!(changes, [("DELETED", "a".to_owned(), 11), ("DELETED", "b".to_owned(), 11)]);
     assert_eq!(snapshot.resource_version(), CollectionVersion::part(ResourceVersion(11), 2));
-    feed.send(gone("c"));
+    feed.send(deletion("c"));
     let (changes, snapshot) = updates.changes().await;
     assert_eq!(changes, [("DELETED", "c".to_owned(), 11)]);
     assert_eq!(snapshot.resource_version(), CollectionVersion::part(ResourceVersion(11), 3));
@@ -41,11 +41,11 @@ async fn watch_cut_between_deletions_of_one_revision_resumes_before_the_revision
     let (_cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1), pod("b", 2)], 10).await;
     updates.synced().await;
-    feed.send(gone("a"));
+    feed.send(deletion("a"));
     updates.changes().await;
     drop(feed);
     let feed = member.expect(&["watch=1", "resourceVersion=10&"]).await.stream();
-    feed.send(gone("a") + &gone("b"));
+    feed.send(deletion("a") + &deletion("b"));
     let (changes, _) = updates.changes().await;
     assert_eq!(changes, [("DELETED", "b".to_owned(), 11)], "events before the cut are not published again");
     drop(feed);
@@ -57,7 +57,7 @@ async fn waiter_for_all_deletions_of_a_revision_causes_a_list() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1), pod("b", 2)], 10).await;
     updates.synced().await;
-    feed.send(gone("a"));
+    feed.send(deletion("a"));
     updates.changes().await;
     let own = CollectionVersion::begun(ResourceVersion(11));
     assert_eq!(cacher.wait_for(own, Duration::ZERO).await.unwrap().len(), 1);
@@ -79,7 +79,7 @@ async fn wait_for_a_nonexistent_version_fails_between_deletions_of_one_revision(
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 10).await;
     updates.synced().await;
-    feed.send(gone("a"));
+    feed.send(deletion("a"));
     updates.changes().await;
     let script = async { member.expect(&["limit=1"]).await.text(list(&[], 11, None)) };
     let (beyond, ()) = tokio::join!(cacher.wait_for(ResourceVersion(12), THREE_SECONDS), script);

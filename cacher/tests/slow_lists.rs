@@ -35,7 +35,7 @@ struct Page {
     from: usize,
     limit: usize,
     compressed: bool,
-    came: bool,
+    is_complete: bool,
 }
 
 impl SlowMember {
@@ -45,44 +45,44 @@ impl SlowMember {
         let mut pages = Vec::new();
         loop {
             assert!(began.elapsed() < Duration::from_secs(3600), "the list does not complete: {pages:?}");
-            let asked = member.asked().await;
-            let uri = asked.uri.clone();
+            let request = member.next_request().await;
+            let uri = request.uri.clone();
             let value = |name: &str| {
                 let pair = uri.split(['?', '&']).find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
                 pair.map(|text| text.parse::<usize>().expect("a number"))
             };
             if uri.contains("sendInitialEvents") {
-                asked.status(422, r#"{"code":422,"reason":"Invalid","message":"sendInitialEvents is forbidden"}"#);
+                request.status(422, r#"{"code":422,"reason":"Invalid","message":"sendInitialEvents is forbidden"}"#);
                 continue;
             }
             if uri.contains("watch=1") {
-                return (pages, asked.stream());
+                return (pages, request.stream());
             }
             if uri.ends_with("?limit=1") {
-                asked.text(list(&self.objects[..1], 5, None));
+                request.text(list(&self.objects[..1], 5, None));
                 continue;
             }
             let (from, limit) = (value("continue").unwrap_or(0), value("limit").expect("a limit"));
             let end = (from + limit).min(self.objects.len());
             let more = (end < self.objects.len()).then(|| end.to_string());
             let text = list(&self.objects[from..end], 5, more.as_deref());
-            let compressed = self.compresses && asked.headers["accept-encoding"] == "gzip" && text.len() > 128 << 10;
-            let came = self.send(asked, text, compressed).await;
-            pages.push(Page { from, limit, compressed, came });
+            let compressed = self.compresses && request.headers["accept-encoding"] == "gzip" && text.len() > 128 << 10;
+            let is_complete = self.send(request, text, compressed).await;
+            pages.push(Page { from, limit, compressed, is_complete });
         }
     }
 
     /// Sends a list at the bandwidth of the connection, and cuts it off at the time limit. Returns whether the list was
     /// complete.
-    async fn send(&self, asked: Asked, text: String, compressed: bool) -> bool {
-        let began = asked.at;
+    async fn send(&self, request: PendingRequest, text: String, compressed: bool) -> bool {
+        let began = request.at;
         let (feed, bytes) = match compressed {
-            false => (asked.stream(), text.into_bytes()),
+            false => (request.stream(), text.into_bytes()),
             true => {
                 let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
                 encoder.write_all(text.as_bytes()).expect("memory");
                 (
-                    asked.stream_with_head(http::Response::builder().header("Content-Encoding", "gzip")),
+                    request.stream_with_head(http::Response::builder().header("Content-Encoding", "gzip")),
                     encoder.finish().expect("memory"),
                 )
             }
@@ -118,12 +118,12 @@ async fn list_above_the_members_time_limit_completes_in_smaller_pages() {
     let (pages, _watch) = slow.serve(&mut member).await;
     assert_eq!(updates.synced().await.len(), 2000);
     assert_eq!(cacher.state(), CacherState::Synced);
-    let cut = pages.iter().filter(|page| !page.came).count();
+    let cut = pages.iter().filter(|page| !page.is_complete).count();
     assert!(cut <= 2, "{cut} were cut: {pages:?}");
     // 2 MB at 4 kB per second take 500 s.
     assert!(began.elapsed() < Duration::from_secs(800), "{:?}", began.elapsed());
     let mut from = 0;
-    for page in pages.iter().filter(|page| page.came) {
+    for page in pages.iter().filter(|page| page.is_complete) {
         assert_eq!(page.from, from, "complete pages are not requested again: {pages:?}");
         from += page.limit;
     }
@@ -139,8 +139,8 @@ async fn list_that_is_cut_off_is_requested_with_gzip() {
     let synced = updates.synced().await;
     assert_eq!(synced.len(), 2000);
     assert!(synced.iter().all(|object| String::from_utf8_lossy(object.json()).contains(&"x".repeat(1000))));
-    assert!(!pages[0].compressed && !pages[0].came, "{pages:?}");
-    assert!(pages[1..].iter().all(|page| page.compressed && page.came), "{pages:?}");
+    assert!(!pages[0].compressed && !pages[0].is_complete, "{pages:?}");
+    assert!(pages[1..].iter().all(|page| page.compressed && page.is_complete), "{pages:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,7 +151,7 @@ async fn fast_member_is_listed_in_large_uncompressed_pages() {
     let near = SlowMember { objects, bytes_per_second: 1_000_000, compresses: true, request_timeout: REQUEST_TIMEOUT };
     let (pages, _watch) = near.serve(&mut member).await;
     updates.synced().await;
-    let page = |from| Page { from, limit: 1000, compressed: false, came: true };
+    let page = |from| Page { from, limit: 1000, compressed: false, is_complete: true };
     assert_eq!(pages, [page(0), page(1000)]);
 }
 
@@ -174,14 +174,14 @@ async fn pages_before_a_cut_off_page_are_kept() {
 }
 
 /// Returns the next request, which must be a list of one object, for the member's latest version.
-async fn expect_latest(member: &mut Member) -> Asked {
-    let asked = member.asked().await;
-    assert!(asked.uri.ends_with("?limit=1"), "{}", asked.uri);
-    asked
+async fn expect_latest(member: &mut Member) -> PendingRequest {
+    let request = member.next_request().await;
+    assert!(request.uri.ends_with("?limit=1"), "{}", request.uri);
+    request
 }
 
 /// Serves the first page, of version 1000, and returns the request for the second page.
-async fn second_page(member: &mut Member) -> Asked {
+async fn second_page(member: &mut Member) -> PendingRequest {
     member.expect(&["sendInitialEvents"]).await.status(422, r#"{"code":422}"#);
     member.expect(&["limit=10000"]).await.text(list(&[pod("a", 900)], 1000, Some("t1")));
     member.expect(&["limit=10000", "continue=t1"]).await
@@ -261,7 +261,7 @@ async fn member_with_a_short_time_limit_is_listed_in_smaller_pages() {
         let slow = SlowMember { objects, bytes_per_second: 20_000, compresses: true, request_timeout };
         let (pages, _watch) = slow.serve(&mut member).await;
         assert_eq!(updates.synced().await.len(), 2000);
-        let cut = pages.iter().filter(|page| !page.came).count();
+        let cut = pages.iter().filter(|page| !page.is_complete).count();
         assert!(cut <= 3, "{cut} were cut: {pages:?}");
     }
 }
@@ -296,8 +296,8 @@ async fn page_time_limit_grows_again_after_complete_lists() {
     let tuning = ReflectorTuning { page_time: Duration::from_secs(4), ..ReflectorTuning::default() };
     let (_cacher, mut member, mut updates) = start_with(tuning);
     let text = list(&(0..100).map(|number| pod(&format!("pod-{number}"), 3)).collect::<Vec<_>>(), 5, None);
-    let cut_after = async |asked: Asked, milliseconds| {
-        let feed = asked.stream();
+    let cut_after = async |request: PendingRequest, milliseconds| {
+        let feed = request.stream();
         feed.send(&text[..text.len() - 2]);
         sleep(Duration::from_millis(milliseconds)).await;
         feed.cut();

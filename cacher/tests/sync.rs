@@ -15,7 +15,7 @@ async fn collection_is_streamed_from_a_member_with_watch_list_support() {
     let (cacher, mut member, mut updates) = start();
     assert!(matches!(cacher.state(), CacherState::Syncing { reason: None, .. }));
     assert!(cacher.snapshot().is_none());
-    let asked = member
+    let request = member
         .expect(&[
             "/api/v1/pods?watch=1",
             "sendInitialEvents=true",
@@ -23,10 +23,10 @@ async fn collection_is_streamed_from_a_member_with_watch_list_support() {
             "allowWatchBookmarks=true",
         ])
         .await;
-    assert!(!asked.uri.contains("resourceVersion="), "the first list is consistent");
-    assert_eq!((&asked.headers["accept"], &asked.headers["accept-encoding"]).0, "application/json");
-    assert_eq!(asked.headers["accept-encoding"], "identity");
-    let feed = asked.stream();
+    assert!(!request.uri.contains("resourceVersion="), "the first list is consistent");
+    assert_eq!((&request.headers["accept"], &request.headers["accept-encoding"]).0, "application/json");
+    assert_eq!(request.headers["accept-encoding"], "identity");
+    let feed = request.stream();
     feed.send(event("ADDED", &pod("a", 3)) + &event("ADDED", &pod("b", 7)));
     feed.send(end_bookmark(9) + &event("MODIFIED", &pod("a", 10)) + &event("DELETED", &pod("b", 11)));
     let snapshot = updates.synced().await;
@@ -80,8 +80,8 @@ async fn warning_headers_reach_the_observer_before_the_objects() {
     member.expect(&["resourceVersion=9"]).await.respond(again, &bookmark(11));
     member.expect(&["resourceVersion=11"]).await.respond(head(), &bookmark(12));
     let _open = member.expect(&["resourceVersion=12"]).await;
-    let told: Vec<_> = warned.try_iter().collect();
-    assert_eq!(told, [vec![HeaderValue::from_static("299 - \"v1 Pods are deprecated\"")], vec![]]);
+    let warnings: Vec<_> = warned.try_iter().collect();
+    assert_eq!(warnings, [vec![HeaderValue::from_static("299 - \"v1 Pods are deprecated\"")], vec![]]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,10 +148,10 @@ async fn initial_events_without_an_end_bookmark_are_replaced_by_pages() {
     let start_time = Instant::now();
     let feed = member.expect(&["sendInitialEvents"]).await.stream();
     feed.send(event("ADDED", &pod("a", 3)));
-    let asked = member.expect(&["limit=10000"]).await;
-    assert_eq!(asked.at - start_time, Duration::from_secs(10));
+    let request = member.expect(&["limit=10000"]).await;
+    assert_eq!(request.at - start_time, Duration::from_secs(10));
     assert!(feed.is_dropped());
-    asked.text(list(&[pod("a", 3)], 5, None));
+    request.text(list(&[pod("a", 3)], 5, None));
     assert_eq!(updates.synced().await.len(), 1);
 
     // A bookmark without the annotation does not end the initial events.
@@ -164,13 +164,13 @@ async fn initial_events_without_an_end_bookmark_are_replaced_by_pages() {
 #[tokio::test(start_paused = true)]
 async fn cacher_of_a_namespace_requests_the_namespaced_path() {
     let (transport, mut member) = transport();
-    struct Nobody;
-    impl UpdateObserver for Nobody {
+    struct IgnoreUpdates;
+    impl UpdateObserver for IgnoreUpdates {
         fn update(&self, _update: Update) {}
     }
     let config =
         tributary_cacher::CacherConfig { namespace: Some("kube-system".to_owned()), ..config(Default::default()) };
-    let cacher = Cacher::start(config, transport, Arc::new(Nobody));
+    let cacher = Cacher::start(config, transport, Arc::new(IgnoreUpdates));
     member.expect(&["/api/v1/namespaces/kube-system/pods?watch=1"]).await;
     assert!(format!("{cacher:?}").contains("kube-system"));
 }

@@ -26,9 +26,9 @@ async fn wait_for_a_version_ends_when_an_event_reaches_it() {
     });
     assert_eq!(found.unwrap().resource_version().revision().0, 8);
     assert_eq!(started.elapsed(), Duration::ZERO);
-    assert!(!member.is_asked(), "arriving events need no question");
+    assert!(!member.has_request(), "arriving events need no question");
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert!(!member.is_asked());
+    assert!(!member.has_request());
     assert_eq!(cacher.stats().progress_requests, 0);
 }
 
@@ -48,12 +48,12 @@ async fn one_latest_version_request_serves_all_waiters() {
     updates.synced().await;
     let started = Instant::now();
     let script = async {
-        let asked = member.expect(&["/api/v1/pods?limit=1"]).await;
-        assert_eq!(asked.at - started, Duration::from_millis(200));
+        let request = member.expect(&["/api/v1/pods?limit=1"]).await;
+        assert_eq!(request.at - started, Duration::from_millis(200));
         assert!(!feed.is_dropped(), "the watch continues while the member is asked");
         feed.send(event("ADDED", &pod("b", 6)));
         tokio::task::yield_now().await;
-        asked.text(list(&[], 20, Some("more")));
+        request.text(list(&[], 20, Some("more")));
         let short = member.expect(&["watch=1", "resourceVersion=6&", "timeoutSeconds=3&", "allowWatchBookmarks"]).await;
         assert!(feed.is_dropped(), "the short watch replaces the long one");
         let short = short.stream();
@@ -111,12 +111,12 @@ async fn wait_for_a_version_that_the_member_has_not_reached_fails_early() {
     updates.synced().await;
     let started = Instant::now();
     let script = async {
-        let asked = member.expect(&["limit=1"]).await;
+        let request = member.expect(&["limit=1"]).await;
         // A waiter that arrives while a request for the latest version is pending gets the result of the next request.
         let late = cacher.wait_for(ResourceVersion(900), THREE_SECONDS);
         let answer = async {
             tokio::time::sleep(Duration::from_millis(10)).await;
-            asked.text(list(&[], 20, None));
+            request.text(list(&[], 20, None));
             member.expect(&["limit=1"]).await.text(list(&[], 21, None));
         };
         let (late, ()) = tokio::join!(late, answer);
@@ -132,7 +132,7 @@ async fn wait_for_a_version_that_the_member_has_not_reached_fails_early() {
     };
     tokio::join!(first, script);
     tokio::time::sleep(Duration::from_secs(30)).await;
-    assert!(!member.is_asked() && !feed.is_dropped(), "without waiters there is no question, and the watch stays");
+    assert!(!member.has_request() && !feed.is_dropped(), "without waiters there is no question, and the watch stays");
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,7 +177,7 @@ async fn wait_fails_as_too_new_if_the_member_returns_errors() {
     assert_eq!(error, NotReached::TooNew { wanted: wanted.into(), current: current.map(Into::into) });
     assert_eq!(error.to_string(), "too large resource version: 1000, current: 5");
     tokio::time::sleep(Duration::from_secs(30)).await;
-    assert!(!member.is_asked() && !feed.is_dropped(), "the wait costs few requests");
+    assert!(!member.has_request() && !feed.is_dropped(), "the wait costs few requests");
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,10 +188,10 @@ async fn members_latest_version_below_the_collections_version_causes_a_reset() {
     let script = async {
         // An event raises the collection's version while the request is pending. The response is then older than the
         // collection. It must not count as a sign that revisions went back.
-        let asked = member.expect(&["limit=1"]).await;
+        let request = member.expect(&["limit=1"]).await;
         feed.send(event("ADDED", &pod("a", 55)));
         tokio::task::yield_now().await;
-        asked.text(list(&[], 52, None));
+        request.text(list(&[], 52, None));
         member.expect(&["limit=1"]).await.text(list(&[], 30, None));
         member.sync(&[], 31).await
     };
@@ -237,13 +237,13 @@ async fn latest_version_request_returns_the_version_or_the_error() {
     assert_eq!(latest.unwrap().0, 77);
     assert_eq!(cacher.snapshot().unwrap().resource_version().revision().0, 5, "the store does not change");
     let (refused, ()) = tokio::join!(cacher.latest(), async {
-        member.asked().await.status(403, r#"{"code":403,"message":"no"}"#);
+        member.next_request().await.status(403, r#"{"code":403,"message":"no"}"#);
     });
     assert!(matches!(refused, Err(LatestError::Refused(refusal)) if refusal.reason == StaleReason::Forbidden));
-    let (unreachable, ()) = tokio::join!(cacher.latest(), async { member.asked().await.refuse_connection() });
+    let (unreachable, ()) = tokio::join!(cacher.latest(), async { member.next_request().await.refuse_connection() });
     assert!(matches!(unreachable, Err(LatestError::Unreachable(_))));
-    let (malformed, ()) = tokio::join!(cacher.latest(), async { member.asked().await.text("{}") });
+    let (malformed, ()) = tokio::join!(cacher.latest(), async { member.next_request().await.text("{}") });
     assert!(matches!(malformed, Err(LatestError::Malformed(_))));
-    let (silent, ()) = tokio::join!(cacher.latest(), async { member.asked().await.cancelled().await });
+    let (silent, ()) = tokio::join!(cacher.latest(), async { member.next_request().await.cancelled().await });
     assert!(matches!(silent, Err(LatestError::Timeout(_))));
 }

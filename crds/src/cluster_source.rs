@@ -39,7 +39,8 @@ pub struct ClusterSourceSpec {
     /// Clusters of Karmada (`cluster.karmada.io/v1alpha1`), with their Secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub karmada_clusters: Option<KarmadaClusters>,
-    /// ClusterProfiles (`multicluster.x-k8s.io/v1alpha1`). Not supported yet.
+    /// ClusterProfiles (`multicluster.x-k8s.io/v1alpha1`). Tributary also needs the flags `--cluster-profile-providers`
+    /// and `--exec-allow`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_profiles: Option<ClusterProfiles>,
     /// Secrets with a kubeconfig in the key `kubeconfig`, and multicluster-runtime's label

@@ -38,7 +38,7 @@ pub use identity_rule::{IdentityRule, IdentityRuleType, IdentityType};
 pub use load::{LoadError, LoadErrors, documents, load, parse, read_all_documents};
 pub use merged_endpoint::{MERGED_ENDPOINT, MergedEndpoint, MergedEndpointSpec};
 pub use origin::Origin;
-pub use resource_registry::{ClusterSelection, ResourceRegistry, ResourceRegistrySpec};
+pub use resource_registry::{ClusterSelection, PlacementDecisionReference, ResourceRegistry, ResourceRegistrySpec};
 pub use secret::SecretText;
 pub use status::{ClusterSourceStatus, ConfigurationStatus, RefusedSourceItem, UpstreamClusterStatus};
 pub use upstream_cluster::{

@@ -37,7 +37,7 @@ pub enum LoadError {
     },
     /// The `apiVersion` and `kind` of a document are not the names of a configuration object.
     #[error(
-        "{origin}: apiVersion {api_version:?} with kind {kind:?} is not supported; allowed are UpstreamCluster, ResourceRegistry and MergedEndpoint of {API_VERSION}{}",
+        "{origin}: apiVersion {api_version:?} with kind {kind:?} is not supported; allowed are UpstreamCluster, ResourceRegistry, MergedEndpoint and ClusterSource of {API_VERSION}{}",
         if kind == "DeniedUsers" { "; give DeniedUsers by --denied-users-file" } else { "" }
     )]
     Kind {
@@ -239,6 +239,7 @@ fn add_document(
         }
         (API_VERSION, "ResourceRegistry") => configuration.registries.push(decode(document, &kind, origin)?),
         (API_VERSION, "MergedEndpoint") => configuration.merged_endpoints.push(decode(document, &kind, origin)?),
+        (API_VERSION, "ClusterSource") => configuration.sources.push(decode(document, &kind, origin)?),
         _ => return Err(vec![LoadError::Kind { origin: origin.clone(), api_version, kind }]),
     }
     configuration.origins.entry(object).or_default().push(origin.clone());
@@ -387,7 +388,7 @@ mod tests {
     fn configuration_document_of_unknown_kind_or_invalid_yaml_is_refused() {
         assert_eq!(
             errors("apiVersion: v1\nkind: Pod\n"),
-            "a.yaml: document 1 (line 1): apiVersion \"v1\" with kind \"Pod\" is not supported; allowed are UpstreamCluster, ResourceRegistry and MergedEndpoint of tributary.dev/v1alpha1"
+            "a.yaml: document 1 (line 1): apiVersion \"v1\" with kind \"Pod\" is not supported; allowed are UpstreamCluster, ResourceRegistry, MergedEndpoint and ClusterSource of tributary.dev/v1alpha1"
         );
         let found = errors(&format!("{GOOD}---\nspec: [secret-token\n"));
         assert!(found.starts_with("a.yaml: document 3 (line 22): the document is not valid YAML: "), "{found}");

@@ -69,7 +69,7 @@ pub struct ResourceRegistrySpec {
     pub placement: Option<String>,
 }
 
-/// A selection of clusters by name or by labels.
+/// A selection of clusters by name, by labels or by a scheduler.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterSelection {
@@ -80,6 +80,23 @@ pub struct ClusterSelection {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "label_selector_schema")]
     pub selector: Option<LabelSelector>,
+    /// Clusters that a scheduler has chosen: members of a ClusterSource with `clusterProfiles`. Only in a hub. With
+    /// `names` or `selector`, a cluster that matches any of them is selected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement_decision: Option<PlacementDecisionReference>,
+}
+
+/// The slices of a decision: PlacementDecisions of `multicluster.x-k8s.io/v1alpha1`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlacementDecisionReference {
+    /// The namespace of the slices.
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: String,
+    /// The value of the label `multicluster.x-k8s.io/decision-key` of each slice. A decision with a single slice may
+    /// have this name in place of the label.
+    #[schemars(length(min = 1, max = 253))]
+    pub key: String,
 }
 
 /// Returns the schema of a [`LabelSelector`]. The schema is written by hand, because the feature of `k8s-openapi` that
@@ -128,7 +145,7 @@ pub(crate) fn label_selector_schema(_: &mut SchemaGenerator) -> Schema {
 impl ClusterSelection {
     /// Returns whether the selection is empty, and therefore selects all clusters.
     pub fn is_all(&self) -> bool {
-        self.names.is_empty() && self.selector.is_none()
+        self.names.is_empty() && self.selector.is_none() && self.placement_decision.is_none()
     }
 
     /// Returns whether the selection contains the cluster.
@@ -183,6 +200,8 @@ mod tests {
             (r#"{"selector":{"matchExpressions":[{"key":"zone","operator":"Exists"}]}}"#, false),
             (r#"{"selector":{"matchExpressions":[{"key":"zone","operator":"DoesNotExist"}]}}"#, true),
             (r#"{"selector":{"matchExpressions":[{"key":"region","operator":"Like"}]}}"#, false),
+            (r#"{"placementDecision":{"namespace":"fleet","key":"k"}}"#, false),
+            (r#"{"names":["eu"],"placementDecision":{"namespace":"fleet","key":"k"}}"#, true),
         ] {
             let selection: ClusterSelection = serde_json::from_str(selection).unwrap();
             assert_eq!(selection.selects(&cluster), expected, "{selection:?}");

@@ -88,7 +88,13 @@ impl ConfigurationObjects {
         }
         for registry in &self.registries {
             let object = object("ResourceRegistry", registry.metadata.name.as_deref());
-            resource_registry::validate(registry, self, &mut Problems { object, found: &mut found });
+            let mut problems = Problems { object, found: &mut found };
+            if registry.spec.clusters.placement_decision.is_some() {
+                let text = "needs a hub, which has the PlacementDecisions; give names or a selector, or create the \
+                            registry in a hub";
+                problems.error("spec.clusters.placementDecision", text);
+            }
+            resource_registry::validate(registry, self, &mut problems);
         }
         for endpoint in &self.merged_endpoints {
             let object = object("MergedEndpoint", endpoint.metadata.name.as_deref());
@@ -119,7 +125,8 @@ impl ConfigurationObjects {
         let registries = self.registries.iter().map(|registry| ("ResourceRegistry", registry.metadata.name.as_deref()));
         let endpoints = self.merged_endpoints.iter().map(|one| ("MergedEndpoint", one.metadata.name.as_deref()));
         let mut counts = BTreeMap::new();
-        for (kind, name) in clusters.chain(registries).chain(endpoints) {
+        let sources = self.sources.iter().map(|source| ("ClusterSource", source.metadata.name.as_deref()));
+        for (kind, name) in clusters.chain(registries).chain(endpoints).chain(sources) {
             *counts.entry((kind, name)).or_insert(0_usize) += 1;
         }
         for ((kind, name), count) in counts.into_iter().filter(|(_, count)| *count > 1) {

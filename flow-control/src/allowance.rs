@@ -21,9 +21,9 @@ pub(crate) trait Allowance: Default + Debug + Send + 'static {
 
     fn try_spend(&mut self, limit: Self::Limit, seats: u32, now: Instant) -> bool;
 
-    /// Returns the seats that a request took at the time `taken` to the key. Tokens that have refilled since `taken`
-    /// are not added again.
-    fn give_back(&mut self, limit: Self::Limit, seats: u32, taken: Instant, now: Instant);
+    /// Returns the seats that a request took at the time `admitted_at` to the key. Tokens that have refilled since
+    /// `admitted_at` are not added again.
+    fn give_back(&mut self, limit: Self::Limit, seats: u32, admitted_at: Instant, now: Instant);
 
     /// Returns the time at which the bucket has enough tokens. `None` for slots, because the passage of time frees no
     /// slot.
@@ -38,7 +38,7 @@ pub(crate) trait Allowance: Default + Debug + Send + 'static {
 
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
-    taken: u32,
+    in_use: u32,
 }
 
 impl Allowance for Slots {
@@ -51,16 +51,16 @@ impl Allowance for Slots {
     }
 
     fn try_spend(&mut self, limit: Self::Limit, seats: u32, _: Instant) -> bool {
-        let taken = self.taken.saturating_add(seats);
-        let fits = taken <= limit.max;
+        let in_use = self.in_use.saturating_add(seats);
+        let fits = in_use <= limit.max;
         if fits {
-            self.taken = taken;
+            self.in_use = in_use;
         }
         fits
     }
 
     fn give_back(&mut self, _: Self::Limit, seats: u32, _: Instant, _: Instant) {
-        self.taken = self.taken.saturating_sub(seats);
+        self.in_use = self.in_use.saturating_sub(seats);
     }
 
     fn due(&self, _: Self::Limit, _: u32, _: Instant) -> Option<Instant> {
@@ -68,7 +68,7 @@ impl Allowance for Slots {
     }
 
     fn is_unused(&self, _: Instant) -> bool {
-        self.taken == 0
+        self.in_use == 0
     }
 
     fn change_limit(&mut self) {}
@@ -97,8 +97,8 @@ impl Allowance for SpentTokens {
         self.try_spend(limit.into(), tokens(seats), now).is_ok()
     }
 
-    fn give_back(&mut self, limit: Self::Limit, seats: u32, taken: Instant, now: Instant) {
-        self.give_back(limit.into(), tokens(seats), now.saturating_duration_since(taken));
+    fn give_back(&mut self, limit: Self::Limit, seats: u32, admitted_at: Instant, now: Instant) {
+        self.give_back(limit.into(), tokens(seats), now.saturating_duration_since(admitted_at));
     }
 
     fn due(&self, limit: Self::Limit, seats: u32, now: Instant) -> Option<Instant> {

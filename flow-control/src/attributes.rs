@@ -57,8 +57,8 @@ pub struct FlowResource<'a> {
 /// alternately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow {
-    turn: u64,
-    /// Hash of the user within the flow. Equal to `turn` if the flow has only one user.
+    flow_hash: u64,
+    /// Hash of the user within the flow. Equal to `flow_hash` if the flow has only one user.
     user: u64,
 }
 
@@ -70,31 +70,31 @@ impl Flow {
 
     /// Returns the flow `all` for a request of the user `user`. The flow may have several users.
     pub fn from_shared_identity(all: &impl Hash, user: &impl Hash) -> Self {
-        Self { turn: HASHES.hash_one(all), user: HASHES.hash_one((all, user)) }
+        Self { flow_hash: HASHES.hash_one(all), user: HASHES.hash_one((all, user)) }
     }
 
     pub(crate) fn from_hash(hash: u64) -> Self {
-        Self { turn: hash, user: hash }
+        Self { flow_hash: hash, user: hash }
     }
 
-    pub(crate) fn turn(self) -> u64 {
-        self.turn
+    pub(crate) fn flow_hash(self) -> u64 {
+        self.flow_hash
     }
 
     /// Returns whether two requests belong to the same flow. Their users may differ.
     pub(crate) fn is_same_flow(self, other: Self) -> bool {
-        self.turn == other.turn
+        self.flow_hash == other.flow_hash
     }
 
     /// Returns whether several users share the flow.
     pub(crate) fn is_shared(self) -> bool {
-        self.turn != self.user
+        self.flow_hash != self.user
     }
 }
 
 impl GroupedShareKey for Flow {
     fn group(self) -> Option<u64> {
-        self.is_shared().then_some(self.turn)
+        self.is_shared().then_some(self.flow_hash)
     }
 }
 
@@ -203,9 +203,9 @@ mod tests {
             ),
             (Dimension::ClientAddress, Attributes { client_address: Some([127, 0, 0, 1].into()), ..ann }),
         ];
-        for (told, other) in &others {
+        for (dimension, other) in &others {
             for (by, _) in &others {
-                assert_eq!(together(*by, &ann, other), by != told, "by {by:?}, another {told:?}");
+                assert_eq!(together(*by, &ann, other), by != dimension, "by {by:?}, another {dimension:?}");
             }
             assert_eq!(Key::from_attributes(&[], &ann), Key::from_attributes(&[], other), "all are counted together");
         }

@@ -20,7 +20,7 @@ pub struct FlowControl {
     schemas: HashMap<Arc<str>, SchemaLimiter>,
     /// Removed schemas, which the current configuration lacks: all schemas that the last change removed, and the
     /// earlier removed schemas that requests still use. The most recently removed schemas come first.
-    left: Vec<SchemaLimiter>,
+    removed: Vec<SchemaLimiter>,
 }
 
 /// Error: two schemas have the same name.
@@ -100,24 +100,27 @@ impl FlowControl {
             (name, governed)
         });
         let schemas: HashMap<_, _> = schemas.collect();
-        let goes = |before: &&SchemaLimiter| {
+        let is_removed = |before: &&SchemaLimiter| {
             !schemas.get(&before.name).is_some_and(|next| discriminant(&*next.kind) == discriminant(&*before.kind))
         };
-        let left = self.schemas.values().filter(goes);
-        let left = left.chain(self.left.iter().filter(goes).filter(|before| before.is_in_use())).cloned().collect();
-        Ok(Self { schemas, left })
+        let removed = self.schemas.values().filter(is_removed);
+        let removed = removed
+            .chain(self.removed.iter().filter(is_removed).filter(|before| before.is_in_use()))
+            .cloned()
+            .collect();
+        Ok(Self { schemas, removed })
     }
 
     /// Returns the schemas of this name, the current one and the removed ones. The newest schema comes first.
     fn schemas_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a SchemaLimiter> + Clone {
-        self.schemas.get(name).into_iter().chain(self.left.iter().filter(move |schema| *schema.name == *name))
+        self.schemas.get(name).into_iter().chain(self.removed.iter().filter(move |schema| *schema.name == *name))
     }
 
     /// Returns the removed schemas, which the current configuration lacks. The result has all schemas that the last
     /// change removed, because requests may still use them. It also has the earlier removed schemas that requests still
     /// use. The most recently removed schemas come first.
-    pub fn left(&self) -> impl Iterator<Item = &SchemaLimiter> {
-        self.left.iter()
+    pub fn removed(&self) -> impl Iterator<Item = &SchemaLimiter> {
+        self.removed.iter()
     }
 
     /// Returns the schema of this name.

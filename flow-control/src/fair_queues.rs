@@ -38,7 +38,7 @@ pub(crate) struct FairQueues<W> {
     waiting: usize,
     /// The queue to serve next. The choice is fixed until the first request of the queue is admitted or cancelled.
     /// Usage grows with time, so without the fixed choice the next queue could change between two events.
-    turn: Option<usize>,
+    selected: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl QueueUsage {
 
 impl<W> FairQueues<W> {
     pub(crate) fn new(generation: u64, deck: Deck, now: Instant) -> Self {
-        Self { generation, deck, origin: now, queues: HashMap::new(), waiting: 0, turn: None }
+        Self { generation, deck, origin: now, queues: HashMap::new(), waiting: 0, selected: None }
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -90,7 +90,7 @@ impl<W> FairQueues<W> {
             Some(queue) => queue.waiters.len() + 1,
             None => 1,
         };
-        self.deck.deal(flow.turn()).min_by_key(others).unwrap_or(0)
+        self.deck.deal(flow.flow_hash()).min_by_key(others).unwrap_or(0)
     }
 
     /// Returns the number of requests in the queue that count against the maximal queue length for this flow.
@@ -120,13 +120,13 @@ impl<W> FairQueues<W> {
 
     /// Returns the index of the queue to serve next, and the number of seats of its first request.
     pub(crate) fn next(&mut self, now: Instant) -> Option<(usize, u32)> {
-        self.turn = self.turn.or_else(|| self.least_used(now));
-        Some((self.turn?, self.next_seats()?))
+        self.selected = self.selected.or_else(|| self.least_used(now));
+        Some((self.selected?, self.next_seats()?))
     }
 
     /// Returns the number of seats of the request to serve next.
     pub(crate) fn next_seats(&self) -> Option<u32> {
-        Some(self.queues.get(&self.turn?)?.waiters.first()?.seats)
+        Some(self.queues.get(&self.selected?)?.waiters.first()?.seats)
     }
 
     /// Returns the queue with the least usage. If several queues have equal usage, returns the one whose first request
@@ -140,22 +140,22 @@ impl<W> FairQueues<W> {
 
     pub(crate) fn pop(&mut self, at: usize) -> Option<Waiter<W>> {
         let waiter = self.queues.get_mut(&at)?.waiters.pop()?;
-        self.left(at, true);
+        self.record_removal(at, true);
         Some(waiter)
     }
 
     /// Removes a cancelled request. Cost: linear in the length of the queue.
     pub(crate) fn remove(&mut self, at: usize, ticket: u64) -> Option<Waiter<W>> {
         let (waiter, was_first) = self.queues.get_mut(&at)?.waiters.remove(ticket)?;
-        self.left(at, was_first);
+        self.record_removal(at, was_first);
         Some(waiter)
     }
 
     /// Selects the next queue again if the first request of the selected queue has left.
-    fn left(&mut self, at: usize, was_first: bool) {
+    fn record_removal(&mut self, at: usize, was_first: bool) {
         self.waiting -= 1;
-        if self.turn == Some(at) && was_first {
-            self.turn = None;
+        if self.selected == Some(at) && was_first {
+            self.selected = None;
         }
     }
 
@@ -213,13 +213,13 @@ mod tests {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, Deck::default(), now);
         let flood = Flow::from_hash(0x5EED_0123_4567_89AB);
-        let taken: Vec<_> = (0..20).map(|ticket| push(&mut queues, flood, ticket, now)).collect();
-        assert!(taken.iter().all(|at| *at == taken[0]));
+        let chosen: Vec<_> = (0..20).map(|ticket| push(&mut queues, flood, ticket, now)).collect();
+        assert!(chosen.iter().all(|at| *at == chosen[0]));
         // Creates a flow whose first candidate queue is that of the flood, and whose other candidates differ. The last
         // digit of the hash selects the first candidate.
-        let other = Flow::from_hash(flood.turn() - flood.turn() % 64 + taken[0] as u64 + 64);
-        assert_eq!(Deck::default().deal(other.turn()).next(), Some(taken[0]));
-        assert_ne!(push(&mut queues, other, 20, now), taken[0]);
+        let other = Flow::from_hash(flood.flow_hash() - flood.flow_hash() % 64 + chosen[0] as u64 + 64);
+        assert_eq!(Deck::default().deal(other.flow_hash()).next(), Some(chosen[0]));
+        assert_ne!(push(&mut queues, other, 20, now), chosen[0]);
         assert_eq!(queues.waiting(), 21);
     }
 
@@ -234,7 +234,7 @@ mod tests {
         while let Some((at, seats)) = queues.next(now) {
             let waiter = queues.pop(at).unwrap();
             queues.spend(at, seats);
-            served.push(waiter.flow.turn());
+            served.push(waiter.flow.flow_hash());
         }
         assert_eq!(served.len(), 30);
         assert!(served[..20].chunks(2).all(|pair| pair[0] != pair[1]), "{served:?}");
@@ -246,7 +246,7 @@ mod tests {
         let mut queues = FairQueues::new(1, deck(8, 1), start);
         let mut ticket = 0;
         let mut ends: BTreeMap<(u64, usize), (Flow, Instant)> = BTreeMap::new();
-        let mut held: BTreeMap<Flow, u64> = BTreeMap::new();
+        let mut slot_time: BTreeMap<Flow, u64> = BTreeMap::new();
         let (mut free, mut clock) = (10, 0_u64);
         let takes = |flow: Flow| if flow == Flow::from_hash(1) { 1000 } else { 10 };
         while clock < 60_000 {
@@ -268,11 +268,11 @@ mod tests {
             let ((end, _), (flow, since)) = ends.pop_first().unwrap();
             clock = end;
             queues.end(queues.choose(flow), 1, since, start + Duration::from_millis(clock));
-            *held.entry(flow).or_default() += takes(flow);
+            *slot_time.entry(flow).or_default() += takes(flow);
             free += 1;
         }
-        let [long, short] = [held[&Flow::from_hash(1)], held[&Flow::from_hash(2)]];
-        assert!(long.abs_diff(short) * 10 < long, "{held:?}");
+        let [long, short] = [slot_time[&Flow::from_hash(1)], slot_time[&Flow::from_hash(2)]];
+        assert!(long.abs_diff(short) * 10 < long, "{slot_time:?}");
     }
 
     #[test]
@@ -294,7 +294,7 @@ mod tests {
             .map(|_| {
                 let (at, seats) = queues.next(now).unwrap();
                 queues.spend(at, seats);
-                queues.pop(at).unwrap().flow.turn()
+                queues.pop(at).unwrap().flow.flow_hash()
             })
             .collect();
         assert_eq!(served.iter().filter(|flow| **flow == 1).count(), 10, "{served:?}");

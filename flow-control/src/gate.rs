@@ -58,9 +58,9 @@ impl<A: Allowance> Gate<A> {
     ) -> Result<GatePermit<A>, RefusalCause> {
         let mut granted_permit = None;
         let waker = || {
-            let (give, taken) = oneshot::channel();
-            granted_permit = Some(taken);
-            give
+            let (sender, receiver) = oneshot::channel();
+            granted_permit = Some(receiver);
+            sender
         };
         let decision = self.with(|limiter, now, granted| limiter.admit(candidate, now, waker, granted));
         match (decision, granted_permit) {

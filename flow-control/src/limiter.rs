@@ -183,8 +183,8 @@ impl<A: Allowance, W> Limiter<A, W> {
     pub(crate) fn cancel(&mut self, ticket: Ticket, now: Instant, granted: &mut Granted<W>) -> bool {
         let Some(account) = self.accounts.get_mut(ticket.account) else { return false };
         let Some(queues) = account.queues.as_mut() else { return false };
-        let Some(gone) = queues.remove(ticket.queue, ticket.number) else { return false };
-        self.waiting.remove(gone.flow, 1);
+        let Some(removed) = queues.remove(ticket.queue, ticket.number) else { return false };
+        self.waiting.remove(removed.flow, 1);
         // The removed request may have needed more seats than were free. Later requests that need fewer seats may now
         // be admitted.
         self.advance(ticket.account, now, granted);

@@ -79,7 +79,7 @@ impl<W> Queue<W> {
         let first = queued.front().map(|one| one.round);
         let last = queued.iter().rev().find(of_flow).map(|one| one.round + 1);
         let round = self.next_round.max(first.unwrap_or(0)).max(last.unwrap_or(0));
-        let next = self.next_within.get(&flow.turn()).copied();
+        let next = self.next_within.get(&flow.flow_hash()).copied();
         let first = queued.iter().find(of_flow).map(|one| one.within);
         let last = queued.iter().rev().find(own).map(|one| one.within + 1);
         let within = [next, first, last].into_iter().flatten().max().unwrap_or(0);
@@ -113,7 +113,7 @@ impl<W> Queue<W> {
         let Queued { round, within, waiter } = self.queued.pop_front()?;
         self.next_round = round + 1;
         if waiter.flow.is_shared() {
-            self.next_within.insert(waiter.flow.turn(), within + 1);
+            self.next_within.insert(waiter.flow.flow_hash(), within + 1);
             self.forget_unless_it_waits(waiter.flow);
         }
         Some(waiter)
@@ -132,7 +132,7 @@ impl<W> Queue<W> {
 
     fn forget_unless_it_waits(&mut self, flow: Flow) {
         if !self.has(flow) {
-            self.next_within.remove(&flow.turn());
+            self.next_within.remove(&flow.flow_hash());
         }
     }
 }
@@ -176,7 +176,7 @@ mod tests {
     /// fourth user has a separate flow.
     #[test]
     fn users_of_a_shared_flow_are_served_alternately() {
-        let of_eu = |who: &str| Flow::from_shared_identity(&"eu", &who);
+        let of_eu = |user: &str| Flow::from_shared_identity(&"eu", &user);
         let mut queue = Queue::default();
         push(&mut queue, of_eu("storm"), 0..6);
         push(&mut queue, of_eu("robot"), 6..8);
@@ -185,8 +185,8 @@ mod tests {
         assert_eq!(order(&mut queue), [0, 9, 6, 10, 8, 1, 7, 2, 3, 4, 5]);
         assert!(queue.next_within.is_empty());
         // All ServiceAccounts of a member share one flow. The queue serves this flow and a different user alternately.
-        for who in 0..100_u64 {
-            push(&mut queue, Flow::from_shared_identity(&"eu", &who), who..who + 1);
+        for user in 0..100_u64 {
+            push(&mut queue, Flow::from_shared_identity(&"eu", &user), user..user + 1);
         }
         push(&mut queue, Flow::from_identity(&"ann"), 100..103);
         assert_eq!(order(&mut queue)[..7], [0, 100, 1, 101, 2, 102, 3]);

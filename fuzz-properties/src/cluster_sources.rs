@@ -7,17 +7,30 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tributary_apimachinery::{ClusterName, ObjectDecoder, Snapshot};
 use tributary_authentication::{ExchangedIdentity, IdentityRules, UserInfo};
-use tributary_cluster_sources::{Secrets, SourceItem, SourceReader, parse_identity_rules};
+use tributary_cluster_sources::{
+    AccessProviders, Program, Secrets, SourceItem, SourceKind, SourceReader, parse_identity_rules,
+};
 use tributary_crds::{ClusterSource, ClusterSourceSpec, InsecureMembers};
 
 use crate::choice;
 
+/// A provider that ignores the arguments and variables of profiles, and one that allows them.
+const PROVIDERS: &str = r#"{"providers": [
+    {"name": "a", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/a"}},
+    {"name": "b", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/b"},
+     "profileSourcedCLIArgsPolicy": "Append", "profileSourcedEnvVarsPolicy": "AppendIfNotExists"}]}"#;
+
 /// The first byte chooses a list, and the rest is an object of the list as JSON. A Secret may follow after a NUL byte.
+/// The first byte can also choose the file of access providers, whose commands are absolute paths.
 /// `stringData` has the values of a Secret as text. The reading of an object is repeatable. An accepted member has a
-/// valid name, only `https://` endpoints without user information, authorities, a credential, and no file name.
+/// valid name, only `https://` endpoints without user information, authorities, no file name, and a credential or a
+/// command.
 pub fn cluster_source(data: &[u8]) {
     let (list, data) = choice(data);
     let Ok(text) = std::str::from_utf8(data) else { return };
+    if list % 8 == 7 {
+        return check_providers(text);
+    }
     let (object, secret) = text.split_once('\0').unwrap_or((text, "{}"));
     let decoder = ObjectDecoder::new("v1", "Secret", Arc::default());
     let Ok(object) = decoder.decode(encode_values(object).as_bytes()) else { return };
@@ -34,7 +47,7 @@ pub fn cluster_source(data: &[u8]) {
 
 fn reader(list: u8) -> SourceReader {
     let secrets = json!({"namespace": "ns"});
-    let spec = match list % 6 {
+    let spec = match list % 8 {
         0 => json!({"clusterGatewaySecrets": secrets, "identity": {"type": "Rules", "rules": [
             {"type": "PrivilegedIdentityExchanger", "source": {"group": "admins"}},
         ]}}),
@@ -42,10 +55,21 @@ fn reader(list: u8) -> SourceReader {
         2 => json!({"kubeconfigSecrets": secrets}),
         3 => json!({"argoCDSecrets": secrets, "placementLabels": ["*"]}),
         4 => json!({"managedClusters": {"managedServiceAccount": "msa"}}),
-        _ => json!({"kubeGatewayClusters": {}}),
+        5 => json!({"kubeGatewayClusters": {}}),
+        _ => json!({"clusterProfiles": {}}),
     };
     let spec: ClusterSourceSpec = serde_json::from_value(spec).expect("a source");
-    SourceReader::new(&ClusterSource::new("source", spec), InsecureMembers::Refused).expect("a valid source")
+    let providers = Arc::new(AccessProviders::parse(PROVIDERS).expect("a valid file"));
+    SourceReader::new(&ClusterSource::new("source", spec), InsecureMembers::Refused, Some(&providers))
+        .expect("a valid source")
+}
+
+fn check_providers(text: &str) {
+    let Ok(providers) = AccessProviders::parse(text) else { return };
+    for command in providers.commands() {
+        assert!(matches!(&command.program, Program::Path(path) if path.starts_with('/')), "{command:?}");
+        assert!(command.cluster_config.is_none(), "only a profile has a configuration of its cluster");
+    }
 }
 
 /// Encodes the texts in `stringData` as base64 in `data`, so that a random change of the input changes a value of the
@@ -68,6 +92,16 @@ fn check_member(item: &SourceItem) {
     assert!(spec.proxy_url.as_ref().is_none_or(|url| !url.contains('@') || url.contains('/')), "{:?}", spec.proxy_url);
     assert!(spec.ca_data.is_some() && !spec.insecure_skip_verify, "the servers are verified");
     assert!(spec.ca_file.is_none() && spec.kubeconfig.is_none() && spec.secret_ref.is_none());
+    if let Some(command) = &item.command {
+        let is_named = match &command.program {
+            Program::Path(path) => path.starts_with('/'),
+            Program::FileName(name) => name == "argocd-k8s-auth",
+        };
+        assert!(is_named && spec.credentials.is_none(), "{command:?}");
+        let may_have_variables = item.list == SourceKind::ClusterProfiles;
+        assert!(command.env.is_empty() || may_have_variables, "only the file allows variables");
+        return;
+    }
     let credentials = spec.credentials.as_ref().expect("a credential");
     let files = [&credentials.token_file, &credentials.client_certificate_file, &credentials.client_key_file];
     assert!(files.into_iter().all(Option::is_none), "no file of this machine");

@@ -26,7 +26,7 @@ pub struct FairSemaphore<H> {
     /// Noun for the text of a refusal, for example `requests in flight (--max-requests-inflight)`.
     what: &'static str,
     max: AtomicUsize,
-    piece: usize,
+    unit: usize,
     metrics: ShareMetrics,
     shares: Mutex<Shares<H>>,
 }
@@ -61,12 +61,12 @@ fn format_group_limit(shortage: &Shortage) -> &'static str {
 impl<H: GroupedShareKey> FairSemaphore<H> {
     /// Creates a semaphore with an amount of `max`, which must be at least 2.
     pub fn new(what: &'static str, max: usize, metrics: ShareMetrics) -> Arc<Self> {
-        Self::with_piece_size(what, max, 1, metrics)
+        Self::with_unit(what, max, 1, metrics)
     }
 
-    /// Creates a semaphore whose holders take multiples of `piece`. `max` must be at least two pieces.
-    pub fn with_piece_size(what: &'static str, max: usize, piece: usize, metrics: ShareMetrics) -> Arc<Self> {
-        Arc::new(Self { what, max: AtomicUsize::new(max), piece, metrics, shares: Mutex::default() })
+    /// Creates a semaphore whose holders take multiples of `unit`. `max` must be at least two units.
+    pub fn with_unit(what: &'static str, max: usize, unit: usize, metrics: ShareMetrics) -> Arc<Self> {
+        Arc::new(Self { what, max: AtomicUsize::new(max), unit, metrics, shares: Mutex::default() })
     }
 
     /// Changes the maximal amount of the semaphore for later requests. Existing permits keep their amounts.
@@ -75,7 +75,7 @@ impl<H: GroupedShareKey> FairSemaphore<H> {
     }
 
     fn share(&self) -> FairShare {
-        FairShare::with_reserve(self.max.load(Ordering::Relaxed), self.piece)
+        FairShare::with_reserve(self.max.load(Ordering::Relaxed), self.unit)
     }
 
     /// Returns the maximal amount of all permits together.
@@ -188,7 +188,7 @@ impl<H: GroupedShareKey> Drop for FairPermit<H> {
 
 impl<H: GroupedShareKey> fmt::Debug for FairPermit<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Portion")
+        f.debug_struct("FairPermit")
             .field("of", &self.semaphore.what)
             .field("amount", &self.amount)
             .finish_non_exhaustive()

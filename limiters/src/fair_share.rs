@@ -31,14 +31,14 @@ const UNGROUPED_PART: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FairShare {
     max: usize,
-    piece: usize,
+    unit: usize,
     reserve: Reserve,
 }
 
 /// The part of an amount that only holders of small amounts may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reserve {
-    /// No reserve: a holder with an amount of 0 may take the last piece.
+    /// No reserve: a holder with an amount of 0 may take the last unit.
     None,
     /// A reserve of one quarter. Each holder may take a 256th of the whole amount from the reserve.
     Quarter,
@@ -47,14 +47,14 @@ enum Reserve {
 impl FairShare {
     /// Creates an amount without a reserve. The smallest unit is 1.
     pub fn without_reserve(max: usize) -> Self {
-        Self { max, piece: 1, reserve: Reserve::None }
+        Self { max, unit: 1, reserve: Reserve::None }
     }
 
     /// Creates an amount with a reserve: the last quarter is only for holders of at most a 256th. Holders take
-    /// multiples of `piece`, and one piece always counts as a small amount. The amount has at least two pieces, one for
+    /// multiples of `unit`, and one unit always counts as a small amount. The amount has at least two units, one for
     /// holders in groups and one for other holders.
-    pub fn with_reserve(max: usize, piece: usize) -> Self {
-        Self { max: max.max(piece.saturating_mul(2)), piece, reserve: Reserve::Quarter }
+    pub fn with_reserve(max: usize, unit: usize) -> Self {
+        Self { max: max.max(unit.saturating_mul(2)), unit, reserve: Reserve::Quarter }
     }
 
     /// Returns the whole amount, in the caller's units.
@@ -81,14 +81,14 @@ impl FairShare {
             Reserve::None => 0,
             Reserve::Quarter => self.max / SMALL_PART,
         };
-        small_amount.max(self.piece)
+        small_amount.max(self.unit)
     }
 
     /// Returns the maximal amount of a group while all other groups together have `other_groups`. The maximum is half
     /// of the remaining amount, and at least a small amount.
     fn group_share(self, other_groups: usize) -> Self {
-        // An amount of less than two pieces reserves nothing for holders without a group.
-        let ungrouped = if self.max < 2 * self.piece { 0 } else { self.max.div_ceil(UNGROUPED_PART) };
+        // An amount of less than two units reserves nothing for holders without a group.
+        let ungrouped = if self.max < 2 * self.unit { 0 } else { self.max.div_ceil(UNGROUPED_PART) };
         let free = (self.max - ungrouped).saturating_sub(other_groups);
         Self { max: (free / 2).max(self.small_amount().min(free)), ..self }
     }
@@ -224,11 +224,11 @@ mod tests {
         User { group: 0, name }
     }
 
-    /// Takes pieces for a user until the rule refuses one. Returns the amount.
+    /// Takes units for a user until the rule refuses one. Returns the amount.
     fn take_all(shares: &mut Shares<User>, share: FairShare, user: User) -> usize {
         let before = shares.amount_for(user);
-        while shares.check(share, user, share.piece).is_ok() {
-            shares.add(user, share.piece);
+        while shares.check(share, user, share.unit).is_ok() {
+            shares.add(user, share.unit);
         }
         shares.amount_for(user) - before
     }
@@ -236,7 +236,7 @@ mod tests {
     fn shares() -> impl Strategy<Value = FairShare> {
         prop_oneof![
             (0_usize..5_000).prop_map(FairShare::without_reserve),
-            (0_usize..5_000, 1_usize..40).prop_map(|(max, piece)| FairShare::with_reserve(max, piece)),
+            (0_usize..5_000, 1_usize..40).prop_map(|(max, unit)| FairShare::with_reserve(max, unit)),
         ]
     }
 
@@ -252,18 +252,18 @@ mod tests {
             steps in proptest::collection::vec((users(), any::<bool>(), 1_usize..200), 1..200),
         ) {
             let mut shares = Shares::default();
-            for (user, takes, pieces) in steps {
+            for (user, takes, units) in steps {
                 let own = shares.amount_for(user);
                 if !takes {
-                    shares.remove(user, own.min(pieces * share.piece));
+                    shares.remove(user, own.min(units * share.unit));
                     continue;
                 }
-                let mut taken = 0;
-                while taken < pieces && shares.check(share, user, share.piece).is_ok() {
-                    shares.add(user, share.piece);
-                    taken += 1;
+                let mut acquired = 0;
+                while acquired < units && shares.check(share, user, share.unit).is_ok() {
+                    shares.add(user, share.unit);
+                    acquired += 1;
                 }
-                if taken == 0 {
+                if acquired == 0 {
                     continue;
                 }
                 let (own, in_use) = (shares.amount_for(user), shares.total());
@@ -271,11 +271,11 @@ mod tests {
                 let left = (share.max - share.reserved()).saturating_sub(in_use);
                 prop_assert!(own <= left || own <= share.small_amount(), "{own} where {left} are left");
                 let groups_max = share.max - share.max.div_ceil(UNGROUPED_PART);
-                prop_assert!(share.max < 2 * share.piece || shares.grouped <= groups_max);
-                // As long as the reserve is not exhausted, a new holder can take one piece.
+                prop_assert!(share.max < 2 * share.unit || shares.grouped <= groups_max);
+                // As long as the reserve is not exhausted, a new holder can take one unit.
                 let newcomer = User { group: 0, name: 1_000 };
                 if own > share.small_amount() {
-                    prop_assert!(shares.check(share, newcomer, share.piece).is_ok());
+                    prop_assert!(shares.check(share, newcomer, share.unit).is_ok());
                 }
             }
             let by_share_key = shares.by_share_key.clone();
@@ -316,8 +316,8 @@ mod tests {
         for max in [2, 8, 16, 4_000] {
             let (share, mut in_use) = (FairShare::with_reserve(max, 1), Shares::default());
             for group in 1..64 {
-                let taken: usize = (0..200).map(|name| take_all(&mut in_use, share, grouped(group, name))).sum();
-                assert!(group > 1 || taken > 0, "of {max}");
+                let acquired: usize = (0..200).map(|name| take_all(&mut in_use, share, grouped(group, name))).sum();
+                assert!(group > 1 || acquired > 0, "of {max}");
             }
             assert!(in_use.total() > 0 && take_all(&mut in_use, share, user(1)) > 0, "of {max}");
         }
@@ -332,17 +332,17 @@ mod tests {
     }
 
     #[test]
-    fn single_large_piece_always_counts_as_a_small_amount() {
-        const PIECE: usize = 256 << 10;
-        let (share, mut in_use) = (FairShare::with_reserve(128 * PIECE, PIECE), Shares::default());
-        assert!((1..=16).map(|name| take_all(&mut in_use, share, user(name))).sum::<usize>() >= 96 * PIECE);
+    fn single_large_unit_always_counts_as_a_small_amount() {
+        const UNIT: usize = 256 << 10;
+        let (share, mut in_use) = (FairShare::with_reserve(128 * UNIT, UNIT), Shares::default());
+        assert!((1..=16).map(|name| take_all(&mut in_use, share, user(name))).sum::<usize>() >= 96 * UNIT);
         for newcomer in (17..=32).map(user).chain([User { group: 1, name: 0 }]) {
-            assert_eq!(take_all(&mut in_use, share, newcomer), PIECE);
+            assert_eq!(take_all(&mut in_use, share, newcomer), UNIT);
         }
-        for max in [0, 1_000, PIECE - 1, PIECE, 2 * PIECE, 3 * PIECE] {
-            let (share, mut in_use) = (FairShare::with_reserve(max, PIECE), Shares::default());
+        for max in [0, 1_000, UNIT - 1, UNIT, 2 * UNIT, 3 * UNIT] {
+            let (share, mut in_use) = (FairShare::with_reserve(max, UNIT), Shares::default());
             for one in [User { group: 1, name: 0 }, user(1)] {
-                assert_eq!(take_all(&mut in_use, share, one), PIECE, "of {max}");
+                assert_eq!(take_all(&mut in_use, share, one), UNIT, "of {max}");
             }
         }
     }

@@ -74,8 +74,8 @@ enum EpochsFile {
 }
 
 impl From<EpochsFile> for Epochs {
-    fn from(kept: EpochsFile) -> Self {
-        match kept {
+    fn from(file: EpochsFile) -> Self {
+        match file {
             EpochsFile::Lists(lists) => Self { lists, replaced: BTreeMap::new() },
             EpochsFile::All { lists, replaced } => Self { lists, replaced },
         }
@@ -102,7 +102,7 @@ struct Epoch {
 impl From<Vec<(ClusterName, String)>> for Epoch {
     fn from(mut members: Vec<(ClusterName, String)>) -> Self {
         members.sort();
-        members.dedup_by(|later, kept| later.0 == kept.0);
+        members.dedup_by(|later, earlier| later.0 == earlier.0);
         let mut hash = Sha256::new();
         for part in members.iter().flat_map(|(name, uid)| [name.as_str(), uid]) {
             // The length of each part is hashed as well, so that different lists never have the same bytes.
@@ -200,10 +200,10 @@ impl Epochs {
     ///
     /// # Errors
     /// [`Foreign::Incarnation`].
-    pub(crate) fn check_mark(&self, cluster: &ClusterName, given: Option<&str>) -> Result<(), Foreign> {
-        let is_current = match given {
+    pub(crate) fn check_mark(&self, cluster: &ClusterName, client_mark: Option<&str>) -> Result<(), Foreign> {
+        let is_current = match client_mark {
             None => !self.replaced.contains_key(cluster),
-            Some(given) => self.current_uid_of(cluster).is_some_and(|uid| mark(uid) == given),
+            Some(client_mark) => self.current_uid_of(cluster).is_some_and(|uid| mark(uid) == client_mark),
         };
         if is_current { Ok(()) } else { Err(Foreign::Incarnation(cluster.clone())) }
     }
@@ -419,8 +419,8 @@ mod tests {
         assert_eq!(decode(&of_other, &epochs), Ok(vector(1..2)));
         let new = vector(0..2).encode(&epochs);
         assert_eq!(decode(&new, &epochs), Ok(vector(0..2)));
-        let kept = serde_json::to_vec(&epochs).unwrap();
-        assert_eq!(serde_json::from_slice::<Epochs>(&kept).unwrap(), epochs, "the marks survive a restart");
+        let stored = serde_json::to_vec(&epochs).unwrap();
+        assert_eq!(serde_json::from_slice::<Epochs>(&stored).unwrap(), epochs, "the marks survive a restart");
         assert!(!epochs.update_at(list("second"), at(20)));
         let mut third = epochs.clone();
         third.update_at(list("third"), at(20));
@@ -460,14 +460,14 @@ mod tests {
         let whole = vector(0..300).encode(&epochs);
         let without: CompositeResourceVersion =
             vector(0..300).iter().filter(|(cluster, _)| **cluster != name(7)).map(|(c, v)| (c.clone(), v)).collect();
-        let others = without.encode(&epochs);
+        let without_text = without.encode(&epochs);
         epochs.update((0..300).map(|index| (name(index), uid(index, "uid-7"))));
         let decode = |text: &str, epochs: &Epochs| CompositeResourceVersion::decode(text, epochs);
         assert_eq!(decode(&whole, &epochs), Err(Foreign::Incarnation(name(7)).into()));
-        assert_eq!(decode(&others, &epochs), Ok(without), "this version does not name the cluster");
-        let known = vector(0..300).encode(&epochs);
+        assert_eq!(decode(&without_text, &epochs), Ok(without), "this version does not name the cluster");
+        let with_uid = vector(0..300).encode(&epochs);
         epochs.update((0..300).map(|index| (name(index), uid(index, ""))));
-        assert_eq!(decode(&known, &epochs), Err(Foreign::Incarnation(name(7)).into()), "the uid is no longer known");
+        assert_eq!(decode(&with_uid, &epochs), Err(Foreign::Incarnation(name(7)).into()), "the uid is no longer known");
         assert_eq!(
             decode(&whole, &epochs),
             Ok(vector(0..300)),

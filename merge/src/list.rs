@@ -34,7 +34,7 @@ pub struct ListCursor<F> {
     filter: F,
     position: SnapshotPosition,
     /// The number of objects that the page may still contain.
-    left: usize,
+    remaining_in_page: usize,
     continue_at: Option<Position>,
     remaining: Option<u64>,
 }
@@ -133,7 +133,7 @@ impl<'a, F: ObjectFilter> FilterExtent<'a, F> {
         }
         // All cluster names of a list are in one allocation, so equal pointers mean the same cluster. Unequal pointers
         // to one name would only cost another evaluation.
-        let is_known = self.cluster.is_some_and(|known| std::ptr::eq(known, cluster));
+        let is_known = self.cluster.is_some_and(|last| std::ptr::eq(last, cluster));
         if !is_known {
             self.cluster = self.filter.wants_cluster(cluster).then_some(cluster);
         }
@@ -168,9 +168,15 @@ impl<F: ObjectFilter> OpeningList<F> {
     pub fn new(snapshots: ClusterSnapshots, filter: F, page: ListPage) -> Self {
         let position =
             page.start.as_ref().map(|start| SnapshotPosition::at_start(start, &snapshots)).unwrap_or_default();
-        let left = if page.limit > 0 { page.limit } else { usize::MAX };
-        let cursor =
-            ListCursor { snapshots, filter, position: position.clone(), left, continue_at: None, remaining: None };
+        let remaining_in_page = if page.limit > 0 { page.limit } else { usize::MAX };
+        let cursor = ListCursor {
+            snapshots,
+            filter,
+            position: position.clone(),
+            remaining_in_page,
+            continue_at: None,
+            remaining: None,
+        };
         let goal = SearchGoal::Last { left: page.limit.saturating_sub(1) };
         Self { cursor, limit: page.limit, total: page.remaining, position, goal }
     }
@@ -299,7 +305,7 @@ impl<F: ObjectFilter> ListCursor<F> {
             return None;
         }
         let mut left = bytes;
-        Some(self.remaining_objects().take(self.left).any(|(_, object)| {
+        Some(self.remaining_objects().take(self.remaining_in_page).any(|(_, object)| {
             let exceeds = object.json().len() > left;
             left = left.saturating_sub(object.json().len());
             exceeds
@@ -312,20 +318,20 @@ impl<F: ObjectFilter> ListCursor<F> {
     /// The cost of evaluating the filter is added to the bytes, so that a chunk with few matching objects does not take
     /// long.
     pub fn next_chunk(&mut self, bytes_max: usize, mut visit: impl FnMut(&ClusterName, &Arc<Object>)) -> bool {
-        let Self { snapshots, filter, position, left, .. } = self;
+        let Self { snapshots, filter, position, remaining_in_page, .. } = self;
         let (mut bytes, mut wanted) = (0, FilterExtent::new(filter));
         let walked = position.walk(snapshots, &filter.scope(), |cluster, object| {
             bytes += filter.cost(object);
             if wanted.contains(cluster, object) {
                 visit(cluster, object);
-                *left -= 1;
+                *remaining_in_page -= 1;
                 bytes += object.json().len();
             } else if bytes < bytes_max {
                 return Visited::unwanted(filter, cluster, object);
             }
-            if bytes >= bytes_max || *left == 0 { Visited::Last } else { Visited::Next }
+            if bytes >= bytes_max || *remaining_in_page == 0 { Visited::Last } else { Visited::Next }
         });
-        walked.is_break() && *left > 0
+        walked.is_break() && *remaining_in_page > 0
     }
 
     fn remaining_objects(&self) -> impl Iterator<Item = (&ClusterName, &Arc<Object>)> {

@@ -131,7 +131,7 @@ pub struct Log {
     /// The number of clusters that have left and that the log no longer contains.
     drops: u64,
     /// The namespaces whose deletions the count in a client's version includes.
-    counts: DeletionCountScope,
+    deletion_count_scope: DeletionCountScope,
 }
 
 // The methods of this block read the log.
@@ -155,7 +155,7 @@ impl Log {
     /// therefore sends all deletions of that revision again, even a single deletion. The opposite case is safe: a
     /// number of deletions in one namespace implies at least that number in all namespaces.
     pub fn for_namespace(config: LogConfig) -> Self {
-        Self { counts: DeletionCountScope::AllNamespaces, ..Self::new(config) }
+        Self { deletion_count_scope: DeletionCountScope::AllNamespaces, ..Self::new(config) }
     }
 
     /// Returns each cluster's latest snapshot, in the order of the clusters' names.
@@ -221,14 +221,14 @@ impl Log {
     }
 
     /// Returns the last state of a deleted object, and its cluster: the newest deletion of this key for which
-    /// `is_meant` returns true.
+    /// `matches` returns true.
     ///
     /// Cost: O(changes in the search), at most the last 10,000 changes.
-    pub fn find_deleted(&self, key: &str, is_meant: impl Fn(&Object) -> bool) -> Option<(ClusterName, Arc<Object>)> {
+    pub fn find_deleted(&self, key: &str, matches: impl Fn(&Object) -> bool) -> Option<(ClusterName, Arc<Object>)> {
         let changes =
             self.entries.values().rev().flat_map(|entry| entry.changes().iter().map(|it| (&entry.cluster, it)));
         let mut deletions = changes.take(DELETION_SEARCH_MAX).filter(|(_, change)| {
-            change.change_type == ChangeType::Deleted && change.object.key().as_str() == key && is_meant(&change.object)
+            change.change_type == ChangeType::Deleted && change.object.key().as_str() == key && matches(&change.object)
         });
         deletions.next().map(|(cluster, change)| (cluster.clone(), change.object.clone()))
     }
@@ -257,21 +257,22 @@ impl Log {
     /// Cost: O(clusters).
     pub fn has_leave_from(&self, position: u64) -> bool {
         let is_leave = |mark: &Mark| {
-            let boundary = self.entry(mark.seq).and_then(LogEntry::boundary);
+            let boundary = self.entry(mark.position).and_then(LogEntry::boundary);
             boundary.is_some_and(|boundary| boundary.kind == BoundaryKind::Leave)
         };
-        let newer =
-            |history: &History| history.boundaries.iter().rev().take_while(|mark| mark.seq >= position).any(is_leave);
+        let newer = |history: &History| {
+            history.boundaries.iter().rev().take_while(|mark| mark.position >= position).any(is_leave)
+        };
         self.histories.values().any(newer)
     }
 
     /// Iterates over the entries from a position on. Each item has the entry and its position.
     pub(crate) fn entries_from(&self, position: u64) -> impl Iterator<Item = (u64, &LogEntry)> {
-        self.entries.range(position..).map(|(seq, entry)| (*seq, entry))
+        self.entries.range(position..).map(|(position, entry)| (*position, entry))
     }
 
-    pub(crate) fn entry(&self, seq: u64) -> Option<&LogEntry> {
-        self.entries.get(&seq)
+    pub(crate) fn entry(&self, position: u64) -> Option<&LogEntry> {
+        self.entries.get(&position)
     }
 
     /// Iterates over all clusters in the log, including clusters that left recently.
@@ -340,11 +341,11 @@ impl Log {
         if self.snapshot(cluster).is_some() {
             return self.relist(cluster, snapshot, now);
         }
-        let left = self.departure(cluster, |before, at| match snapshot.undoes(before) {
+        let departure = self.departure(cluster, |before, at| match snapshot.undoes(before) {
             true => Departure::Undone(at),
             false => Departure::At(at),
         });
-        self.push_boundary(cluster, BoundaryKind::Join(left), Some(snapshot), now);
+        self.push_boundary(cluster, BoundaryKind::Join(departure), Some(snapshot), now);
     }
 
     /// Adds a different cluster under the name of a cluster that has [left](Self::leave). Clients cannot resume from
@@ -353,8 +354,8 @@ impl Log {
         if self.snapshot(cluster).is_some() {
             return self.reset(cluster, snapshot, now);
         }
-        let left = self.departure(cluster, |_, at| Departure::Undone(at));
-        self.push_boundary(cluster, BoundaryKind::Join(left), Some(snapshot), now);
+        let departure = self.departure(cluster, |_, at| Departure::Undone(at));
+        self.push_boundary(cluster, BoundaryKind::Join(departure), Some(snapshot), now);
     }
 
     /// Returns the version at which a cluster left, for its return. The result is computed from the cluster's last
@@ -364,8 +365,8 @@ impl Log {
         cluster: &ClusterName,
         how: impl FnOnce(&Snapshot, CollectionVersion) -> Departure,
     ) -> Option<Departure> {
-        let left = self.entry(self.histories.get(cluster)?.boundaries.back()?.seq)?.boundary()?;
-        Some(how(&left.before, left.component_before?))
+        let leave = self.entry(self.histories.get(cluster)?.boundaries.back()?.position)?.boundary()?;
+        Some(how(&leave.before, leave.component_before?))
     }
 
     /// Appends changes of a cluster in the cluster's order, and sets the cluster's snapshot after the changes.
@@ -425,15 +426,15 @@ impl Log {
     pub fn progress(&mut self, cluster: &ClusterName, version: impl Into<CollectionVersion>, now: Duration) {
         let version = version.into();
         let Ok(at) = self.latest.binary_search_by(|(name, _)| name.cmp(cluster)) else { return };
-        let known = self.component_before(cluster, self.next);
+        let component_before = self.component_before(cluster, self.next);
         if self.latest[at].1.resource_version() < version {
             Arc::make_mut(&mut self.latest)[at].1.set_resource_version(version);
         }
-        if known < Some(version)
+        if component_before < Some(version)
             && let Some(history) = self.histories.get_mut(cluster)
         {
-            let (seq, component) = (self.next, Some(version));
-            history.progress.queue.push_back(Mark { seq, component, at: now, bytes: 0, is_boundary: false });
+            let (position, component) = (self.next, Some(version));
+            history.progress.queue.push_back(Mark { position, component, at: now, bytes: 0, is_boundary: false });
             self.next += 1;
         }
     }
@@ -479,9 +480,9 @@ impl Log {
     fn push(&mut self, entry: LogEntry, component: Option<CollectionVersion>, now: Duration) {
         let bytes = entry.bytes();
         let is_boundary = matches!(entry.kind, EntryKind::Boundary(_));
-        let mark = Mark { seq: self.next, component, at: now, bytes, is_boundary };
+        let mark = Mark { position: self.next, component, at: now, bytes, is_boundary };
         self.histories.entry(entry.cluster.clone()).or_default().push_event(mark);
-        self.entries.insert(mark.seq, entry);
+        self.entries.insert(mark.position, entry);
         self.next += 1;
         self.quiet_since = self.next;
     }
@@ -539,14 +540,14 @@ impl Log {
     fn drop_departed(&mut self) {
         let (dropped_before, drops, names) = (&mut self.dropped_before, &mut self.drops, &mut self.names);
         self.histories.retain(|cluster, history| {
-            let gone =
+            let is_unused =
                 history.events.queue.is_empty() && history.events.base.is_some_and(|base| base.component.is_none());
-            if gone {
+            if is_unused {
                 *dropped_before = (*dropped_before).max(history.evicted_before());
                 *drops += 1;
                 names.forget(cluster);
             }
-            !gone
+            !is_unused
         });
     }
 }
@@ -569,7 +570,7 @@ fn forget(config: &LogConfig, history: &mut History, entries: &mut BTreeMap<u64,
             break;
         }
         history.pop_event();
-        entries.remove(&oldest.seq);
+        entries.remove(&oldest.position);
     }
     while history.progress.queue.front().is_some_and(old) {
         history.progress.pop();

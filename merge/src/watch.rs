@@ -113,22 +113,22 @@ impl<F: ObjectFilter> Watcher<F> {
         version: ResourceVersion,
         filter: F,
     ) -> Option<Self> {
-        let seq = log.position_of_change(private_before, cluster, version)?;
+        let position = log.position_of_change(private_before, cluster, version)?;
         // The client has all earlier events, so it may have objects of clusters that the log has dropped since.
-        let mut watcher = Self { drops: 0, ..Self::live(log, seq, filter) };
-        let named = log.entry(seq)?;
+        let mut watcher = Self { drops: 0, ..Self::live(log, position, filter) };
+        let named = log.entry(position)?;
         let key = named.changes().first()?.object.key().as_str();
-        if watcher.find_following_object(log, seq, named, key).is_none() {
-            watcher.position = seq + 1;
+        if watcher.find_following_object(log, position, named, key).is_none() {
+            watcher.position = position + 1;
         }
         let is_named = |other: &ClusterName, object: &Object| other == cluster && object.resource_version() == version;
-        let is_told_again = |(seq, entry): (u64, &LogEntry)| {
+        let is_sent_again = |(position, entry): (u64, &LogEntry)| {
             entry.others.with_key(key).any(|(_, other, object)| object.upgrade().is_some_and(|it| is_named(other, &it)))
                 && watcher
-                    .find_following_object(log, seq, entry, key)
+                    .find_following_object(log, position, entry, key)
                     .is_some_and(|(other, object)| is_named(&other, &object))
         };
-        (!log.entries_from(seq + 1).any(is_told_again) && !watcher.is_lagging(log)).then_some(watcher)
+        (!log.entries_from(position + 1).any(is_sent_again) && !watcher.is_lagging(log)).then_some(watcher)
     }
 
     /// Returns the filter that selects the objects of the watch.
@@ -167,17 +167,18 @@ impl<F: ObjectFilter> Watcher<F> {
     fn find_following_object(
         &self,
         log: &Log,
-        seq: u64,
+        position: u64,
         entry: &LogEntry,
         key: &str,
     ) -> Option<(ClusterName, Arc<Object>)> {
         let own = entry.changes().iter().enumerate().filter(|(_, change)| change.object.key().as_str() == key);
         let mut deleted = own.filter(|(part, change)| {
-            let told = classify(&self.filter, &entry.cluster, change);
-            told.is_some_and(|(told, _)| told == ChangeType::Deleted && entry.emits(*part, told))
+            let classified = classify(&self.filter, &entry.cluster, change);
+            classified
+                .is_some_and(|(change_type, _)| change_type == ChangeType::Deleted && entry.emits(*part, change_type))
         });
         let (_, change) = deleted.next()?;
-        match self.following_object(log, &EventContext { seq, entry, change }) {
+        match self.following_object(log, &EventContext { position, entry, change }) {
             FollowingObject::Object(_, cluster, object) => Some((cluster, object)),
             FollowingObject::None | FollowingObject::Unknown(..) => None,
         }
@@ -250,21 +251,21 @@ impl<F: ObjectFilter> Watcher<F> {
         if let Err(too_old) = self.pending.settle(log, self.position) {
             return Progress::Expired(too_old);
         }
-        for (seq, entry) in log.entries_from(self.position) {
-            if self.position < seq {
-                (self.position, self.part) = (seq, 0);
+        for (position, entry) in log.entries_from(self.position) {
+            if self.position < position {
+                (self.position, self.part) = (position, 0);
             }
             if batch.is_over() {
                 return Progress::More;
             }
             batch.add_filter_cost(Filter::COST_PER_OBJECT);
-            if !self.pending.skips(&entry.cluster, seq) {
+            if !self.pending.skips(&entry.cluster, position) {
                 self.pending.apply_boundary(entry);
-                if let Some(progress) = self.next_parts(log, seq, entry, batch) {
+                if let Some(progress) = self.next_parts(log, position, entry, batch) {
                     return progress;
                 }
             }
-            (self.position, self.part) = (seq + 1, 0);
+            (self.position, self.part) = (position + 1, 0);
         }
         self.position = log.position();
         match self.pending.settle(log, self.position) {
@@ -274,7 +275,13 @@ impl<F: ObjectFilter> Watcher<F> {
     }
 
     /// Sends the remaining changes of an entry. If the call stops before the last change, returns the reason.
-    fn next_parts(&mut self, log: &Log, seq: u64, entry: &LogEntry, batch: &mut WatchBatch<'_>) -> Option<Progress> {
+    fn next_parts(
+        &mut self,
+        log: &Log,
+        position: u64,
+        entry: &LogEntry,
+        batch: &mut WatchBatch<'_>,
+    ) -> Option<Progress> {
         let changes = entry.changes();
         while let Some(change) = changes.get(self.part) {
             if batch.is_over() {
@@ -285,7 +292,7 @@ impl<F: ObjectFilter> Watcher<F> {
             if let Some((change_type, object)) = classify(&self.filter, &entry.cluster, change)
                 && entry.emits(self.part, change_type)
             {
-                let at = EventContext { seq, entry, change };
+                let at = EventContext { position, entry, change };
                 let other = match change_type {
                     ChangeType::Deleted if self.pending.ahead().is_some() => return Some(Progress::CaughtUp),
                     ChangeType::Deleted => self.following_object(log, &at),
@@ -316,11 +323,11 @@ impl<F: ObjectFilter> Watcher<F> {
         other: FollowingObject,
         batch: &mut WatchBatch<'_>,
     ) {
-        let before = LogVersion { position: at.seq, component: at.entry.component_at(self.part) };
+        let before = LogVersion { position: at.position, component: at.entry.component_at(self.part) };
         let after = if self.part + 1 == at.entry.changes().len() {
-            LogVersion { position: at.seq + 1, component: None }
+            LogVersion { position: at.position + 1, component: None }
         } else {
-            LogVersion { position: at.seq, component: at.entry.component_after(self.part) }
+            LogVersion { position: at.position, component: at.entry.component_after(self.part) }
         };
         let FollowingObject::Object(index, cluster, object) = other else {
             return self.push(log, at, own, after, batch);
@@ -346,11 +353,11 @@ impl<F: ObjectFilter> Watcher<F> {
         batch: &mut WatchBatch<'_>,
     ) {
         let Emission { change_type, cluster, object, native, other, is_followed } = emission;
-        if let Some(end) = self.pending.seen_until(log, at.seq, &self.filter) {
+        if let Some(end) = self.pending.seen_until(log, at.position, &self.filter) {
             batch.record_private(end);
         }
         let shared = self.pending.is_empty().then_some(SharedKey {
-            position: at.seq,
+            position: at.position,
             part: self.part,
             other,
             change_type,
@@ -377,7 +384,8 @@ impl<F: ObjectFilter> Watcher<F> {
     fn following_object(&self, log: &Log, at: &EventContext<'_>) -> FollowingObject {
         let key = at.change.object.key().as_str();
         let mut here = at.entry.others.with_key(key).filter_map(|(index, cluster, object)| {
-            let is_here = !self.pending.skips(cluster, at.seq) && log.component_before(cluster, at.seq).is_some();
+            let is_here =
+                !self.pending.skips(cluster, at.position) && log.component_before(cluster, at.position).is_some();
             let object = if is_here { object.upgrade() } else { None };
             object.filter(|object| self.filter.matches(cluster, object)).map(|object| (index, cluster, object))
         });
@@ -385,7 +393,8 @@ impl<F: ObjectFilter> Watcher<F> {
             return FollowingObject::Object(index, cluster.clone(), object);
         }
         let mut unknown = FollowingObject::None;
-        for SeenBeyond { cluster, component, received_until, has_more_of_revision } in self.pending.seen_beyond(at.seq)
+        for SeenBeyond { cluster, component, received_until, has_more_of_revision } in
+            self.pending.seen_beyond(at.position)
         {
             let object =
                 log.object_before(cluster, key, received_until).filter(|object| self.filter.matches(cluster, object));
@@ -419,7 +428,7 @@ impl<F: ObjectFilter> Watcher<F> {
         }
         let cluster = &at.entry.cluster;
         let mut vector = self.pending.vector(log, version);
-        if let Some(component) = version.component.or_else(|| log.component_before(cluster, at.seq)) {
+        if let Some(component) = version.component.or_else(|| log.component_before(cluster, at.position)) {
             vector.set(cluster, component);
         }
         EventVersion::Vector(Arc::new(vector))
@@ -443,7 +452,7 @@ pub fn concerns(filter: &impl ObjectFilter, cluster: &ClusterName, change: &Chan
 }
 
 struct EventContext<'a> {
-    seq: u64,
+    position: u64,
     entry: &'a LogEntry,
     change: &'a Change,
 }

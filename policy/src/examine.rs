@@ -102,16 +102,16 @@ pub fn examine(policies: &[Policy], scope: PolicyScope) -> Vec<Finding> {
             findings.error(format!("{}.rules", list.policy_path(number)), message);
         }
         for (rule, written) in policy.rules.iter().enumerate() {
-            let place = RulePosition { list, policy: number, rule };
-            fields::examine(written, (place, scope), &mut findings);
-            whole_rule(written, place, &mut findings);
-            unknown_names::examine(written, place, &mut findings);
+            let position = RulePosition { list, policy: number, rule };
+            fields::examine(written, (position, scope), &mut findings);
+            whole_rule(written, position, &mut findings);
+            unknown_names::examine(written, position, &mut findings);
             if matches!(policy.outcome.action, Action::Deny { .. }) {
-                warn_of_evaded_denial(written, place, &mut findings);
-                created_by_name::examine(written, (place, policy.mode), &denials, &mut findings);
+                warn_of_evaded_denial(written, position, &mut findings);
+                created_by_name::examine(written, (position, policy.mode), &denials, &mut findings);
             }
         }
-        let own = shadowed.extract_if(.., |shadowed| shadowed.rule.policy == number).collect::<Vec<_>>();
+        let own = shadowed.extract_if(.., |own| own.shadowed.policy == number).collect::<Vec<_>>();
         report_shadowed(policy, (list, number), &own, &mut findings);
     }
     if list == PolicyList::Dispatch {
@@ -138,9 +138,9 @@ fn warn_of_final_denial(policies: &[Policy], findings: &mut Findings) {
 }
 
 /// Reports combinations of fields because of which the whole rule, or its resources or paths, can match no request.
-fn whole_rule(rule: &Rule, place: RulePosition, findings: &mut Findings) {
+fn whole_rule(rule: &Rule, position: RulePosition, findings: &mut Findings) {
     let matcher = Matcher::new(rule);
-    let path = |field: RuleField| format!("{place}.{}", field.as_str());
+    let path = |field: RuleField| format!("{position}.{}", field.as_str());
     if rule.verbs.is_empty() {
         findings.error(path(RuleField::Verbs), "is empty, so the rule never matches; give verbs, or \"*\" for all");
     }
@@ -154,7 +154,7 @@ fn whole_rule(rule: &Rule, place: RulePosition, findings: &mut Findings) {
             "is empty, so the rule's apiGroups never match; give resources, or \"*\" for all",
         ),
         (true, true) if rule.non_resource_urls.is_empty() => findings.error(
-            place.to_string(),
+            position.to_string(),
             "names neither apiGroups and resources nor nonResourceURLs, so it never matches; give one of them",
         ),
         (true, true) => {
@@ -169,8 +169,8 @@ fn whole_rule(rule: &Rule, place: RulePosition, findings: &mut Findings) {
     let accepts = |verb: &str| matcher.verbs.verdict(std::iter::once(verb)).accepts();
     // A separate finding reports an invalid verb, so a rule with an invalid verb gets no further finding about its
     // verbs.
-    let is_told = rule.verbs.is_empty() || !rule.verbs.iter().all(|entry| fields::is_verb(entry));
-    let has_verb = |known: &[&str]| is_told || accepts("") || known.iter().any(|verb| accepts(verb));
+    let has_verb_finding = rule.verbs.is_empty() || !rule.verbs.iter().all(|entry| fields::is_verb(entry));
+    let has_verb = |known: &[&str]| has_verb_finding || accepts("") || known.iter().any(|verb| accepts(verb));
     if matcher.matches_resources() && !has_verb(&resource_verbs()) {
         let message = format!(
             "has no verb of resource requests, so the rule's resources never match; add one of {}",
@@ -178,7 +178,7 @@ fn whole_rule(rule: &Rule, place: RulePosition, findings: &mut Findings) {
         );
         findings.error(path(RuleField::Verbs), message);
     } else if matcher.matches_resources()
-        && !is_told
+        && !has_verb_finding
         && MissedConnections::from_rule(&rule.verbs, &rule.resources) == MissedConnections::All
     {
         let message = "has no \"create\", the verb of exec, attach and portforward with every method, so the rule's \
@@ -196,7 +196,7 @@ fn whole_rule(rule: &Rule, place: RulePosition, findings: &mut Findings) {
 
 /// Warns of a denial by name or namespace. A request for many objects, or for all namespaces, has no name or no
 /// namespace, and so evades the denial.
-fn warn_of_evaded_denial(rule: &Rule, place: RulePosition, findings: &mut Findings) {
+fn warn_of_evaded_denial(rule: &Rule, position: RulePosition, findings: &mut Findings) {
     let matcher = Matcher::new(rule);
     let accepts = |verb: &&&str| matcher.verbs.verdict(std::iter::once(**verb)).accepts();
     let Some(verb) = ["list", "watch", "deletecollection"].iter().find(accepts).filter(|_| matcher.matches_resources())
@@ -209,7 +209,7 @@ fn warn_of_evaded_denial(rule: &Rule, place: RulePosition, findings: &mut Findin
     ] {
         if !entries.verdict(std::iter::once("")).accepts() {
             findings.warning(
-                format!("{place}.{}", field.as_str()),
+                format!("{position}.{}", field.as_str()),
                 format!(
                     "a {verb} {what}, so it is not denied; add \"\" to deny it, too, or restrict the user's rights in \
                      the cluster"
@@ -227,19 +227,21 @@ fn report_shadowed(
 ) {
     if !shadowed.is_empty()
         && shadowed.len() == policy.rules.len()
-        && shadowed.iter().all(|one| one.by.policy != number)
+        && shadowed.iter().all(|one| one.shadowing.policy != number)
     {
-        let mut by: Vec<_> = shadowed.iter().map(|shadowed| shadowed.by).collect();
-        by.sort_unstable();
-        by.dedup();
-        let by = by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let message =
-            format!("matches no request, because {by} matches each of them first; move it before that, or remove it");
+        let mut shadowing: Vec<_> = shadowed.iter().map(|one| one.shadowing).collect();
+        shadowing.sort_unstable();
+        shadowing.dedup();
+        let shadowing = shadowing.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let message = format!(
+            "matches no request, because {shadowing} matches each of them first; move it before that, or remove it"
+        );
         return findings.warning(list.policy_path(number), message);
     }
-    for ShadowedRule { rule, by } in shadowed {
-        let message =
-            format!("matches no request, because {by} matches each of them first; move it before that, or remove it");
-        findings.warning(rule.to_string(), message);
+    for ShadowedRule { shadowed, shadowing } in shadowed {
+        let message = format!(
+            "matches no request, because {shadowing} matches each of them first; move it before that, or remove it"
+        );
+        findings.warning(shadowed.to_string(), message);
     }
 }

@@ -98,18 +98,19 @@ impl RuleIndex {
             // After a few fields, no rule is left in most blocks. Groups are compared last, because a user has many
             // groups.
             let rest = [&verb, &agent].into_iter().chain(&target).chain([&groups]);
-            let left = rest.fold(subject, |left, field| if left == 0 { 0 } else { left & field.block(block) });
-            if left == 0 { 0 } else { name.as_ref().map_or(left, |name| left & name.block(block)) }
+            let matches =
+                rest.fold(subject, |matches, field| if matches == 0 { 0 } else { matches & field.block(block) });
+            if matches == 0 { 0 } else { name.as_ref().map_or(matches, |name| matches & name.block(block)) }
         };
         let mut first = FirstRules::default();
         for (block, enforced) in self.enforced.iter().enumerate() {
-            let left = matching(block);
-            let (acting, told) = (left & enforced, left & !enforced);
+            let matches = matching(block);
+            let (enforced_matches, audited) = (matches & enforced, matches & !enforced);
             // A mask of all rules before the first enforced rule that matches. If no enforced rule matches, the mask
             // has all bits.
-            let before = (acting & acting.wrapping_neg()).wrapping_sub(1);
-            first.audited = first.audited.or(lowest(told & before, block));
-            first.enforced = lowest(acting, block);
+            let before = (enforced_matches & enforced_matches.wrapping_neg()).wrapping_sub(1);
+            first.audited = first.audited.or(lowest(audited & before, block));
+            first.enforced = lowest(enforced_matches, block);
             if first.enforced.is_some() {
                 break;
             }

@@ -68,22 +68,22 @@ pub fn explain_unknown_resource(groups: &[&str], resource: &str, subresource: &s
             [""] => "its core group".to_owned(),
             groups => groups.iter().map(|group| format!("{group:?}")).collect::<Vec<_>>().join(", "),
         };
-        let meant = names().did_you_mean(resource);
-        return Some(format!("Kubernetes has no resource {resource:?} in {places}{meant}"));
+        let suggestion = names().did_you_mean(resource);
+        return Some(format!("Kubernetes has no resource {resource:?} in {places}{suggestion}"));
     }
     if subresource.is_empty() {
         return None;
     }
     let of_groups = || served_by_default().filter(|(group, ..)| groups.contains(group));
-    let mut known: Vec<_> =
+    let mut subresources: Vec<_> =
         of_groups().filter_map(|(.., name)| name.strip_prefix(resource)?.strip_prefix('/')).collect();
-    known.sort_unstable();
+    subresources.sort_unstable();
     // The table lacks the subresources of APIs that are off by default, so an unknown subresource of such an API is no
     // error.
-    if known.contains(&subresource) || !of_groups().any(|(.., name)| name == resource) {
+    if subresources.contains(&subresource) || !of_groups().any(|(.., name)| name == resource) {
         return None;
     }
-    let has = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    let has = if subresources.is_empty() { "none".to_owned() } else { subresources.join(", ") };
     Some(format!("Kubernetes' {resource} have no subresource {subresource:?}; known are: {has}"))
 }
 
@@ -132,8 +132,11 @@ mod tests {
             (&[""], "configmaps/status", "configmaps have no subresource \"status\"; known are: none"),
         ] {
             let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-            let told = explain_unknown_resource(groups, resource, subresource).unwrap_or_default();
-            assert!(told.contains(expected) && told.is_empty() == expected.is_empty(), "{groups:?} {resource}: {told}");
+            let explanation = explain_unknown_resource(groups, resource, subresource).unwrap_or_default();
+            assert!(
+                explanation.contains(expected) && explanation.is_empty() == expected.is_empty(),
+                "{groups:?} {resource}: {explanation}"
+            );
         }
     }
 
@@ -149,8 +152,11 @@ mod tests {
             ("apps/v1", "write \"apps\""),
             ("extensions", "no such API group"),
         ] {
-            let told = explain_unknown_group(group).unwrap_or_default();
-            assert!(told.contains(expected) && told.is_empty() == expected.is_empty(), "{group}: {told}");
+            let explanation = explain_unknown_group(group).unwrap_or_default();
+            assert!(
+                explanation.contains(expected) && explanation.is_empty() == expected.is_empty(),
+                "{group}: {explanation}"
+            );
         }
     }
 }

@@ -51,11 +51,11 @@ impl LoggingModes {
     /// cluster has an object, a request is logged if a setting enables the log. A failed or slow request is logged
     /// unless a setting disables the log.
     pub fn is_written(&self, cluster: Option<&ClusterName>, policy: Option<LogMode>, outcome: AnswerOutcome) -> bool {
-        let place = match cluster {
+        let setting = match cluster {
             Some(cluster) => self.clusters.get(cluster),
             None => self.merged.as_ref(),
         };
-        let Some(AccessLogSetting { mode }) = place.copied() else { return policy != Some(LogMode::Disabled) };
+        let Some(AccessLogSetting { mode }) = setting.copied() else { return policy != Some(LogMode::Disabled) };
         let is_forbidden = [mode, policy].contains(&Some(LogMode::Disabled));
         LogMode::is_logged(mode, policy) || (!is_forbidden && outcome.is_remarkable())
     }
@@ -90,8 +90,8 @@ mod tests {
             (None, off, false, false),
         ] {
             let modes = LoggingModes { clusters: [(eu.clone(), AccessLogSetting { mode })].into(), merged: None };
-            let said = [FINE, failed].map(|outcome| modes.is_written(Some(&eu), policy, outcome));
-            assert_eq!(said, [is_written, if_it_fails], "{mode:?} {policy:?}");
+            let is_logged = [FINE, failed].map(|outcome| modes.is_written(Some(&eu), policy, outcome));
+            assert_eq!(is_logged, [is_written, if_it_fails], "{mode:?} {policy:?}");
             assert!(modes.is_written(None, None, FINE), "no object describes the merged view");
         }
     }

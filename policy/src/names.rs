@@ -80,9 +80,9 @@ mod tests {
             ("example.com", "services", "proxy", "web:80", None),
             ("rbac.authorization.k8s.io", "clusterroles", "", "system:node", None),
         ] {
-            let asked = RequestedResource { group, resource, subresource, namespace: "n", name: written };
+            let requested = RequestedResource { group, resource, subresource, namespace: "n", name: written };
             assert_eq!(
-                Name::from_resource(&asked),
+                Name::from_resource(&requested),
                 Name { written, own },
                 "{group}/{resource}/{subresource} {written}"
             );

@@ -49,8 +49,8 @@ impl LogMode {
     /// Returns whether a request is logged, by the settings of its cluster and of the matching policy. At least one of
     /// them must enable the log, and none may disable the log.
     pub fn is_logged(cluster: Option<Self>, policy: Option<Self>) -> bool {
-        let said = [cluster, policy];
-        said.contains(&Some(Self::Enabled)) && !said.contains(&Some(Self::Disabled))
+        let modes = [cluster, policy];
+        modes.contains(&Some(Self::Enabled)) && !modes.contains(&Some(Self::Disabled))
     }
 }
 

@@ -130,11 +130,11 @@ impl Matcher {
         });
         match &attributes.target {
             DispatchTarget::Resource(resource) => {
-                let asked_resource = (resource.resource, resource.subresource);
+                let requested_resource = (resource.resource, resource.subresource);
                 fields.extend(
                     [
                         (RuleField::ApiGroups, self.api_groups.verdict(one(resource.group))),
-                        (RuleField::Resources, self.resources.verdict(one(asked_resource))),
+                        (RuleField::Resources, self.resources.verdict(one(requested_resource))),
                         (
                             RuleField::ResourceNames,
                             self.resource_names.name_verdict(Name::from_resource(resource), denies),

@@ -11,8 +11,8 @@ use crate::rule::{Matcher, Rule};
 /// A rule that never matches, and the earlier rule that matches all its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShadowedRule {
-    pub(crate) rule: RulePosition,
-    pub(crate) by: RulePosition,
+    pub(crate) shadowed: RulePosition,
+    pub(crate) shadowing: RulePosition,
 }
 
 /// Returns the rules whose requests a single earlier rule certainly matches. Rules that can match no request anyway are
@@ -22,19 +22,19 @@ pub(crate) fn shadowed(policies: &[Policy], list: PolicyList) -> Vec<ShadowedRul
     let mut found = Vec::new();
     for (number, policy) in policies.iter().enumerate() {
         for (rule, written) in policy.rules.iter().enumerate() {
-            let place = RulePosition { list, policy: number, rule };
+            let position = RulePosition { list, policy: number, rule };
             let own = ComparedRule::from_rule(written, policy);
             if !matches_something(&own.matcher) {
                 continue;
             }
             // A rule of a policy in audit mode does not hide a rule of an enforced policy.
-            let hides = |(_, mode, by): &&(RulePosition, Mode, ComparedRule)| {
-                (*mode == Mode::Enforce || policy.mode == Mode::Audit) && covers(by, &own)
+            let hides = |(_, mode, earlier_rule): &&(RulePosition, Mode, ComparedRule)| {
+                (*mode == Mode::Enforce || policy.mode == Mode::Audit) && covers(earlier_rule, &own)
             };
-            if let Some((by, ..)) = earlier.iter().find(hides) {
-                found.push(ShadowedRule { rule: place, by: *by });
+            if let Some((earlier_rule, ..)) = earlier.iter().find(hides) {
+                found.push(ShadowedRule { shadowed: position, shadowing: *earlier_rule });
             }
-            earlier.push((place, policy.mode, own));
+            earlier.push((position, policy.mode, own));
         }
     }
     found

@@ -167,9 +167,9 @@ impl<'a> JsonPathParser<'a> {
 
     /// Removes the first `length` bytes of the remaining text and returns them.
     fn take_bytes(&mut self, length: usize) -> &'a str {
-        let (taken, rest) = self.rest.split_at(length);
+        let (bytes, rest) = self.rest.split_at(length);
         self.rest = rest;
-        taken
+        bytes
     }
 
     /// Parses a key up to the next special character. A backslash escapes a special character.

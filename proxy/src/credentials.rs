@@ -30,6 +30,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::BoxError;
 
+use crate::command_policy::CommandPolicy;
 use crate::credentials::certificate::Certificate;
 use crate::credentials::credential_method::CredentialMethod;
 use crate::credentials::exec_plugin::bearer;
@@ -139,6 +140,7 @@ pub(crate) struct CredentialTuning {
     pub(crate) exec_timeout: Duration,
     pub(crate) retry_interval: Duration,
     pub(crate) plugins: Plugins,
+    pub(crate) command_policy: Option<Arc<CommandPolicy>>,
 }
 
 impl UserCredentials {
@@ -439,7 +441,7 @@ async fn source(
         CredentialMethod::Exec(exec) => {
             exec_plugin::check(exec)?;
             let times = PluginTimes { run: tuning.exec_timeout, pause: tuning.retry_interval };
-            (CredentialSource::Exec(tuning.plugins.plugin(exec, times)), None)
+            (CredentialSource::Exec(tuning.plugins.plugin(exec, tuning.command_policy.as_ref(), times)), None)
         }
         CredentialMethod::Certificate | CredentialMethod::CertificateFile | CredentialMethod::Nothing => {
             (CredentialSource::Static, Some(None))

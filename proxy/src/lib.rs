@@ -26,6 +26,7 @@
 mod client;
 mod client_upgrade;
 mod cluster_uid;
+mod command_policy;
 mod credentials;
 mod dial_policy;
 mod endpoints;
@@ -54,6 +55,7 @@ mod upgrade;
 pub use client::{ClusterClient, Health, Transport};
 pub use client_upgrade::ClientUpgrade;
 pub use cluster_uid::{ClusterChanges, ClusterUid, Successor, UidMatch, is_uid};
+pub use command_policy::{AllowedCommand, CommandPolicy, RefusedCommand};
 pub use credentials::identity::{
     Impersonation, InvalidClientImpersonation, InvalidImpersonation, RequestIdentity, user_authorization,
 };

@@ -7,6 +7,7 @@ use http::HeaderMap;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::command_policy::CommandPolicy;
 use crate::credentials::CredentialTuning;
 use crate::credentials::plugins::Plugins;
 use crate::dial_policy::DialPolicy;
@@ -115,6 +116,9 @@ pub struct ClientTuning {
     /// Policy for the addresses of each dial. Default `None`: all addresses are allowed, because the user of a
     /// kubeconfig or a file runs this process.
     pub dial_policy: Option<Arc<DialPolicy>>,
+    /// Policy for credential plugins. With a policy, a plugin runs with an environment that has only the variables of
+    /// its configuration. Default `None`: all plugins are allowed, because the user of a kubeconfig runs this process.
+    pub command_policy: Option<Arc<CommandPolicy>>,
     /// Headers of CONNECT requests to an http or https proxy. Default: none.
     pub proxy_headers: HeaderMap,
     /// Credential plugins. Clones share the plugins, so that few plugins run at once in a process.
@@ -138,6 +142,7 @@ impl ClientTuning {
             exec_timeout: self.exec_timeout,
             retry_interval: self.credential_retry_interval,
             plugins: self.plugins.clone(),
+            command_policy: self.command_policy.clone(),
         }
     }
 }
@@ -163,6 +168,7 @@ impl Default for ClientTuning {
             probe: Probe::default(),
             breaker: BreakerTuning::default(),
             dial_policy: None,
+            command_policy: None,
             proxy_headers: HeaderMap::new(),
             plugins: Plugins::default(),
             tunnels: TaskTracker::new(),

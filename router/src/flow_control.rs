@@ -203,7 +203,7 @@ impl ActiveEntryPoint {
         let EntryPointSchemas { schemas, all } = settings;
         let control = self.control.changed(schemas)?;
         let mut by_name = BTreeMap::new();
-        for schema in control.schemas().chain(control.left()) {
+        for schema in control.schemas().chain(control.removed()) {
             let header = header(schema.name())?;
             let passed = PassedSchema { schema: schema.clone(), is_merged, header };
             by_name.entry(Arc::clone(schema.name())).or_insert(passed);

@@ -140,11 +140,11 @@ pub(crate) struct Faults {
     /// The bearer tokens that are accepted besides the member's own token, each with the rejection of its requests.
     tokens: Mutex<BTreeMap<String, Option<Rejection>>>,
     /// Whether responses to lists and to watches with initial events are delayed.
-    pub(crate) lists_held: watch::Sender<bool>,
+    pub(crate) lists_delayed: watch::Sender<bool>,
     /// Whether responses to `/readyz` are delayed.
-    pub(crate) readyz_held: watch::Sender<bool>,
+    pub(crate) readyz_delayed: watch::Sender<bool>,
     /// Whether all requests are delayed.
-    pub(crate) requests_held: watch::Sender<bool>,
+    pub(crate) requests_delayed: watch::Sender<bool>,
     requests: Mutex<BTreeMap<(RequestKind, String), u64>>,
     log: Mutex<Vec<String>>,
     listed: Mutex<Vec<Listed>>,
@@ -200,9 +200,9 @@ impl Faults {
             authorizer: Mutex::default(),
             read_only: AtomicBool::new(false),
             tokens: Mutex::default(),
-            lists_held: watch::Sender::new(false),
-            readyz_held: watch::Sender::new(false),
-            requests_held: watch::Sender::new(false),
+            lists_delayed: watch::Sender::new(false),
+            readyz_delayed: watch::Sender::new(false),
+            requests_delayed: watch::Sender::new(false),
             requests: Mutex::default(),
             log: Mutex::default(),
             listed: Mutex::default(),
@@ -240,10 +240,10 @@ impl Faults {
         Duration::from_millis(self.watch_lag.load(Ordering::SeqCst))
     }
 
-    /// Waits while `held` is true.
-    pub(crate) async fn released(&self, held: &watch::Sender<bool>) {
+    /// Waits while `delayed` is true.
+    pub(crate) async fn released(&self, delayed: &watch::Sender<bool>) {
         // The member owns the sender, so the channel stays open.
-        let _ = held.subscribe().wait_for(|held| !held).await;
+        let _ = delayed.subscribe().wait_for(|delayed| !delayed).await;
     }
 
     pub(crate) fn is_ready(&self) -> bool {
@@ -541,18 +541,18 @@ impl Control {
     /// Sets whether responses to `/readyz` are delayed, like those of a kube-apiserver whose etcd hangs. The member
     /// answers all other requests.
     pub fn hold_readyz(&self, on: bool) {
-        self.faults.readyz_held.send_replace(on);
+        self.faults.readyz_delayed.send_replace(on);
     }
 
     /// Sets whether all requests are delayed, like by a load balancer without a backend. The member accepts connections
     /// and answers PING. Open watches continue.
     pub fn hold_requests(&self, on: bool) {
-        self.faults.requests_held.send_replace(on);
+        self.faults.requests_delayed.send_replace(on);
     }
 
     /// Sets whether the responses to lists and to watches with initial events are delayed.
     pub fn hold_lists(&self, on: bool) {
-        self.faults.lists_held.send_replace(on);
+        self.faults.lists_delayed.send_replace(on);
     }
 
     /// Sets whether the member is silent. A silent member accepts connections and closes none, but reads and writes no

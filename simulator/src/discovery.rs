@@ -207,11 +207,11 @@ fn aggregated_list(core: bool) -> Value {
             .collect();
         items.push(aggregated_group(AUTHORIZATION, "v1", resources));
         let (name, kind) = ("selfsubjectreviews", "SelfSubjectReview");
-        let who = json!({
+        let self_review = json!({
             "resource": name, "responseKind": {"group": AUTHENTICATION, "version": "v1", "kind": kind},
             "scope": "Cluster", "singularResource": "selfsubjectreview", "verbs": ["create"],
         });
-        items.push(aggregated_group(AUTHENTICATION, "v1", vec![who]));
+        items.push(aggregated_group(AUTHENTICATION, "v1", vec![self_review]));
     }
     json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
 }

@@ -47,14 +47,14 @@ impl Api {
         };
         let line = format!("{} {}", request.method(), uri.path_and_query().map_or("/", |path| path.as_str()));
         self.faults().count(kind, &resource, line);
-        self.faults().released(&self.faults().requests_held).await;
+        self.faults().released(&self.faults().requests_delayed).await;
         let cluster_wide = matches!(&route, Route::Resource(target) if target.namespace.is_none());
         if let Some(rejection) = self.faults().rejection(kind, &resource, cluster_wide) {
             return Err(status::rejected(&rejection));
         }
         if matches!(route, Route::Health) {
             if path == "/readyz" {
-                self.faults().released(&self.faults().readyz_held).await;
+                self.faults().released(&self.faults().readyz_delayed).await;
             }
             let not_ready = path.starts_with("/readyz") && !self.faults().is_ready();
             return Ok(if not_ready { not_ok() } else { text("ok") });
@@ -73,7 +73,7 @@ impl Api {
             return Ok(json(200, body::endless()));
         }
         if kind == RequestKind::List || query.bool("sendInitialEvents") == Some(true) {
-            self.faults().released(&self.faults().lists_held).await;
+            self.faults().released(&self.faults().lists_delayed).await;
         }
         self.dispatch(route, request, &query, kind, &resource).await
     }
@@ -86,11 +86,11 @@ impl Api {
         resource: &str,
         cluster_wide: bool,
     ) -> Result<(), Status> {
-        let given = headers.get(http::header::AUTHORIZATION).and_then(|given| given.to_str().ok());
-        let given = given.and_then(|given| given.strip_prefix("Bearer ")).unwrap_or_default();
-        match self.faults().token(given, kind, resource, cluster_wide) {
+        let token = headers.get(http::header::AUTHORIZATION).and_then(|token| token.to_str().ok());
+        let token = token.and_then(|token| token.strip_prefix("Bearer ")).unwrap_or_default();
+        match self.faults().token(token, kind, resource, cluster_wide) {
             (_, Some(rejection)) => Err(status::rejected(&rejection)),
-            (is_accepted, None) if !is_accepted && given != self.token() => Err(Status::unauthorized()),
+            (is_accepted, None) if !is_accepted && token != self.token() => Err(Status::unauthorized()),
             _ => Ok(()),
         }
     }
@@ -127,7 +127,9 @@ impl Api {
             Route::WhoAmI if request.method() == Method::POST => Ok(who_am_i()),
             Route::AccessReview(resource) => self.access_review(&resource, request).await,
             Route::Bindings(namespace) => self.bind(namespace, request, query).await,
-            route if request.method() == Method::GET => plain(&route, request.headers(), query, self.faults()),
+            route if request.method() == Method::GET => {
+                serve_documents(&route, request.headers(), query, self.faults())
+            }
             _ => Err(Status::method_not_allowed()),
         }
     }
@@ -283,8 +285,8 @@ impl Api {
         let bytes = read(incoming).await?;
         let answer = match resource {
             "selfsubjectaccessreviews" => {
-                let asked: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-                let attributes = &asked["spec"]["resourceAttributes"];
+                let review_request: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+                let attributes = &review_request["spec"]["resourceAttributes"];
                 let authorizer = self.faults().authorizer();
                 let allows = authorizer.is_none_or(|own| own.allows(&head.headers, attributes));
                 json!({"allowed": allows && !self.forbids(attributes), "reason": "simulated"})
@@ -294,14 +296,15 @@ impl Api {
                 if !lag.is_zero() {
                     tokio::time::sleep(lag).await;
                 }
-                let asked: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-                let said = self.faults().authorizer().map_or(Some(true), |own| own.reviewed(&asked["spec"]));
+                let review_request: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+                let decision =
+                    self.faults().authorizer().map_or(Some(true), |own| own.reviewed(&review_request["spec"]));
                 let may_not = || Status::forbidden(None, "", "subjectaccessreviews cannot be created");
-                json!({"allowed": said.ok_or_else(may_not)?, "reason": "simulated"})
+                json!({"allowed": decision.ok_or_else(may_not)?, "reason": "simulated"})
             }
             "selfsubjectrulesreviews" => {
-                let asked: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-                let namespace = asked["spec"]["namespace"].as_str().unwrap_or_default();
+                let review_request: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+                let namespace = review_request["spec"]["namespace"].as_str().unwrap_or_default();
                 let own = self.faults().authorizer().and_then(|own| own.rules(&head.headers, namespace));
                 own.unwrap_or(rules)
             }
@@ -322,8 +325,8 @@ impl Api {
     }
 
     /// Returns whether a configured rejection answers a request with these `resourceAttributes` by 403.
-    fn forbids(&self, asked: &Value) -> bool {
-        let text = |field: &str| asked[field].as_str().unwrap_or_default();
+    fn forbids(&self, attributes: &Value) -> bool {
+        let text = |field: &str| attributes[field].as_str().unwrap_or_default();
         let kind = match text("verb") {
             "get" => RequestKind::Get,
             "list" => RequestKind::List,
@@ -382,7 +385,12 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
 }
 
 /// Handles requests for version, discovery and OpenAPI.
-fn plain(route: &Route, headers: &HeaderMap, query: &Query<'_>, faults: &Faults) -> Result<Response<Body>, Status> {
+fn serve_documents(
+    route: &Route,
+    headers: &HeaderMap,
+    query: &Query<'_>,
+    faults: &Faults,
+) -> Result<Response<Body>, Status> {
     let broken = faults.broken_openapi.load(std::sync::atomic::Ordering::SeqCst);
     let accept = headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match route {
@@ -415,7 +423,7 @@ fn plain(route: &Route, headers: &HeaderMap, query: &Query<'_>, faults: &Faults)
         Route::OpenApiV3(Some(path)) => {
             let document = openapi::v3_text(path, broken).ok_or_else(Status::path_not_found)?;
             let hash = openapi::hash(&document);
-            match query.get("hash").filter(|given| !given.is_empty() && *given != hash) {
+            match query.get("hash").filter(|requested| !requested.is_empty() && *requested != hash) {
                 Some(_) => Ok(moved(&format!("/openapi/v3/{path}?hash={hash}"))),
                 None => {
                     let forged = faults.forged_openapi.load(std::sync::atomic::Ordering::SeqCst);

@@ -85,8 +85,9 @@ pub(crate) async fn wait_for(api: &Api, revision: u64) -> Result<(), Status> {
 
 impl ListParameters {
     fn parse(query: &Query<'_>) -> Result<Self, Status> {
-        let given = |name| query.get(name).filter(|value| !value.is_empty());
-        let (version, matching, token) = (given("resourceVersion"), given("resourceVersionMatch"), given("continue"));
+        let parameter = |name| query.get(name).filter(|value| !value.is_empty());
+        let (version, matching, token) =
+            (parameter("resourceVersion"), parameter("resourceVersionMatch"), parameter("continue"));
         if query.get("sendInitialEvents").is_some() {
             return Err(Status::invalid_list_options(&[FieldError::forbidden(
                 "sendInitialEvents",
@@ -114,7 +115,7 @@ impl ListParameters {
             }
         }
         let limit =
-            given("limit").map_or(Ok(0), str::parse::<usize>).map_err(|_| Status::bad_request("invalid limit"))?;
+            parameter("limit").map_or(Ok(0), str::parse::<usize>).map_err(|_| Status::bad_request("invalid limit"))?;
         let number = version.map(parse_version).transpose()?.filter(|&number| number != 0);
         if let Some(token) = token {
             if number.is_some() {
@@ -180,14 +181,14 @@ fn whole(
             &format!(r#""resourceVersion":"{}""#, view.revision()),
             &mut out,
         );
-        let (mut first, mut looked) = (true, 0_u32);
+        let (mut first, mut examined) = (true, 0_u32);
         for object in view.range(selection.namespace.as_deref(), after.as_deref()) {
             if selection.matches(&object) {
                 form.list_item(&object, first, &mut out);
                 first = false;
             }
-            looked += 1;
-            if looked % YIELD_AFTER == 0 {
+            examined += 1;
+            if examined % YIELD_AFTER == 0 {
                 tokio::task::yield_now().await;
             }
             if out.len() >= CHUNK {

@@ -137,8 +137,8 @@ impl SimulatedCluster {
     pub fn dial(&self) -> std::io::Result<DuplexStream> {
         let dial = self.dial.as_ref().filter(|_| *self.control.faults.listens.borrow());
         let (ours, theirs) = tokio::io::duplex(IN_PROCESS_BUFFER);
-        let taken = dial.and_then(|dial| dial.send(theirs).ok());
-        taken.map(|()| ours).ok_or_else(|| std::io::ErrorKind::ConnectionRefused.into())
+        let connected = dial.and_then(|dial| dial.send(theirs).ok());
+        connected.map(|()| ours).ok_or_else(|| std::io::ErrorKind::ConnectionRefused.into())
     }
 
     /// Returns all changes of a resource (`pods`, `deployments.apps`) since the start, beginning with index `from`. The

@@ -43,8 +43,8 @@ pub(crate) fn strategic(target: &mut Value, patch: Value) {
     }
     for (key, value) in patch {
         if let Some(list) = key.strip_prefix("$deleteFromPrimitiveList/") {
-            if let (Some(Value::Array(list)), Value::Array(gone)) = (map.get_mut(list), &value) {
-                list.retain(|item| !gone.contains(item));
+            if let (Some(Value::Array(list)), Value::Array(deleted)) = (map.get_mut(list), &value) {
+                list.retain(|item| !deleted.contains(item));
             }
         } else if key.starts_with('$') {
             // Directives such as `$setElementOrder` are ignored: the simulator determines the order of elements.

@@ -156,9 +156,9 @@ fn next<'a>(rest: &mut &'a [u8]) -> Result<Option<(u64, WireValue<'a>)>, Protobu
 
 fn take_bytes<'a>(rest: &mut &'a [u8], length: u64) -> Result<&'a [u8], ProtobufError> {
     let split = usize::try_from(length).ok().and_then(|length| rest.split_at_checked(length));
-    let (taken, after) = split.ok_or(ProtobufError::Truncated)?;
+    let (bytes, after) = split.ok_or(ProtobufError::Truncated)?;
     *rest = after;
-    Ok(taken)
+    Ok(bytes)
 }
 
 fn varint(rest: &mut &[u8]) -> Result<u64, ProtobufError> {
@@ -223,31 +223,31 @@ fn value(of: &'static str, number: u64, wire: WireValue<'_>, depth: usize) -> Re
 
 /// Converts an entry of a map. The key is field 1, and the value is field 2.
 fn entry(of: &'static str, mut bytes: &[u8], depth: usize) -> Result<(String, Value), ProtobufError> {
-    let (mut key, mut held) = (String::new(), Value::String(String::new()));
+    let (mut key, mut entry_value) = (String::new(), Value::String(String::new()));
     while let Some((number, wire)) = next(&mut bytes)? {
         match number {
             1 => key = wire.text(number)?,
-            2 => held = value(of, number, wire, depth)?,
+            2 => entry_value = value(of, number, wire, depth)?,
             _ => {}
         }
     }
-    Ok((key, held))
+    Ok((key, entry_value))
 }
 
 /// Converts the types with a custom JSON encoding (apimachinery: meta/v1 `Time`, `MicroTime` and `FieldsV1`,
 /// api/resource `Quantity`, util/intstr `IntOrString`).
 fn with_own_json(name: &str, mut bytes: &[u8]) -> Result<Value, ProtobufError> {
-    let (mut numbers, mut held) = ([0_i64; 2], &[][..]);
+    let (mut numbers, mut contents) = ([0_i64; 2], &[][..]);
     let empty = bytes.is_empty();
     while let Some((number, wire)) = next(&mut bytes)? {
         match (number, wire) {
             (1, WireValue::Number(value)) => numbers[0] = value.cast_signed(),
             (2, WireValue::Number(value)) => numbers[1] = value.cast_signed(),
-            (_, WireValue::Bytes(value)) => held = value,
+            (_, WireValue::Bytes(value)) => contents = value,
             _ => {}
         }
     }
-    let text = || std::str::from_utf8(held).map(Value::from).map_err(|_| ProtobufError::Text);
+    let text = || std::str::from_utf8(contents).map(Value::from).map_err(|_| ProtobufError::Text);
     match name {
         "Time" | "MicroTime" if empty => Ok(Value::Null),
         "Time" | "MicroTime" => {
@@ -255,7 +255,7 @@ fn with_own_json(name: &str, mut bytes: &[u8]) -> Result<Value, ProtobufError> {
             let time = Timestamp::new(numbers[0], i32::try_from(numbers[1]).unwrap_or(0));
             Ok(time.map_or(Value::Null, |time| time.strftime(format).to_string().into()))
         }
-        "FieldsV1" => Ok(serde_json::from_slice(held).unwrap_or_default()),
+        "FieldsV1" => Ok(serde_json::from_slice(contents).unwrap_or_default()),
         "IntOrString" if numbers[0] == 0 => Ok(numbers[1].into()),
         _ => text(),
     }

@@ -17,9 +17,9 @@ pub(crate) fn cacheable(headers: &HeaderMap, content_type: &'static str, documen
 /// Returns a document with this ETag, or 304 if the client has this version.
 pub(crate) fn tagged(headers: &HeaderMap, content_type: &'static str, document: Vec<u8>, hash: &str) -> Response<Body> {
     let etag = format!("\"{hash}\"");
-    let known = headers.get(http::header::IF_NONE_MATCH).is_some_and(|given| given == etag.as_str());
-    let mut response = Response::new(if known { body::full(Bytes::new()) } else { body::full(document) });
-    if known {
+    let is_unchanged = headers.get(http::header::IF_NONE_MATCH).is_some_and(|value| value == etag.as_str());
+    let mut response = Response::new(if is_unchanged { body::full(Bytes::new()) } else { body::full(document) });
+    if is_unchanged {
         *response.status_mut() = http::StatusCode::NOT_MODIFIED;
     }
     let headers = response.headers_mut();

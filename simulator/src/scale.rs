@@ -236,9 +236,9 @@ pub(crate) fn collect_garbage(store: &MemberStore, target: &ResourcePath, name: 
     }
 }
 
-fn remove_all(store: &MemberStore, resource: ResourceIndex, namespace: &str, gone: impl Fn(&Object) -> bool) {
+fn remove_all(store: &MemberStore, resource: ResourceIndex, namespace: &str, is_removed: impl Fn(&Object) -> bool) {
     let objects: Vec<Arc<Object>> =
-        store.view(resource).range(Some(namespace), None).filter(|object| gone(object)).collect();
+        store.view(resource).range(Some(namespace), None).filter(|object| is_removed(object)).collect();
     for object in objects {
         write::remove(store, resource, object.namespace(), object.name());
     }

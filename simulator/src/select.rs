@@ -13,7 +13,7 @@ pub(crate) struct Selection {
     pub(crate) name: Option<String>,
     labels: LabelSelector,
     fields: FieldSelector,
-    known: Arc<[SelectableField]>,
+    selectable_fields: Arc<[SelectableField]>,
 }
 
 impl Selection {
@@ -21,7 +21,7 @@ impl Selection {
     pub(crate) fn parse(
         target: &ResourcePath,
         query: &Query<'_>,
-        known: &Arc<[SelectableField]>,
+        selectable_fields: &Arc<[SelectableField]>,
     ) -> Result<Self, Status> {
         let labels = LabelSelector::parse(query.get("labelSelector").unwrap_or_default())
             .map_err(|error| Status::bad_request(format!("unable to parse requirement: {error}")))?;
@@ -29,7 +29,9 @@ impl Selection {
             .map_err(|error| Status::bad_request(error.to_string()))?;
         for requirement in fields.requirements() {
             let field = requirement.field.as_str();
-            if !matches!(field, "metadata.name" | "metadata.namespace") && !known.iter().any(|k| &*k.name == field) {
+            if !matches!(field, "metadata.name" | "metadata.namespace")
+                && !selectable_fields.iter().any(|k| &*k.name == field)
+            {
                 return Err(Status::bad_request(format!(
                     "Unable to find {field:?} that matches the field selector: field label not supported: {field}"
                 )));
@@ -38,7 +40,7 @@ impl Selection {
         let name = target.name.clone().or_else(|| fields.requires_exact_match("metadata.name").map(str::to_owned));
         let namespace =
             target.namespace.clone().or_else(|| fields.requires_exact_match("metadata.namespace").map(str::to_owned));
-        Ok(Self { namespace, name, labels, fields, known: known.clone() })
+        Ok(Self { namespace, name, labels, fields, selectable_fields: selectable_fields.clone() })
     }
 
     /// Returns whether a label or field selector restricts the response. A list with a selector has no
@@ -54,8 +56,8 @@ impl Selection {
             && self.fields.matches(|field| match field {
                 "metadata.name" => object.name(),
                 "metadata.namespace" => object.namespace(),
-                _ => match self.known.iter().position(|known| &*known.name == field) {
-                    Some(index) => object.field(index).unwrap_or(&self.known[index].default),
+                _ => match self.selectable_fields.iter().position(|selectable| &*selectable.name == field) {
+                    Some(index) => object.field(index).unwrap_or(&self.selectable_fields[index].default),
                     None => "",
                 },
             })

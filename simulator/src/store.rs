@@ -406,9 +406,12 @@ impl MemberStore {
         let (from, place) = {
             let mut inner = self.inner.lock();
             for (resource, overlay) in inner.overlays.iter_mut().enumerate() {
-                let is_kept = |key: &str| resource == NAMESPACES && SYSTEM_NAMESPACES.contains(&key);
-                *overlay =
-                    overlay.iter().filter(|(key, _)| is_kept(key)).map(|(k, v)| (k.clone(), v.clone())).collect();
+                let is_system_namespace = |key: &str| resource == NAMESPACES && SYSTEM_NAMESPACES.contains(&key);
+                *overlay = overlay
+                    .iter()
+                    .filter(|(key, _)| is_system_namespace(key))
+                    .map(|(k, v)| (k.clone(), v.clone()))
+                    .collect();
             }
             let revision = revision.max(self.generator.layout().last_revision());
             (std::mem::replace(&mut inner.revision, revision), inner.history.len())

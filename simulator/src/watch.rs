@@ -81,9 +81,9 @@ pub(crate) fn watch(
 
 impl WatchParameters {
     fn parse(query: &Query<'_>, watch_list: bool) -> Result<Self, Status> {
-        let given = |name| query.get(name).filter(|value| !value.is_empty());
-        let version = given("resourceVersion");
-        let matching = given("resourceVersionMatch");
+        let parameter = |name| query.get(name).filter(|value| !value.is_empty());
+        let version = parameter("resourceVersion");
+        let matching = parameter("resourceVersionMatch");
         let initial_events = query.bool("sendInitialEvents");
         let invalid = |field, detail: &str| Err(Status::invalid_list_options(&[FieldError::forbidden(field, detail)]));
         if initial_events.is_some() && !watch_list {
@@ -108,7 +108,7 @@ impl WatchParameters {
             _ => {}
         }
         let from_start = matches!(version, None | Some("0"));
-        let seconds = match given("timeoutSeconds").and_then(|text| text.parse::<u64>().ok()) {
+        let seconds = match parameter("timeoutSeconds").and_then(|text| text.parse::<u64>().ok()) {
             None | Some(0) => rand::rng().random_range(TIMEOUT_DEFAULT..2 * TIMEOUT_DEFAULT),
             Some(seconds) => seconds,
         };
@@ -274,7 +274,7 @@ impl SimulatedWatch {
                     (false, false) => {}
                     (false, true) => self.object("ADDED", object),
                     (true, true) => self.object("MODIFIED", object),
-                    (true, false) => self.gone(object, previous.as_deref()),
+                    (true, false) => self.send_deleted(object, previous.as_deref()),
                 }
             }
         }
@@ -282,7 +282,7 @@ impl SimulatedWatch {
 
     /// Adds the DELETED event of an object that no longer matches the selector: its previous state with the version of
     /// the event.
-    fn gone(&mut self, object: &Object, previous: Option<&Object>) {
+    fn send_deleted(&mut self, object: &Object, previous: Option<&Object>) {
         let version = object.resource_version().0.to_string();
         let mut text = Vec::new();
         let rendering = tributary_apimachinery::Rendering { resource_version: Some(&version), ..crate::present::AS_IS };

@@ -87,8 +87,8 @@ pub(crate) fn remove(store: &MemberStore, resource: ResourceIndex, namespace: &s
     let key = tributary_apimachinery::ObjectKey::new(namespace, name);
     let existed = store.view(resource).get(key.as_str()).is_some();
     let outcome = |_: Option<&Object>, _| Ok::<_, std::convert::Infallible>(TransactionOutcome::Delete);
-    let gone = store.transact(resource, key.as_str(), outcome).ok().flatten()?;
-    existed.then(|| gone.resource_version().0)
+    let deleted = store.transact(resource, key.as_str(), outcome).ok().flatten()?;
+    existed.then(|| deleted.resource_version().0)
 }
 
 /// Handles a POST of a collection.
@@ -266,16 +266,16 @@ pub(crate) fn delete(
     let dry_run = options["dryRun"] == json!(["All"]);
     let name = target.name.clone().unwrap_or_default();
     let key = target.key().unwrap_or_default();
-    let gone = store.transact(target.resource, &key, |existing, _| {
+    let deleted = store.transact(target.resource, &key, |existing, _| {
         let existing = existing.ok_or_else(|| Status::not_found(&named(target), &name))?;
         check_preconditions(target, &preconditions, existing)?;
         Ok::<_, Status>(if dry_run { TransactionOutcome::Unchanged } else { TransactionOutcome::Delete })
     })?;
-    let gone = gone.ok_or_else(|| Status::not_found(&named(target), &name))?;
+    let deleted = deleted.ok_or_else(|| Status::not_found(&named(target), &name))?;
     // kube-apiserver returns the object if the deletion is graceful.
     let answer = match target.resource {
-        PODS | NAMESPACES => WriteResponse::Object(gone),
-        _ => WriteResponse::Value(status::deleted(&CATALOG[target.resource], &name, gone.uid())),
+        PODS | NAMESPACES => WriteResponse::Object(deleted),
+        _ => WriteResponse::Value(status::deleted(&CATALOG[target.resource], &name, deleted.uid())),
     };
     Ok((200, answer))
 }
@@ -381,11 +381,11 @@ fn metadata_mut(object: &mut Value) -> Result<&mut Map<String, Value>, Status> {
 fn check_kind(object: &Value, target: &ResourcePath) -> Result<(), Status> {
     let described = &CATALOG[target.resource];
     let expected = (described.kind, described.api_version());
-    let given = (object["kind"].as_str().unwrap_or_default(), object["apiVersion"].as_str().unwrap_or_default());
-    if given != (expected.0, expected.1.as_str()) {
+    let declared = (object["kind"].as_str().unwrap_or_default(), object["apiVersion"].as_str().unwrap_or_default());
+    if declared != (expected.0, expected.1.as_str()) {
         return Err(Status::bad_request(format!(
             "the object's kind {:?} of {:?} does not match the expected {:?} of {:?}",
-            given.0, given.1, expected.0, expected.1
+            declared.0, declared.1, expected.0, expected.1
         )));
     }
     Ok(())
@@ -398,7 +398,7 @@ fn check_namespace(metadata: &mut Map<String, Value>, target: &ResourcePath) -> 
     };
     match metadata.get("namespace").and_then(Value::as_str) {
         None | Some("") => drop(metadata.insert("namespace".to_owned(), namespace.as_str().into())),
-        Some(given) if given == namespace => {}
+        Some(declared) if declared == namespace => {}
         Some(_) => {
             return Err(Status::bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request",
@@ -500,9 +500,9 @@ pub(crate) fn serialize(object: &mut Value, revision: u64) -> String {
     out.push_str(&format!("{{\"kind\":{},\"apiVersion\":{},\"metadata\":{{", object["kind"], object["apiVersion"]));
     let empty = Map::new();
     let metadata = object["metadata"].as_object().unwrap_or(&empty);
-    let known = METADATA_ORDER.iter().filter_map(|key| metadata.get_key_value(*key));
+    let ordered = METADATA_ORDER.iter().filter_map(|key| metadata.get_key_value(*key));
     let unknown = metadata.iter().filter(|(key, _)| !METADATA_ORDER.contains(&key.as_str()));
-    for (place, (key, value)) in known.chain(unknown).filter(|(_, value)| !value.is_null()).enumerate() {
+    for (place, (key, value)) in ordered.chain(unknown).filter(|(_, value)| !value.is_null()).enumerate() {
         let comma = if place > 0 { "," } else { "" };
         out.push_str(&format!("{comma}\"{key}\":{value}"));
     }

@@ -94,7 +94,7 @@ mod tests {
             String::from_utf8(out).unwrap()
         };
         let own = r#""tributary.dev/cluster":"c1""#;
-        for (given, expected) in [
+        for (input, expected) in [
             (r#"{"metadata":{}}"#, format!(r#"{{"metadata":{{"annotations":{{{own}}}}}}}"#)),
             (r#"{"metadata":{"name":"p"}}"#, format!(r#"{{"metadata":{{"annotations":{{{own}}},"name":"p"}}}}"#)),
             (
@@ -116,7 +116,7 @@ mod tests {
             (r#"{"kind":"K"}"#, r#"{"kind":"K"}"#.to_owned()),
             (r#"{"metadata":null}"#, r#"{"metadata":null}"#.to_owned()),
         ] {
-            assert_eq!(marked(given), expected);
+            assert_eq!(marked(input), expected);
         }
         assert!(mark_object(b"{", &annotation, |_| "RV", &mut Vec::new()).is_err());
     }

@@ -100,11 +100,11 @@ mod tests {
                 r#""metadata":{"annotations":{"tributary.dev/cluster":"c1"},"name":"p","resourceVersion":"RV"}}"#,
             ),
         ];
-        for (given, expected) in cases {
-            assert_eq!(rendered(&format!("{head}{given}"), false), format!("{head}{expected}"));
-            assert_eq!(rendered(&format!("{head}{given}"), true), format!("{{{expected}"));
+        for (input, expected) in cases {
+            assert_eq!(rendered(&format!("{head}{input}"), false), format!("{head}{expected}"));
+            assert_eq!(rendered(&format!("{head}{input}"), true), format!("{{{expected}"));
             assert_eq!(
-                rendered(&format!("{{{given}"), false),
+                rendered(&format!("{{{input}"), false),
                 format!("{head}{expected}"),
                 "a list item is given its kind"
             );

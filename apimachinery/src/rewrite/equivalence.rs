@@ -164,9 +164,9 @@ proptest! {
         }
         let patch = Value::from(operations);
         // A patch that fails on the merged view's object has no effect to compare.
-        let Ok(meant) = patched(merged_view(object.clone()), &patch) else { return Ok(()) };
+        let Ok(expected) = patched(merged_view(object.clone()), &patch) else { return Ok(()) };
         let body = Bytes::from(patch.to_string());
-        let mut version = |_, given: &str| match given {
+        let mut version = |_, version_text: &str| match version_text {
             MERGED_VERSION => Ok(NATIVE_VERSION.to_owned()),
             other => Err(Status::gone(other)),
         };
@@ -174,6 +174,6 @@ proptest! {
         let sent: Value = serde_json::from_slice(&rewritten.body).unwrap();
         let done = patched(object, &sent);
         prop_assert!(done.is_ok(), "{} became {} and fails", patch, sent);
-        prop_assert_eq!(stored(done.unwrap()), stored(meant), "{} became {}", patch, sent);
+        prop_assert_eq!(stored(done.unwrap()), stored(expected), "{} became {}", patch, sent);
     }
 }

@@ -264,19 +264,19 @@ fn remove_annotation(value: PatchedValue<'_>, empty_map: EmptyMap, edits: &mut E
     for metadata in values_at(text, start, rest) {
         let mut parts = Vec::new();
         for member in json::members(text, metadata.start) {
-            let mut gone = false;
+            let mut is_removed = false;
             if json::key_equals(member.key, "annotations") {
                 let (inner, empties) = annotation_cuts(text, &member.value);
-                gone = match empty_map {
+                is_removed = match empty_map {
                     EmptyMap::Remove => empties && !inner.is_empty(),
                     EmptyMap::Keep => false,
                     EmptyMap::AlwaysRemove => empties,
                 };
-                if !gone {
+                if !is_removed {
                     inner.into_iter().for_each(|range| edits.replace(range, []));
                 }
             }
-            parts.push((member.start..member.value.end, gone));
+            parts.push((member.start..member.value.end, is_removed));
         }
         json::cuts(&parts).into_iter().for_each(|range| edits.replace(range, []));
     }
@@ -287,6 +287,6 @@ fn remove_annotation(value: PatchedValue<'_>, empty_map: EmptyMap, edits: &mut E
 fn annotation_cuts(text: &[u8], map: &Range<usize>) -> (Vec<Range<usize>>, bool) {
     let parts: Vec<_> =
         members_of(text, map).into_iter().map(|(range, key)| (range, is_cluster_annotation(&key))).collect();
-    let empties = text.get(map.start) == Some(&b'{') && parts.iter().all(|(_, gone)| *gone);
+    let empties = text.get(map.start) == Some(&b'{') && parts.iter().all(|(_, is_removed)| *is_removed);
     (json::cuts(&parts), empties)
 }

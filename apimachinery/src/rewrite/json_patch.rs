@@ -123,9 +123,9 @@ pub(super) fn rewrite(
             }
             edits.replace(operation.range.end..operation.range.end, REMOVE_CLUSTER_ANNOTATIONS);
         }
-        let gone = operation.is_annotation() || has_no_effect_without_map(text, operation, has_map);
-        parts.push((operation.range.clone(), gone));
-        if gone {
+        let is_removed = operation.is_annotation() || has_no_effect_without_map(text, operation, has_map);
+        parts.push((operation.range.clone(), is_removed));
+        if is_removed {
             continue;
         }
         if !has_map

@@ -29,8 +29,8 @@ pub fn rewrite_query(query: &str, version: Translate<'_>) -> Result<String, Stat
 
 /// Removes each parameter with this name, also if the name is escaped. All other bytes stay unchanged.
 pub fn without_parameter(query: &str, name: &str) -> String {
-    let kept: Vec<_> = query.split('&').filter(|pair| Query::parse(Some(pair)).get(name).is_none()).collect();
-    kept.join("&")
+    let parameters: Vec<_> = query.split('&').filter(|pair| Query::parse(Some(pair)).get(name).is_none()).collect();
+    parameters.join("&")
 }
 
 /// Removes the requirements on clusters from each `labelSelector`; all other bytes stay unchanged. A selector without

@@ -15,8 +15,8 @@ pub fn status_message(body: &[u8]) -> Option<String> {
     if protobuf::is_protobuf(body) {
         return protobuf::status(body).map(|status| status.message).filter(|message| !message.is_empty());
     }
-    let said: StatusText = serde_json::from_slice(&yaml::without_aliases_to_json(body).ok()?).ok()?;
-    (said.kind == "Status").then_some(said.message)
+    let status: StatusText = serde_json::from_slice(&yaml::without_aliases_to_json(body).ok()?).ok()?;
+    (status.kind == "Status").then_some(status.message)
 }
 
 /// Parses a body that is a Status in JSON, YAML or protobuf. Returns `None` for any other body.

@@ -18,7 +18,7 @@ fn text(format: Format, shape: BodyKind, body: &str, has_annotations: bool) -> S
 
 #[test]
 fn rewritten_json_object_has_native_version_and_no_cluster_annotation() {
-    for (given, expected) in [
+    for (input, expected) in [
         (
             r#"{"metadata":{"name":"p","resourceVersion":"abc","annotations":{"tributary.dev/cluster":"c1"}},"n":12345678901234567890.10}"#,
             r#"{"metadata":{"name":"p","resourceVersion":"42"},"n":12345678901234567890.10}"#,
@@ -58,21 +58,21 @@ fn rewritten_json_object_has_native_version_and_no_cluster_annotation() {
         ("\"x\"", "\"x\""),
     ] {
         for format in [Format::Json, Format::MergePatch, Format::StrategicMergePatch, Format::ApplyYaml, Format::Yaml] {
-            if format == Format::Yaml && !given.starts_with('{') {
+            if format == Format::Yaml && !input.starts_with('{') {
                 continue;
             }
-            if format == Format::ApplyYaml && !given.starts_with('{') {
+            if format == Format::ApplyYaml && !input.starts_with('{') {
                 continue;
             }
-            assert_eq!(text(format, BodyKind::Object, given, true), expected, "{format:?}");
-            assert_eq!(apply(format, BodyKind::Object, given.as_bytes(), true).unwrap().content_type, None);
+            assert_eq!(text(format, BodyKind::Object, input, true), expected, "{format:?}");
+            assert_eq!(apply(format, BodyKind::Object, input.as_bytes(), true).unwrap().content_type, None);
         }
     }
 }
 
 #[test]
 fn rewritten_json_body_of_each_kind_has_native_versions() {
-    for (shape, given, expected) in [
+    for (shape, input, expected) in [
         (
             BodyKind::CoreEvent,
             r#"{"metadata":{"name":"e"},"involvedObject":{"uid":"u","resourceVersion":"x"},"regarding":{"resourceVersion":"x"}}"#,
@@ -94,7 +94,7 @@ fn rewritten_json_body_of_each_kind_has_native_versions() {
             r#"{"kind":"DeleteOptions","preconditions":{"resourceVersion":"42"},"gracePeriodSeconds":0}"#,
         ),
     ] {
-        assert_eq!(text(Format::Json, shape, given, true), expected);
+        assert_eq!(text(Format::Json, shape, input, true), expected);
     }
 }
 
@@ -216,8 +216,8 @@ fn body_rewrite_returns_the_error_of_a_version_translation() {
         (Format::Yaml, b"metadata: {resourceVersion: x}"),
         (Format::Protobuf, b"k8s\0\x12\x05\x0a\x03\x32\x01x"),
     ] {
-        let refused = rewrite(format, BodyKind::Object, &Bytes::copy_from_slice(body), true, &mut |_, given| {
-            assert_eq!(given, "x");
+        let refused = rewrite(format, BodyKind::Object, &Bytes::copy_from_slice(body), true, &mut |_, input| {
+            assert_eq!(input, "x");
             Err(Status::gone("no"))
         });
         assert_eq!(refused.unwrap_err().code, 410, "{format:?}");
@@ -227,7 +227,7 @@ fn body_rewrite_returns_the_error_of_a_version_translation() {
 #[test]
 fn json_patch_is_rewritten_for_the_members_object() {
     let unchanged = |patch: &'static str| (patch, true, patch);
-    for (given, has_annotations, expected) in [
+    for (input, has_annotations, expected) in [
         (
             r#"[{"op":"test","path":"/metadata/resourceVersion","value":"x"},{"op":"replace","path":"/spec/n","value":1}]"#,
             true,
@@ -305,7 +305,7 @@ fn json_patch_is_rewritten_for_the_members_object() {
             r#"[{"op":"replace","path":"/metadata","value":{}},{"op":"add","path":"/metadata/annotations","value":{}},{"op":"add","path":"/metadata/annotations/x","value":"y"}]"#,
         ),
     ] {
-        assert_eq!(text(Format::JsonPatch, BodyKind::Object, given, has_annotations), expected);
+        assert_eq!(text(Format::JsonPatch, BodyKind::Object, input, has_annotations), expected);
     }
     assert_eq!(
         text(
@@ -332,8 +332,8 @@ fn yaml_body_becomes_json_only_if_the_rewrite_changes_it() {
     let plain = "apiVersion: v1\nkind: ConfigMap # comment\nmetadata: {name: a}\ndata: {mode: '0644'}\n";
     let same = apply(Format::Yaml, BodyKind::Object, plain.as_bytes(), true).unwrap();
     assert_eq!((&*same.body, same.content_type), (plain.as_bytes(), None));
-    let given = "metadata:\n  name: a\n  resourceVersion: x\n  annotations:\n    tributary.dev/cluster: c1\nspec:\n  defaultMode: 0644\n  big: 9007199254740993\n  half: 0.5\n  ten: 10.0\n  kilo: 1e3\n  octal: 08\n  on: off\n  text: '007'\n  none: ~\n  yes: true\n  list: [a, \"b\"]\n";
-    let changed = apply(Format::Yaml, BodyKind::Object, given.as_bytes(), true).unwrap();
+    let input = "metadata:\n  name: a\n  resourceVersion: x\n  annotations:\n    tributary.dev/cluster: c1\nspec:\n  defaultMode: 0644\n  big: 9007199254740993\n  half: 0.5\n  ten: 10.0\n  kilo: 1e3\n  octal: 08\n  on: off\n  text: '007'\n  none: ~\n  yes: true\n  list: [a, \"b\"]\n";
+    let changed = apply(Format::Yaml, BodyKind::Object, input.as_bytes(), true).unwrap();
     assert_eq!(changed.content_type, Some("application/json"));
     let value: serde_json::Value = serde_json::from_slice(&changed.body).unwrap();
     assert_eq!(value["metadata"], serde_json::json!({"name": "a", "resourceVersion": "42"}));
@@ -344,9 +344,9 @@ fn yaml_body_becomes_json_only_if_the_rewrite_changes_it() {
     assert_eq!(spec["ten"].as_i64().zip(spec["kilo"].as_i64()).zip(spec["octal"].as_i64()), Some(((10, 1000), 8)));
     assert_eq!(spec["on"], false, "YAML 1.1 words for booleans");
     assert_eq!(spec["list"], serde_json::json!(["a", "b"]));
-    let applied = apply(Format::ApplyYaml, BodyKind::Object, given.as_bytes(), true).unwrap();
+    let applied = apply(Format::ApplyYaml, BodyKind::Object, input.as_bytes(), true).unwrap();
     assert_eq!((&applied.body, applied.content_type), (&changed.body, None));
-    assert_eq!(read(Format::Yaml, BodyKind::Object, given.as_bytes()).unwrap().cluster.as_deref(), Some("c1"));
+    assert_eq!(read(Format::Yaml, BodyKind::Object, input.as_bytes()).unwrap().cluster.as_deref(), Some("c1"));
 }
 
 /// Creates YAML in which each level repeats the previous level nine times: 2.8 × 10¹¹ values in 670 bytes.
@@ -402,21 +402,21 @@ fn yaml_body_with_too_many_values_or_levels_is_refused() {
     let nested = |levels: usize| format!("x: {}{}\n", "[".repeat(levels - 1), "]".repeat(levels - 1));
     assert!(yaml::convert(nested(64).as_bytes()).is_ok());
     let refused = [(many, "document has more than 250000 values"), (nested(65), "document has more than 64 levels")];
-    for (text, said) in refused {
+    for (text, expected) in refused {
         let message = read(Format::Yaml, BodyKind::Object, text.as_bytes()).unwrap_err().message;
-        assert!(message.contains(said) && message.ends_with("; send JSON"), "{message}");
+        assert!(message.contains(expected) && message.ends_with("; send JSON"), "{message}");
     }
 }
 
 #[test]
 fn yaml_body_is_converted_to_json_once() {
     let text = "metadata: {annotations: {tributary.dev/cluster: c1}, resourceVersion: x}\n";
-    let given = Bytes::from_static(text.as_bytes());
-    let yaml = RequestBody::new(Format::ApplyYaml, given.clone()).unwrap_err();
-    assert_eq!(yaml.bytes(), given.len());
+    let input = Bytes::from_static(text.as_bytes());
+    let yaml = RequestBody::new(Format::ApplyYaml, input.clone()).unwrap_err();
+    assert_eq!(yaml.bytes(), input.len());
     let body = yaml.convert().unwrap();
     let json = br#"{"metadata":{"annotations":{"tributary.dev/cluster":"c1"},"resourceVersion":"x"}}"#;
-    assert_eq!((body.text(), &**body.converted().unwrap()), (&given, &json[..]));
+    assert_eq!((body.text(), &**body.converted().unwrap()), (&input, &json[..]));
     assert_eq!(body.readable_bytes(), json.len());
     assert_eq!(body.facts(BodyKind::Object).unwrap().cluster.as_deref(), Some("c1"));
     let mut version = |_, _: &str| Ok("42".to_owned());
@@ -431,12 +431,12 @@ fn yaml_body_is_converted_to_json_once() {
 /// The member decides about repeated keys (`fieldValidation=Strict`), so the text stays unchanged.
 #[test]
 fn yaml_body_with_a_repeated_key_is_forwarded() {
-    let given = "metadata:\n  name: a\nspec:\n  unknown: x\n  foo: foo1\n  foo: foo2\n";
+    let input = "metadata:\n  name: a\nspec:\n  unknown: x\n  foo: foo1\n  foo: foo2\n";
     for format in [Format::Yaml, Format::ApplyYaml] {
-        let same = apply(format, BodyKind::Object, given.as_bytes(), true).unwrap();
-        assert_eq!((&*same.body, same.content_type), (given.as_bytes(), None));
+        let same = apply(format, BodyKind::Object, input.as_bytes(), true).unwrap();
+        assert_eq!((&*same.body, same.content_type), (input.as_bytes(), None));
     }
-    let versioned = given.replace("name: a", "resourceVersion: x\n  name: b\n  name: a");
+    let versioned = input.replace("name: a", "resourceVersion: x\n  name: b\n  name: a");
     let changed = apply(Format::ApplyYaml, BodyKind::Object, versioned.as_bytes(), true).unwrap();
     let value: serde_json::Value = serde_json::from_slice(&changed.body).unwrap();
     assert_eq!(value["metadata"], serde_json::json!({"name": "a", "resourceVersion": "42"}), "the last key counts");
@@ -445,7 +445,7 @@ fn yaml_body_with_a_repeated_key_is_forwarded() {
 
 #[test]
 fn resource_version_in_a_query_is_translated() {
-    for (given, expected) in [
+    for (input, expected) in [
         ("", ""),
         ("a=b&c", "a=b&c"),
         ("resourceVersion=abc", "resourceVersion=42"),
@@ -453,7 +453,7 @@ fn resource_version_in_a_query_is_translated() {
         ("resource%56ersion=abc", "resourceVersion=42"),
         ("resourceVersion=", "resourceVersion="),
     ] {
-        assert_eq!(rewrite_query(given, &mut native).as_deref(), Ok(expected));
+        assert_eq!(rewrite_query(input, &mut native).as_deref(), Ok(expected));
     }
     assert_eq!(
         rewrite_query("resourceVersion=a", &mut |_, _| Ok("x&y=z".into())).unwrap(),
@@ -528,8 +528,8 @@ mod protobuf_bodies {
         [b"k8s\0".to_vec(), field(1, &type_meta), field(2, raw), field(3, b""), field(4, b"")].concat()
     }
 
-    fn rewritten(shape: BodyKind, given: &[u8]) -> Vec<u8> {
-        apply(Format::Protobuf, shape, given, true).unwrap().body.to_vec()
+    fn rewritten(shape: BodyKind, input: &[u8]) -> Vec<u8> {
+        apply(Format::Protobuf, shape, input, true).unwrap().body.to_vec()
     }
 
     #[test]
@@ -555,10 +555,10 @@ mod protobuf_bodies {
         };
         let object = |metadata: &[u8]| [field(1, metadata), field(2, b"spec"), field(3, b"status")].concat();
         let annotations = [entry("a", &long), entry("tributary.dev/cluster", "c1")].concat();
-        let given = body("Pod", &object(&metadata(&long, annotations)));
+        let input = body("Pod", &object(&metadata(&long, annotations)));
         let expected = body("Pod", &object(&metadata("42", entry("a", &long))));
-        assert_eq!(rewritten(BodyKind::Object, &given), expected, "length prefixes fit the new contents");
-        let facts = read(Format::Protobuf, BodyKind::Object, &given).unwrap();
+        assert_eq!(rewritten(BodyKind::Object, &input), expected, "length prefixes fit the new contents");
+        let facts = read(Format::Protobuf, BodyKind::Object, &input).unwrap();
         assert_eq!((facts.api_version.as_deref(), facts.kind.as_deref()), (Some("v1"), Some("Pod")));
         assert_eq!((facts.name.as_deref(), facts.generate_name.as_deref()), (Some("p"), Some("g")));
         assert_eq!((facts.namespace.as_deref(), facts.cluster.as_deref()), (Some("n"), Some("c1")));
@@ -626,19 +626,19 @@ mod protobuf_bodies {
     fn unchanged_protobuf_body_keeps_its_bytes() {
         // Length prefixes with more bytes than necessary stay unchanged in the rewritten body.
         let odd = b"k8s\0\x12\x86\x00\x0a\x04\x0a\x02ab";
-        let given = Bytes::from_static(odd);
-        let same = rewrite(Format::Protobuf, BodyKind::Object, &given, true, &mut native).unwrap();
-        assert_eq!(same.body.as_ptr(), given.as_ptr(), "the bytes are not copied");
+        let input = Bytes::from_static(odd);
+        let same = rewrite(Format::Protobuf, BodyKind::Object, &input, true, &mut native).unwrap();
+        assert_eq!(same.body.as_ptr(), input.as_ptr(), "the bytes are not copied");
     }
 
     #[test]
     fn repeated_messages_in_a_protobuf_body_merge() {
         let raw =
             [field(1, &field(6, b"x")), field(1, &field(6, b"y")), field(1, &entry("tributary.dev/cluster", "c"))];
-        let given = body("Pod", &raw.concat());
+        let input = body("Pod", &raw.concat());
         let expected = body("Pod", &[field(1, &field(6, b"42")), field(1, &field(6, b"42")), field(1, b"")].concat());
-        assert_eq!(rewritten(BodyKind::Object, &given), expected);
-        assert_eq!(read(Format::Protobuf, BodyKind::Object, &given).unwrap().resource_version.as_deref(), Some("y"));
+        assert_eq!(rewritten(BodyKind::Object, &input), expected);
+        assert_eq!(read(Format::Protobuf, BodyKind::Object, &input).unwrap().resource_version.as_deref(), Some("y"));
     }
 
     /// Bodies from a kube-apiserver 1.36.3, in base64.
@@ -661,8 +661,8 @@ mod protobuf_bodies {
 
         #[test]
         fn config_map_of_a_real_kube_apiserver_is_rewritten() {
-            let given = decoded(CONFIG_MAP);
-            let facts = read(Format::Protobuf, BodyKind::Object, &given).unwrap();
+            let input = decoded(CONFIG_MAP);
+            let facts = read(Format::Protobuf, BodyKind::Object, &input).unwrap();
             assert_eq!((facts.kind.as_deref(), facts.name.as_deref()), (Some("ConfigMap"), Some("owned")));
             assert_eq!((facts.generate_name.as_deref(), facts.namespace.as_deref()), (Some("own"), Some("default")));
             assert_eq!((facts.resource_version.as_deref(), facts.cluster.as_deref()), (Some("86"), Some("c1")));
@@ -674,21 +674,21 @@ mod protobuf_bodies {
                 ..Reference::default()
             };
             assert_eq!(facts.owners, [owner]);
-            let sent = rewritten(BodyKind::Object, &given);
+            let sent = rewritten(BodyKind::Object, &input);
             // The body shrinks by the annotation's 27 bytes, and by two bytes for the annotation's tag and length. All
             // enclosing length prefixes keep their number of bytes.
-            assert_eq!(sent.len(), given.len() - 29);
+            assert_eq!(sent.len(), input.len() - 29);
             let facts = read(Format::Protobuf, BodyKind::Object, &sent).unwrap();
             assert_eq!((facts.resource_version.as_deref(), facts.cluster), (Some("42"), None));
             assert_eq!(count(&sent, b"tributary.dev/cluster"), 1, "managedFields stay as they are");
-            assert_eq!(count(&given, b"tributary.dev/cluster"), 2);
+            assert_eq!(count(&input, b"tributary.dev/cluster"), 2);
         }
 
         #[test]
         fn events_of_a_real_kube_apiserver_are_rewritten() {
             for (shape, text) in [(BodyKind::CoreEvent, CORE_EVENT), (BodyKind::Event, EVENT)] {
-                let given = decoded(text);
-                let facts = read(Format::Protobuf, shape, &given).unwrap();
+                let input = decoded(text);
+                let facts = read(Format::Protobuf, shape, &input).unwrap();
                 let involved = Reference {
                     kind: "Pod".into(),
                     namespace: "default".into(),
@@ -697,9 +697,9 @@ mod protobuf_bodies {
                     ..Reference::default()
                 };
                 assert_eq!((facts.involved, facts.resource_version.as_deref()), (Some(involved), Some("87")));
-                let sent = rewritten(shape, &given);
-                assert_eq!((count(&given, b"\x32\x03abc"), count(&sent, b"\x32\x0242")), (1, 2), "{shape:?}");
-                assert_eq!(sent.len(), given.len() - 1);
+                let sent = rewritten(shape, &input);
+                assert_eq!((count(&input, b"\x32\x03abc"), count(&sent, b"\x32\x0242")), (1, 2), "{shape:?}");
+                assert_eq!(sent.len(), input.len() - 1);
             }
         }
     }
@@ -778,14 +778,14 @@ mod properties {
     proptest! {
         #[test]
         fn rewritten_json_text_equals_an_edited_json_tree(value in object(), pretty in any::<bool>()) {
-            let given = if pretty { serde_json::to_vec_pretty(&value) } else { serde_json::to_vec(&value) }.unwrap();
-            let rewritten = apply(Format::Json, BodyKind::Object, &given, true).unwrap();
+            let input = if pretty { serde_json::to_vec_pretty(&value) } else { serde_json::to_vec(&value) }.unwrap();
+            let rewritten = apply(Format::Json, BodyKind::Object, &input, true).unwrap();
             prop_assert_eq!(serde_json::from_slice::<Value>(&rewritten.body).unwrap(), expected(value.clone()));
             // Rewriting the result once more changes nothing, and the returned body shares the allocation of its input.
             let again = apply(Format::Json, BodyKind::Object, &rewritten.body, true).unwrap();
             prop_assert_eq!(&again.body, &rewritten.body);
             if expected(value.clone()) == value {
-                prop_assert_eq!(&rewritten.body[..], &given[..]);
+                prop_assert_eq!(&rewritten.body[..], &input[..]);
             }
         }
 
@@ -796,8 +796,8 @@ mod properties {
             } else {
                 ("/metadata", value["metadata"].clone(), expected(value.clone())["metadata"].clone())
             };
-            let given = json!([{ "op": "replace", "path": path, "value": inner }]).to_string();
-            let rewritten = apply(Format::JsonPatch, BodyKind::Object, given.as_bytes(), true).unwrap();
+            let input = json!([{ "op": "replace", "path": path, "value": inner }]).to_string();
+            let rewritten = apply(Format::JsonPatch, BodyKind::Object, input.as_bytes(), true).unwrap();
             prop_assert_eq!(serde_json::from_slice::<Value>(&rewritten.body).unwrap(), json!([{ "op": "replace", "path": path, "value": outer }]));
         }
 

@@ -64,8 +64,8 @@ pub fn deleted_by_change(body: &[u8]) -> Option<String> {
     }
     let grace = last(&["metadata", "deletionGracePeriodSeconds"]);
     let is_over = is_nothing(grace) || grace == Some(b"0");
-    let is_held = !(is_over && is_empty(&["metadata", "finalizers"]) && is_empty(&["spec", "finalizers"]));
-    json_body::last_string(body, 0, &["metadata", "uid"]).filter(|_| !is_held)
+    let is_deferred = !(is_over && is_empty(&["metadata", "finalizers"]) && is_empty(&["spec", "finalizers"]));
+    json_body::last_string(body, 0, &["metadata", "uid"]).filter(|_| !is_deferred)
 }
 
 #[cfg(test)]
@@ -80,7 +80,7 @@ mod tests {
             )
         };
         const TIME: &str = r#","deletionTimestamp":"2026-01-01T00:00:00Z""#;
-        for gone in [
+        for complete in [
             "",
             r#","finalizers":[]"#,
             r#","finalizers": [ ] "#,
@@ -89,10 +89,10 @@ mod tests {
             r#","deletionGracePeriodSeconds":null"#,
             r#","finalizers":["a"],"finalizers":[]"#,
         ] {
-            assert_eq!(of(&format!("{TIME}{gone}"), ""), Some("u".to_owned()), "{gone}");
+            assert_eq!(of(&format!("{TIME}{complete}"), ""), Some("u".to_owned()), "{complete}");
         }
-        for held in [r#","finalizers":["a"]"#, r#","deletionGracePeriodSeconds":30"#] {
-            assert_eq!(of(&format!("{TIME}{held}"), ""), None, "{held}");
+        for pending in [r#","finalizers":["a"]"#, r#","deletionGracePeriodSeconds":30"#] {
+            assert_eq!(of(&format!("{TIME}{pending}"), ""), None, "{pending}");
         }
         assert_eq!(of(TIME, r#","spec":{"finalizers":["kubernetes"]}"#), None);
         assert_eq!(of(TIME, r#","spec":{"finalizers":[]}"#), Some("u".to_owned()));

@@ -200,8 +200,8 @@ impl LabelSelector {
 
     /// Splits the selector into the requirements on other keys, and the requirements on `key`.
     pub(crate) fn split_off(&self, key: &str) -> (Self, Vec<LabelRequirement>) {
-        let (taken, kept) = self.requirements.iter().cloned().partition(|requirement| requirement.key == key);
-        (Self { requirements: kept }, taken)
+        let (matching, remaining) = self.requirements.iter().cloned().partition(|requirement| requirement.key == key);
+        (Self { requirements: remaining }, matching)
     }
 }
 
@@ -352,9 +352,9 @@ impl LabelSelectorParser {
 
     fn next_token(&mut self) -> (SelectorToken, String) {
         let (token, text) = self.peek();
-        let taken = (token, text.to_owned());
+        let current = (token, text.to_owned());
         self.at += 1;
-        taken
+        current
     }
 
     fn parse(mut self, bounds: SelectorBounds) -> Result<LabelSelector, LabelSelectorError> {

@@ -155,7 +155,7 @@ proptest! {
     #[test]
     fn snapshot_walk_over_a_scope_finds_the_objects_of_a_full_scan(
         changes in prop::collection::vec(change(), 0..300),
-        kept_at in prop::collection::vec(0..300_usize, 0..4),
+        snapshot_times in prop::collection::vec(0..300_usize, 0..4),
         namespace in prop::option::of(prop::sample::select(&NAMESPACES[..])),
         selector in selector(),
         after in prop::option::of((prop::sample::select(&NAMESPACES[..]), 0..41_u8)),
@@ -164,7 +164,7 @@ proptest! {
         let (mut snapshot, mut truth) = (Snapshot::indexed(fields.fields()), BTreeMap::new());
         let mut states = Vec::new();
         for (at, (key, node)) in changes.iter().enumerate() {
-            if kept_at.contains(&at) {
+            if snapshot_times.contains(&at) {
                 states.push((snapshot.clone(), truth.clone()));
             }
             match node {

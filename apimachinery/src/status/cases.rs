@@ -158,8 +158,8 @@ impl Status {
 
     /// 410: a watch starts at a version whose events have been evicted. `oldest` is the oldest usable version. Send the
     /// Status as an ERROR event with status 200. As the response's status, a 410 makes kube-rs and RetryWatcher loop.
-    pub fn watch_expired(given: impl std::fmt::Display, oldest: impl std::fmt::Display) -> Self {
-        Self::expired(format!("too old resource version: {given} ({oldest})"))
+    pub fn watch_expired(requested: impl std::fmt::Display, oldest: impl std::fmt::Display) -> Self {
+        Self::expired(format!("too old resource version: {requested} ({oldest})"))
     }
 
     /// 410: a list at an exact version that has been evicted.
@@ -251,8 +251,8 @@ impl Status {
     }
 
     /// 504: a list or get requests a version above the current version, which did not reach it during the wait.
-    pub fn too_large_resource_version(given: impl std::fmt::Display, current: impl std::fmt::Display) -> Self {
-        let mut status = Self::timeout(&format!("Too large resource version: {given}, current: {current}"), 1);
+    pub fn too_large_resource_version(requested: impl std::fmt::Display, current: impl std::fmt::Display) -> Self {
+        let mut status = Self::timeout(&format!("Too large resource version: {requested}, current: {current}"), 1);
         status.details.get_or_insert_default().causes = vec![StatusCause {
             reason: "ResourceVersionTooLarge".to_owned(),
             message: "Too large resource version".to_owned(),
@@ -262,10 +262,10 @@ impl Status {
     }
 
     /// 400: the text is not a resourceVersion. `detail` describes the expected form.
-    pub fn invalid_resource_version(given: &str, detail: &str) -> Self {
+    pub fn invalid_resource_version(requested: &str, detail: &str) -> Self {
         Self::bad_request(format!(
             "invalid resource version: {}",
-            FieldError::invalid("resourceVersion", given, detail)
+            FieldError::invalid("resourceVersion", requested, detail)
         ))
     }
 
@@ -277,17 +277,17 @@ impl Status {
     /// Returns the Status that a client would create from a response without a Status.
     pub(super) fn generic(code: u16, body: &[u8]) -> Self {
         let text = String::from_utf8_lossy(&body[..body.len().min(UNEXPECTED_TEXT_MAX)]);
-        let told = text.trim();
+        let message_text = text.trim();
         let (reason, message) = match code {
             400 => (StatusReason::BadRequest, "the server rejected our request for an unknown reason"),
             401 => (StatusReason::Unauthorized, "the server has asked for the client to provide credentials"),
-            403 => (StatusReason::Forbidden, told),
+            403 => (StatusReason::Forbidden, message_text),
             404 => (StatusReason::NotFound, "the server could not find the requested resource"),
             405 => (StatusReason::MethodNotAllowed, "the server does not allow this method on the requested resource"),
-            406 => (StatusReason::NotAcceptable, told),
+            406 => (StatusReason::NotAcceptable, message_text),
             409 => (StatusReason::Conflict, "the server reported a conflict"),
-            413 => (StatusReason::RequestEntityTooLarge, told),
-            415 => (StatusReason::UnsupportedMediaType, told),
+            413 => (StatusReason::RequestEntityTooLarge, message_text),
+            415 => (StatusReason::UnsupportedMediaType, message_text),
             422 => (StatusReason::Invalid, "the server rejected our request due to an error in our request"),
             429 => (
                 StatusReason::TooManyRequests,
@@ -303,14 +303,14 @@ impl Status {
         };
         let message = match message {
             "" if code >= 500 => {
-                format!("an error on the server ({}) has prevented the request from succeeding", go_quote(told))
+                format!("an error on the server ({}) has prevented the request from succeeding", go_quote(message_text))
             }
             "" => format!("the server responded with the status code {code} but did not return more information"),
             known => known.to_owned(),
         };
         let causes = vec![StatusCause {
             reason: "UnexpectedServerResponse".to_owned(),
-            message: told.to_owned(),
+            message: message_text.to_owned(),
             field: String::new(),
         }];
         Self::new(code, reason, message).with_details(StatusDetails { causes, ..StatusDetails::default() })

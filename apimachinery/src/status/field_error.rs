@@ -57,8 +57,8 @@ impl FieldError {
     }
 
     /// Creates the error of a value that is not supported; `known` are the supported values.
-    pub fn not_supported(field: impl Into<String>, value: impl Into<String>, known: &[&str]) -> Self {
-        let quoted: Vec<_> = known.iter().map(|value| go_quote(value)).collect();
+    pub fn not_supported(field: impl Into<String>, value: impl Into<String>, supported: &[&str]) -> Self {
+        let quoted: Vec<_> = supported.iter().map(|value| go_quote(value)).collect();
         Self {
             error_type: FieldErrorType::NotSupported,
             field: field.into(),

@@ -102,20 +102,20 @@ impl Graph {
 
     /// Returns the shortest path from a file or module to itself.
     fn way_back(&self, home: &str) -> Option<Vec<Arrow>> {
-        let mut came_by: BTreeMap<&str, &Arrow> = BTreeMap::new();
+        let mut incoming: BTreeMap<&str, &Arrow> = BTreeMap::new();
         let mut next = VecDeque::from([home]);
         while let Some(at) = next.pop_front() {
             for (to, arrow) in self.0.get(at).into_iter().flatten() {
-                if came_by.contains_key(to.as_str()) {
+                if incoming.contains_key(to.as_str()) {
                     continue;
                 }
-                came_by.insert(to, arrow);
+                incoming.insert(to, arrow);
                 next.push_back(to);
             }
         }
-        let mut way = vec![(*came_by.get(home)?).clone()];
+        let mut way = vec![(*incoming.get(home)?).clone()];
         while way[0].from != home {
-            way.insert(0, came_by[way[0].from.as_str()].clone());
+            way.insert(0, incoming[way[0].from.as_str()].clone());
         }
         Some(way)
     }

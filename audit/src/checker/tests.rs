@@ -154,17 +154,18 @@ fn audit_policy_wildcards_match_as_in_kube_apiserver() {
     ] {
         assert_eq!(path_matches(path, url), expected, "{path} {url}");
     }
-    let asked = |resource, subresource| RequestedResource { resource, subresource, ..RequestedResource::default() };
-    for (own, asked, expected) in [
-        ("pods", asked("pods", ""), true),
-        ("pods", asked("pods", "log"), false),
-        ("pods/*", asked("pods", ""), true),
-        ("*/*", asked("pods", "log"), false),
-        ("*/log", asked("pods", ""), false),
-        ("*/*", asked("pods", "*"), true),
-        ("pods/", asked("pods", ""), false),
+    let resource_of =
+        |resource, subresource| RequestedResource { resource, subresource, ..RequestedResource::default() };
+    for (own, resource_of, expected) in [
+        ("pods", resource_of("pods", ""), true),
+        ("pods", resource_of("pods", "log"), false),
+        ("pods/*", resource_of("pods", ""), true),
+        ("*/*", resource_of("pods", "log"), false),
+        ("*/log", resource_of("pods", ""), false),
+        ("*/*", resource_of("pods", "*"), true),
+        ("pods/", resource_of("pods", ""), false),
     ] {
-        assert_eq!(resource_matches(own, &asked), expected, "{own} {asked:?}");
+        assert_eq!(resource_matches(own, &resource_of), expected, "{own} {resource_of:?}");
     }
 }
 

@@ -136,13 +136,13 @@ fn check_annotation_replaces_impersonated_user(outcome: &str, set: fn(&mut Event
         received: time(1),
     };
     let mut event = Event::received(decision, &AuditAttributes::from_request(&info, None), &facts).unwrap();
-    let asked = written(&mut event, Stage::RequestReceived);
-    assert_eq!(asked["impersonatedUser"], json!({"username": "bob"}));
+    let received = written(&mut event, Stage::RequestReceived);
+    assert_eq!(received["impersonatedUser"], json!({"username": "bob"}));
     // The annotation occurs in the events of both stages.
     for stage in [Stage::ResponseStarted, Stage::ResponseComplete] {
         set(&mut event);
         let refused = written(&mut event, stage);
-        let mut expected = asked.clone();
+        let mut expected = received.clone();
         expected.as_object_mut().unwrap().remove("impersonatedUser");
         expected["stage"] = stage.as_str().into();
         expected["stageTimestamp"] = refused["stageTimestamp"].clone();

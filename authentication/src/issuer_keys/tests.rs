@@ -14,14 +14,14 @@ const KEYS: &str = "https://issuer/keys";
 #[derive(Debug, Default)]
 struct Server {
     documents: Mutex<BTreeMap<String, String>>,
-    asked: Mutex<Vec<String>>,
+    fetched_urls: Mutex<Vec<String>>,
     authorities: Mutex<Vec<Option<String>>>,
     hangs: Mutex<bool>,
 }
 
 impl FetchDocument for Arc<Server> {
     fn fetch(&self, url: &str, certificate_authority: Option<&str>) -> BoxFuture<'static, Result<Vec<u8>, String>> {
-        self.asked.lock().push(url.to_owned());
+        self.fetched_urls.lock().push(url.to_owned());
         self.authorities.lock().push(certificate_authority.map(str::to_owned));
         let (found, hangs) = (self.documents.lock().get(url).cloned(), *self.hangs.lock());
         async move {
@@ -41,8 +41,8 @@ impl Server {
     }
 
     /// Returns the number of fetches of the discovery document.
-    fn rounds(&self) -> usize {
-        self.asked.lock().iter().filter(|url| *url == DISCOVERY).count()
+    fn discovery_fetches(&self) -> usize {
+        self.fetched_urls.lock().iter().filter(|url| *url == DISCOVERY).count()
     }
 }
 
@@ -71,14 +71,14 @@ async fn unknown_key_id_causes_one_issuer_fetch_per_10_s() {
     let keys = new(&server);
     server.serves(&[&first]);
     assert_eq!(verify(&keys, &first).await, ann());
-    assert_eq!(*server.asked.lock(), [DISCOVERY, KEYS]);
+    assert_eq!(*server.fetched_urls.lock(), [DISCOVERY, KEYS]);
     assert_eq!(*server.authorities.lock(), [Some("PEM".to_owned()), Some("PEM".to_owned())]);
     server.serves(&[&first, &second]);
     for _ in 0..100 {
         assert_eq!(verify(&keys, &second).await, signature(), "the issuer was asked a moment ago");
         assert_eq!(verify(&keys, &first).await, ann());
     }
-    assert_eq!(server.rounds(), 1);
+    assert_eq!(server.discovery_fetches(), 1);
     advance(FETCH_INTERVAL).await;
     assert_eq!(verify(&keys, &second).await, ann());
     advance(FETCH_INTERVAL).await;
@@ -86,7 +86,7 @@ async fn unknown_key_id_causes_one_issuer_fetch_per_10_s() {
         assert_eq!(verify(&keys, &stranger).await, signature());
         assert_eq!(verify(&keys, &TestSigner::new("1")).await, signature(), "another key of a known id");
     }
-    assert_eq!(server.rounds(), 3);
+    assert_eq!(server.discovery_fetches(), 3);
 }
 
 /// A token may name the id of a cached key that does not verify the token's signature. Like go-oidc
@@ -102,7 +102,7 @@ async fn issuer_key_with_a_reused_id_is_fetched() {
     let both = tokio::join!(verify(&keys, &second), verify(&keys, &second));
     assert_eq!(both, (ann(), ann()));
     assert_eq!(verify(&keys, &first).await, signature());
-    assert_eq!(server.rounds(), 2);
+    assert_eq!(server.discovery_fetches(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,11 +110,11 @@ async fn issuer_key_fetch_is_shared_by_requests_and_survives_cancellation() {
     let (server, signer) = (Arc::new(Server::default()), TestSigner::new("1"));
     let keys = new(&server);
     server.serves(&[&signer]);
-    let gone = timeout(Duration::from_millis(500), verify(&keys, &signer)).await;
-    assert!(gone.is_err());
+    let cancelled = timeout(Duration::from_millis(500), verify(&keys, &signer)).await;
+    assert!(cancelled.is_err());
     let both = tokio::join!(verify(&keys, &signer), verify(&keys, &signer));
     assert_eq!(both, (ann(), ann()));
-    assert_eq!(server.rounds(), 1);
+    assert_eq!(server.discovery_fetches(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,14 +124,14 @@ async fn cached_issuer_keys_are_used_while_the_issuer_is_down() {
     let down = Err(IssuerError::NoKeys { issuer: URL.to_owned(), problem: "it is down".into() });
     assert_eq!(verify(&keys, &signer).await, down);
     assert_eq!(verify(&keys, &signer).await, down);
-    assert_eq!(server.rounds(), 1, "it is not asked each time");
+    assert_eq!(server.discovery_fetches(), 1, "it is not asked each time");
     advance(FETCH_INTERVAL).await;
     server.serves(&[&signer]);
     assert_eq!(verify(&keys, &signer).await, ann());
     server.documents.lock().clear();
     advance(FETCH_INTERVAL).await;
     assert_eq!(verify(&keys, &TestSigner::new("2")).await, signature());
-    assert_eq!(server.rounds(), 3);
+    assert_eq!(server.discovery_fetches(), 3);
     for _ in 0..3 {
         advance(KEYS_AGE).await;
         assert_eq!(verify(&keys, &signer).await, ann());
@@ -150,7 +150,7 @@ async fn withdrawn_issuer_key_becomes_invalid_after_the_age_limit() {
     sleep(Duration::from_secs(3)).await;
     assert_eq!(verify(&keys, &first).await, signature());
     assert_eq!(verify(&keys, &second).await, ann());
-    assert_eq!(server.rounds(), 2);
+    assert_eq!(server.discovery_fetches(), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -38,8 +38,8 @@ impl TestIssuer {
 
     fn token(&self, header: &str, claims: &str) -> String {
         let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
-        let made = self.pair.sign(&SystemRandom::new(), message.as_bytes()).unwrap();
-        format!("{message}.{}", URL_SAFE_NO_PAD.encode(made))
+        let signature = self.pair.sign(&SystemRandom::new(), message.as_bytes()).unwrap();
+        format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
     fn verify(&self, header: &str, claims: &str) -> Result<(UserInfo, SystemTime), TokenError> {
@@ -68,7 +68,7 @@ fn verified_jwt_yields_its_user_and_expiry() {
 
 #[test]
 fn token_of_another_issuer_is_rejected() {
-    for (configured, claimed, is_taken) in [
+    for (configured, claimed, is_accepted) in [
         ("https://issuer", "https://issuer", true),
         ("https://issuer", "issuer", false),
         ("https://issuer", "https://issuer/", false),
@@ -80,7 +80,7 @@ fn token_of_another_issuer_is_rejected() {
         let mut issuer = TestIssuer::new();
         issuer.rules.issuer_url = configured.to_owned();
         let verified = issuer.verify(HEADER, &claims(&json!({"iss": claimed})));
-        assert_eq!(verified.err(), (!is_taken).then_some(TokenError::Issuer), "{configured} {claimed}");
+        assert_eq!(verified.err(), (!is_accepted).then_some(TokenError::Issuer), "{configured} {claimed}");
     }
 }
 

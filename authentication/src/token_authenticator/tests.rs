@@ -24,7 +24,7 @@ struct World {
     /// The prefix of the tokens whose reviews are slow, and the duration of each slow review.
     slow: Mutex<Option<(&'static str, Duration)>>,
     /// The requests that were sent: the cluster for each TokenReview, and the URL for each fetch.
-    asked: Mutex<Vec<String>>,
+    requests: Mutex<Vec<String>>,
     documents: Mutex<BTreeMap<String, String>>,
 }
 
@@ -35,7 +35,7 @@ impl TokenReviewer for Wired {
     fn review(&self, cluster: &ClusterName, body: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, String>> {
         let review: Value = serde_json::from_slice(&body).unwrap();
         let token = review["spec"]["token"].as_str().unwrap().to_owned();
-        self.0.asked.lock().push(cluster.to_string());
+        self.0.requests.lock().push(cluster.to_string());
         let slow = self.0.slow.lock().filter(|(beginning, _)| token.starts_with(beginning));
         let user = self.0.users.lock().get(&(cluster.to_string(), token)).cloned();
         let is_broken = self.0.broken.lock().contains(cluster.as_str());
@@ -56,7 +56,7 @@ impl TokenReviewer for Wired {
 
 impl FetchDocument for Wired {
     fn fetch(&self, url: &str, _: Option<&str>) -> BoxFuture<'static, Result<Vec<u8>, String>> {
-        self.0.asked.lock().push(url.to_owned());
+        self.0.requests.lock().push(url.to_owned());
         let found = self.0.documents.lock().get(url).cloned();
         async move { found.map(String::into_bytes).ok_or_else(|| "it is down".to_owned()) }.boxed()
     }
@@ -81,8 +81,8 @@ impl World {
         TokenAuthenticator::new(reviews, wired(), wired())
     }
 
-    fn times_asked(&self) -> usize {
-        self.asked.lock().len()
+    fn request_count(&self) -> usize {
+        self.requests.lock().len()
     }
 }
 
@@ -105,8 +105,8 @@ async fn authenticate(
     addressed: Option<&str>,
 ) -> Result<(String, Authority), TokenAuthenticationError> {
     let addressed = addressed.map(cluster);
-    let known = tokens.authenticate(token.as_bytes(), addressed.as_ref(), HERE).await?;
-    Ok((known.user.username.clone(), known.authority.clone()))
+    let authenticated = tokens.authenticate(token.as_bytes(), addressed.as_ref(), HERE).await?;
+    Ok((authenticated.user.username.clone(), authenticated.authority.clone()))
 }
 
 fn everywhere(name: &str) -> Result<(String, Authority), TokenAuthenticationError> {
@@ -145,23 +145,26 @@ async fn bearer_token_is_sent_only_to_its_own_verifier() {
     world.knows("hub", "admin", "system:admin");
     world.knows("b", "of-b", "bob");
     world.knows("c", "of-c", "eve");
-    let asked = || std::mem::take(&mut *world.asked.lock());
+    let take_requests = || std::mem::take(&mut *world.requests.lock());
 
     assert_eq!(
         authenticate(&tokens, &of_issuer.signed(&claims(ISSUER, "carl", 60)), Some("b")).await,
         everywhere("carl")
     );
-    assert_eq!(asked(), [format!("{ISSUER}/.well-known/openid-configuration"), "https://issuer/keys".to_owned()]);
+    assert_eq!(
+        take_requests(),
+        [format!("{ISSUER}/.well-known/openid-configuration"), "https://issuer/keys".to_owned()]
+    );
     for addressed in [None, Some("a")] {
         assert_eq!(authenticate(&tokens, &account, addressed).await, in_member("system:serviceaccount:x:y", "a"));
     }
     assert_eq!(authenticate(&tokens, &account, Some("b")).await, Err(TokenRefused::OfAnotherCluster.into()));
-    assert_eq!(asked(), ["a", "a"]);
+    assert_eq!(take_requests(), ["a", "a"]);
     assert_eq!(authenticate(&tokens, "of-the-hub", Some("b")).await, from_hub("ann"));
     assert_eq!(authenticate(&tokens, "admin", None).await, in_member("system:admin", "hub"));
-    assert_eq!(asked(), ["hub", "hub"]);
+    assert_eq!(take_requests(), ["hub", "hub"]);
     assert_eq!(authenticate(&tokens, "of-b", Some("b")).await, in_member("bob", "b"));
-    assert_eq!(asked(), ["hub", "b"]);
+    assert_eq!(take_requests(), ["hub", "b"]);
     for addressed in [None, Some("c")] {
         assert_eq!(
             authenticate(&tokens, "of-b", addressed).await,
@@ -174,7 +177,7 @@ async fn bearer_token_is_sent_only_to_its_own_verifier() {
             "{addressed:?}"
         );
     }
-    assert_eq!(asked(), ["hub"; 4], "c does not review tokens");
+    assert_eq!(take_requests(), ["hub"; 4], "c does not review tokens");
 }
 
 /// A hostile member serves a copy of the key of the token-review cluster (`hub`) before that cluster has served its own
@@ -190,12 +193,12 @@ async fn member_that_copies_the_token_review_clusters_key_receives_no_token() {
     copy.set(cluster("copier"), of_hub.keys());
     tokens.set_member_keys(copy.clone());
     assert_eq!(authenticate(&tokens, &account, None).await, in_member("system:serviceaccount:x:y", "hub"));
-    assert_eq!(std::mem::take(&mut *world.asked.lock()), ["hub"]);
+    assert_eq!(std::mem::take(&mut *world.requests.lock()), ["hub"]);
     // After a change of the keys, the cached result is not used, so the hub must review the token again.
     tokens.set_member_keys(copy);
     world.broken.lock().insert("hub".to_owned());
     assert!(matches!(authenticate(&tokens, &account, None).await, Err(TokenAuthenticationError::NotReviewed { .. })));
-    assert_eq!(*world.asked.lock(), ["hub"], "no other cluster is asked if the hub cannot answer");
+    assert_eq!(*world.requests.lock(), ["hub"], "no other cluster is asked if the hub cannot answer");
 }
 
 #[tokio::test(start_paused = true)]
@@ -211,7 +214,7 @@ async fn rejected_token_formats_cause_no_request_to_a_verifier() {
         assert!(authenticate(&tokens, token, None).await.is_err(), "{token}");
     }
     assert!(tokens.authenticate(b"\xff\xfe", None, HERE).await.is_err());
-    assert_eq!(*world.asked.lock(), Vec::<String>::new());
+    assert_eq!(*world.requests.lock(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -227,11 +230,11 @@ async fn token_review_is_cached_for_10_s_or_until_expiry() {
         assert_eq!(authenticate(&tokens, "nobody's", None).await, Err(TokenAuthenticationError::Unknown));
         assert_eq!(authenticate(&tokens, &short, None).await, in_member("short", "a"));
     }
-    assert_eq!(world.times_asked(), 3);
+    assert_eq!(world.request_count(), 3);
     advance(Duration::from_secs(5)).await;
     authenticate(&tokens, "t", None).await.unwrap();
     authenticate(&tokens, "nobody's", None).await.unwrap_err();
-    assert_eq!(world.times_asked(), 3);
+    assert_eq!(world.request_count(), 3);
     // The cached result has expired, so the hub must review the token again.
     world.users.lock().clear();
     assert_eq!(authenticate(&tokens, &short, None).await, Err(TokenAuthenticationError::Unknown));
@@ -248,7 +251,7 @@ async fn failed_review_is_not_repeated_at_another_cluster() {
     world.broken.lock().insert("hub".to_owned());
     let down = TokenAuthenticationError::NotReviewed { cluster: cluster("hub"), problem: "it is down".into() };
     assert_eq!(authenticate(&tokens, "t", Some("b")).await, Err(down));
-    assert_eq!(*world.asked.lock(), ["hub"]);
+    assert_eq!(*world.requests.lock(), ["hub"]);
     world.broken.lock().clear();
     assert_eq!(authenticate(&tokens, "t", Some("b")).await, in_member("bob", "b"), "a failure is not cached");
 }
@@ -260,8 +263,8 @@ async fn token_review_is_shared_by_requests_and_survives_cancellation() {
     world.knows("hub", "t", "ann");
     assert!(timeout(Duration::from_millis(50), authenticate(&tokens, "t", None)).await.is_err());
     let many = futures::future::join_all((0..100).map(|_| authenticate(&tokens, "t", None))).await;
-    assert!(many.iter().all(|known| *known == from_hub("ann")));
-    assert_eq!(world.times_asked(), 1);
+    assert!(many.iter().all(|authenticated| *authenticated == from_hub("ann")));
+    assert_eq!(world.request_count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -271,8 +274,8 @@ async fn token_reviews_are_limited_per_client_address() {
     for number in 0..1000 {
         authenticate(&tokens, &format!("guess {number}"), None).await.unwrap_err();
     }
-    let (asked, passed) = (world.times_asked(), Instant::now());
-    assert!((50..1000).contains(&asked), "{asked} after {passed:?}");
+    let (requests, passed) = (world.request_count(), Instant::now());
+    assert!((50..1000).contains(&requests), "{requests} after {passed:?}");
     assert_eq!(authenticate(&tokens, "another", None).await, Err(TooManyReviews::PerAddress.into()));
     world.knows("hub", "t", "ann");
     let elsewhere = "10.1.2.3".parse().unwrap();
@@ -292,15 +295,18 @@ async fn unresponsive_cluster_does_not_block_users_of_other_clusters() {
         async move { tokens.authenticate(format!("guess {number}").as_bytes(), None, address).await }
     };
     let guesses = futures::future::join_all((0..200).map(guess));
-    let (guesses, known) = futures::join!(guesses, async {
+    let (guesses, authenticated) = futures::join!(guesses, async {
         sleep(Duration::from_secs(1)).await;
         authenticate(&tokens, &account, None).await
     });
-    assert_eq!(known, in_member("x", "b"));
-    let told = |words: &str| {
+    assert_eq!(authenticated, in_member("x", "b"));
+    let count_errors = |words: &str| {
         guesses.iter().filter(|outcome| outcome.as_ref().unwrap_err().to_string().contains(words)).count()
     };
-    assert_eq!((told("no answer within 10 s"), told("the limit of token reviews in flight")), (32, 168));
+    assert_eq!(
+        (count_errors("no answer within 10 s"), count_errors("the limit of token reviews in flight")),
+        (32, 168)
+    );
     // The clusters answer again. Invalid tokens from many addresses do not block users of other clusters.
     world.hung.lock().clear();
     advance(Duration::from_secs(60)).await;
@@ -311,10 +317,10 @@ async fn unresponsive_cluster_does_not_block_users_of_other_clusters() {
         let (tokens, address) = (&tokens, IpAddr::from([10, 1, high, low]));
         async move { tokens.authenticate(format!("again {number}").as_bytes(), None, address).await }
     };
-    let (guesses, known) =
+    let (guesses, authenticated) =
         futures::join!(futures::future::join_all((0..700).map(again)), authenticate(&tokens, &other, None));
     let refused = |outcome: &&ReviewOutcome| **outcome == Err(TooManyReviews::Total.into());
-    assert_eq!((guesses.iter().filter(refused).count(), known), (200, in_member("x", "b")));
+    assert_eq!((guesses.iter().filter(refused).count(), authenticated), (200, in_member("x", "b")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -325,18 +331,18 @@ async fn changed_verifiers_invalidate_cached_token_reviews() {
     tokens.set_issuers(&one_issuer());
     let token = signer.signed(&claims(ISSUER, "ann", 60));
     assert_eq!(authenticate(&tokens, &token, None).await, everywhere("ann"));
-    let known = tokens.authenticate(token.as_bytes(), None, HERE).await.unwrap();
+    let authenticated = tokens.authenticate(token.as_bytes(), None, HERE).await.unwrap();
     tokens.set_issuers(&one_issuer());
-    assert!(tokens.is_verifier_unchanged(&known), "the issuer is unchanged");
+    assert!(tokens.is_verifier_unchanged(&authenticated), "the issuer is unchanged");
     let mut changed = one_issuer();
     changed.jwt[0].username.prefix = "p:".to_owned();
     tokens.set_issuers(&changed);
-    assert!(!tokens.is_verifier_unchanged(&known), "the user would have another name");
+    assert!(!tokens.is_verifier_unchanged(&authenticated), "the user would have another name");
     assert_eq!(authenticate(&tokens, &token, None).await, everywhere("p:ann"));
-    let asked = world.times_asked();
+    let requests = world.request_count();
     tokens.set_issuers(&changed);
     assert_eq!(authenticate(&tokens, &token, None).await, everywhere("p:ann"));
-    assert_eq!(world.times_asked(), asked, "the keys of an issuer that stays are kept");
+    assert_eq!(world.request_count(), requests, "the keys of an issuer that stays are kept");
     tokens.set_issuers(&AuthenticationConfiguration { jwt: Vec::new() });
     assert_eq!(authenticate(&tokens, &token, None).await, Err(TokenRefused::Nobody.into()));
     assert!(timeout(Duration::from_secs(1), tokens.unknown_key()).await.is_ok(), "a member may have this key");
@@ -382,23 +388,23 @@ async fn token_is_not_sent_to_a_cluster_with_a_copied_key() {
     let tokens = world.authenticator(TokenReviews::default());
     let account = of_v.signed(&claims("https://kubernetes.default.svc", "system:serviceaccount:x:y", 60));
     world.knows("v", &account, "system:serviceaccount:x:y");
-    let asked = || std::mem::take(&mut *world.asked.lock());
+    let take_requests = || std::mem::take(&mut *world.requests.lock());
     // The keys of `v` are unknown: `v` is unreachable, does not serve keys, or has just replaced its key.
     tokens.set_member_keys(served([(cluster("h"), of_v.keys())]));
     assert_eq!(authenticate(&tokens, &account, Some("v")).await, Err(TokenRefused::OfAnotherCluster.into()));
-    assert_eq!(asked(), Vec::<String>::new());
+    assert_eq!(take_requests(), Vec::<String>::new());
     // The copied key does not lock the users of `v` out.
     tokens.set_member_keys(served([(cluster("h"), of_v.keys()), (cluster("v"), of_v.keys())]));
     assert_eq!(authenticate(&tokens, &account, Some("v")).await, in_member("system:serviceaccount:x:y", "v"));
     assert_eq!(authenticate(&tokens, &account, None).await, Err(TokenRefused::SeveralClusters.into()));
-    assert_eq!(asked(), ["v"]);
+    assert_eq!(take_requests(), ["v"]);
 }
 
 /// Authenticates a token at the token-review cluster, and follows the token for an open stream.
 async fn open_streams(world: &Arc<World>, tokens: &TokenAuthenticator, token: &str) -> Arc<FollowedToken> {
-    let known = tokens.authenticate(token.as_bytes(), None, HERE).await.unwrap();
-    let followed = tokens.follow(token.as_bytes(), &known).unwrap();
-    world.asked.lock().clear();
+    let authenticated = tokens.authenticate(token.as_bytes(), None, HERE).await.unwrap();
+    let followed = tokens.follow(token.as_bytes(), &authenticated).unwrap();
+    world.requests.lock().clear();
     followed
 }
 
@@ -423,12 +429,12 @@ async fn followed_token_is_reviewed_each_minute_while_a_stream_is_open() {
     let second = open_streams(&world, &tokens, "t").await;
     assert!(Arc::ptr_eq(&first, &second), "streams with the same token share an entry");
     assert!(!rounds(&tokens, 10 * MINUTE).await && first.is_known());
-    assert!((8..=10).contains(&world.times_asked()), "{}", world.times_asked());
+    assert!((8..=10).contains(&world.request_count()), "{}", world.request_count());
     // The token is revoked. The review after a minute detects the revocation.
     world.users.lock().clear();
     assert!(rounds(&tokens, MINUTE + Duration::from_secs(10)).await);
     assert!(!first.is_known());
-    world.asked.lock().clear();
+    world.requests.lock().clear();
     assert!(!rounds(&tokens, 5 * MINUTE).await, "a lost token is reported once");
     // A revoked token that becomes valid again gets a new entry among the followed tokens.
     world.knows("hub", "t", "ann");
@@ -437,7 +443,7 @@ async fn followed_token_is_reviewed_each_minute_while_a_stream_is_open() {
     // After the last stream has ended, no review is sent, and the entry of the token is removed.
     drop((first, second, third));
     rounds(&tokens, 2 * MINUTE).await;
-    assert_eq!((world.times_asked(), tokens.followed.due().len()), (0, 0));
+    assert_eq!((world.request_count(), tokens.followed.due().len()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -472,13 +478,13 @@ async fn followed_token_stays_valid_for_an_hour_without_review() {
         of_hub.push(open_streams(&world, &tokens, &format!("t{number}")).await);
     }
     let b = cluster("b");
-    let known = tokens.authenticate(b"of-b", Some(&b), HERE).await.unwrap();
-    let of_b = tokens.follow(b"of-b", &known).unwrap();
-    world.asked.lock().clear();
+    let authenticated = tokens.authenticate(b"of-b", Some(&b), HERE).await.unwrap();
+    let of_b = tokens.follow(b"of-b", &authenticated).unwrap();
+    world.requests.lock().clear();
     world.hung.lock().insert("hub".to_owned());
     assert!(!rounds(&tokens, 2 * MINUTE).await);
-    let asked = world.asked.lock().iter().filter(|cluster| *cluster == "hub").count();
-    assert!(asked <= 2 * FOLLOWED_AT_ONCE, "{asked} questions to a cluster that does not answer");
+    let reviews = world.requests.lock().iter().filter(|cluster| *cluster == "hub").count();
+    assert!(reviews <= 2 * FOLLOWED_AT_ONCE, "{reviews} questions to a cluster that does not answer");
     world.users.lock().remove(&("b".to_owned(), "of-b".to_owned()));
     assert!(rounds(&tokens, 2 * MINUTE).await && !of_b.is_known());
     assert!(!rounds(&tokens, 50 * MINUTE).await && of_hub.iter().all(|own| own.is_known()));
@@ -540,9 +546,9 @@ async fn token_of_an_issuer_is_not_reviewed_again() {
     let tokens = world.authenticator(with_hub());
     tokens.set_issuers(&one_issuer());
     let token = signer.signed(&claims(ISSUER, "carl", 60));
-    let known = tokens.authenticate(token.as_bytes(), None, HERE).await.unwrap();
+    let authenticated = tokens.authenticate(token.as_bytes(), None, HERE).await.unwrap();
     assert!(
-        tokens.follow(token.as_bytes(), &known).is_none(),
+        tokens.follow(token.as_bytes(), &authenticated).is_none(),
         "a token that was verified by keys is not reviewed again"
     );
 }
@@ -553,8 +559,8 @@ async fn tokens_of_a_replaced_cluster_become_invalid() {
     let tokens = world.authenticator(TokenReviews::default());
     tokens.set_reviewing_members(BTreeSet::from([cluster("a")]));
     world.knows("a", "opaque", "robot");
-    let known = tokens.authenticate(b"opaque", Some(&cluster("a")), HERE).await.unwrap();
-    let lasting = tokens.follow(b"opaque", &known).unwrap();
+    let authenticated = tokens.authenticate(b"opaque", Some(&cluster("a")), HERE).await.unwrap();
+    let lasting = tokens.follow(b"opaque", &authenticated).unwrap();
     world.knows("a", "other", "robot");
     let a = cluster("a");
     let slow = tokens.authenticate(b"other", Some(&a), HERE);
@@ -567,6 +573,6 @@ async fn tokens_of_a_replaced_cluster_become_invalid() {
     assert_eq!(slow, Err(TokenAuthenticationError::Unknown), "an answer of the earlier cluster is ignored");
     assert_eq!(authenticate(&tokens, "opaque", Some("a")).await, Err(TokenAuthenticationError::Unknown));
     assert!(!lasting.is_known());
-    assert!(!tokens.is_verifier_unchanged(&known), "also for streams that are opened only now");
+    assert!(!tokens.is_verifier_unchanged(&authenticated), "also for streams that are opened only now");
     assert!(!tokens.forget_cluster(&cluster("a")), "no stream is open any more");
 }

@@ -41,7 +41,7 @@ fn verifiers_depend_on_the_token_and_the_requested_cluster() {
     let (opaque, one) = ("opaque".to_owned(), r#"{"iss":"https://one"}"#);
     let without_hub = VerifierRules { issuers: &issuers, token_review_cluster: None, members: &members };
     let with_hub = VerifierRules { token_review_cluster: Some(&hub), ..without_hub };
-    let (nobody, several) = (Err(TokenRefused::Nobody), Err(TokenRefused::SeveralClusters));
+    let (no_verifier, several) = (Err(TokenRefused::Nobody), Err(TokenRefused::SeveralClusters));
     let (of_another, d) = (Err(TokenRefused::OfAnotherCluster), cluster("d"));
     let ok = |words: &str| Ok(words.to_owned());
     type Row<'a> =
@@ -49,7 +49,7 @@ fn verifiers_depend_on_the_token_and_the_requested_cluster() {
     let table: Vec<Row<'_>> = vec![
         ("a configured issuer alone", &with_hub, stranger.signed(one), Some((&a, true)), ok("issuer https://one")),
         ("even if a member signed it", &with_hub, of_a.signed(one), Some((&a, true)), ok("issuer https://one")),
-        ("iss exactly", &without_hub, stranger.signed(r#"{"iss":"https://one/"}"#), None, nobody.clone()),
+        ("iss exactly", &without_hub, stranger.signed(r#"{"iss":"https://one/"}"#), None, no_verifier.clone()),
         (
             "one issuer has two names",
             &with_hub,
@@ -57,7 +57,7 @@ fn verifiers_depend_on_the_token_and_the_requested_cluster() {
             None,
             ok("issuer https://accounts.google.com"),
         ),
-        ("iss is text", &without_hub, stranger.signed(r#"{"iss":["https://one"]}"#), None, nobody.clone()),
+        ("iss is text", &without_hub, stranger.signed(r#"{"iss":["https://one"]}"#), None, no_verifier.clone()),
         ("the member that signed", &with_hub, of_a.signed(account), None, ok("signer a")),
         ("not where another is addressed", &with_hub, of_a.signed(account), Some((&b, true)), of_another.clone()),
         ("nor one whose keys are not known", &with_hub, of_a.signed(account), Some((&d, true)), of_another),
@@ -71,8 +71,8 @@ fn verifiers_depend_on_the_token_and_the_requested_cluster() {
         ("opaque, addressed", &with_hub, opaque.clone(), Some((&a, true)), ok("hub hub, member a")),
         ("addressed, not asked", &with_hub, opaque.clone(), Some((&a, false)), ok("hub hub")),
         ("the hub is asked once", &with_hub, opaque.clone(), Some((&hub, true)), ok("hub hub")),
-        ("no hub", &without_hub, opaque.clone(), None, nobody.clone()),
-        ("no hub, not asked", &without_hub, opaque.clone(), Some((&a, false)), nobody),
+        ("no hub", &without_hub, opaque.clone(), None, no_verifier.clone()),
+        ("no hub, not asked", &without_hub, opaque.clone(), Some((&a, false)), no_verifier),
         ("no hub, addressed", &without_hub, opaque, Some((&a, true)), ok("member a")),
     ];
     for (name, rules, token, addressed, expected) in table {

@@ -80,7 +80,7 @@ proptest! {
     fn fleet_allows_the_same_requests_as_the_reference(
         changes in prop::collection::vec(generated::change(&CLUSTERS), 1..60),
         users in prop::collection::vec(user(), 4),
-        asked in requests(),
+        requests in requests(),
     ) {
         let (mut fleet, mut references) = (Fleet::default(), BTreeMap::new());
         for change in &changes {
@@ -89,20 +89,20 @@ proptest! {
         for user in &users {
             let user = &user.as_user();
             for cluster in CLUSTERS {
-                let known = references.get(cluster);
-                for attributes in &asked {
-                    let expected = known.is_some_and(|reference| reference.allows(user, attributes));
+                let reference = references.get(cluster);
+                for attributes in &requests {
+                    let expected = reference.is_some_and(|reference| reference.allows(user, attributes));
                     let cluster = name(cluster);
                     prop_assert_eq!(fleet.allows(&cluster, user, attributes), expected, "{:?} {:?}", user, attributes);
                     prop_assert_eq!(!fleet.allowed_by(&cluster, user, attributes).is_empty(), expected);
                 }
-                prop_assert_eq!(fleet.knows(&name(cluster)), known.is_some());
+                prop_assert_eq!(fleet.knows(&name(cluster)), reference.is_some());
             }
-            for asked in [&asked[..], &asked[..asked.len().min(1)], &[]] {
-                let allowing = fleet.allowing(user, asked);
+            for subset in [&requests[..], &requests[..requests.len().min(1)], &[]] {
+                let allowing = fleet.allowing(user, subset);
                 for cluster in CLUSTERS.map(name) {
-                    let expected = asked.iter().any(|attributes| fleet.allows(&cluster, user, attributes));
-                    prop_assert_eq!(allowing.contains(&cluster), expected, "{:?} {:?} {}", user, asked, cluster);
+                    let expected = subset.iter().any(|attributes| fleet.allows(&cluster, user, attributes));
+                    prop_assert_eq!(allowing.contains(&cluster), expected, "{:?} {:?} {}", user, subset, cluster);
                 }
             }
         }
@@ -112,21 +112,21 @@ proptest! {
     fn visible_names_equal_the_individually_allowed_names(
         changes in prop::collection::vec(generated::change(&CLUSTERS[..1]), 1..40),
         user in user(),
-        asked in requests(),
+        requests in requests(),
     ) {
         let (mut fleet, mut references) = (Fleet::default(), BTreeMap::new());
         for change in &changes {
             apply(change, &mut fleet, &mut references);
         }
         let (cluster, user) = (name(CLUSTERS[0]), &user.as_user());
-        for attributes in &asked {
-            let Attributes::Resource(asked) = attributes else { continue };
-            let asked = ResourceAttributes { subresource: "", ..*asked };
-            let visible = fleet.rights(&cluster, user, asked.verb, asked.group, asked.resource);
+        for attributes in &requests {
+            let Attributes::Resource(attributes) = attributes else { continue };
+            let attributes = ResourceAttributes { subresource: "", ..*attributes };
+            let visible = fleet.rights(&cluster, user, attributes.verb, attributes.group, attributes.resource);
             prop_assert_eq!(
-                visible.allows(asked.namespace, asked.name),
-                fleet.allows(&cluster, user, &Attributes::Resource(asked)),
-                "{:?} {:?}", asked, visible
+                visible.allows(attributes.namespace, attributes.name),
+                fleet.allows(&cluster, user, &Attributes::Resource(attributes)),
+                "{:?} {:?}", attributes, visible
             );
         }
     }
@@ -141,14 +141,14 @@ proptest! {
         for change in &changes {
             apply(change, &mut fleet, &mut references);
         }
-        let mut told = Fleet::default();
+        let mut rebuilt = Fleet::default();
         for (cluster, reference) in &references {
             let objects = reference.objects().map(|object| RbacObject::parse(object.kind, object.text().as_bytes()).unwrap());
-            told.replace(&name(cluster), objects);
+            rebuilt.replace(&name(cluster), objects);
         }
         let user = &user.as_user();
-        let (seen, told_rights) = (all_rights(&fleet, user), all_rights(&told, user));
-        prop_assert_eq!(&seen, &told_rights);
+        let (seen, rebuilt_rights) = (all_rights(&fleet, user), all_rights(&rebuilt, user));
+        prop_assert_eq!(&seen, &rebuilt_rights);
         // Putting objects that the fleet already contains is no change.
         for (cluster, reference) in &references {
             let objects: Vec<_> = reference.objects().cloned().collect();
@@ -170,20 +170,20 @@ proptest! {
     ) {
         let (mut fleet, mut references) = (Fleet::default(), BTreeMap::new());
         let names = CLUSTERS.map(name);
-        let look = |fleet: &Fleet| -> Vec<_> {
+        let rights_now = |fleet: &Fleet| -> Vec<_> {
             users.iter().map(|user| (fleet.generation_of(&user.as_user()), all_rights(fleet, &user.as_user()))).collect()
         };
-        let look_into_each = |fleet: &Fleet| -> Vec<_> {
+        let rights_in_each = |fleet: &Fleet| -> Vec<_> {
             let each = users.iter().flat_map(|user| names.iter().map(|cluster| (cluster, user.as_user())));
             let rights = |cluster, user: &UserInfo| ["get", "list"].map(|verb| fleet.rights(cluster, user, verb, "", "pods"));
             each.map(|(cluster, user)| (fleet.generation_in(cluster, &user), rights(cluster, &user))).collect()
         };
-        let mut before_in_each = look_into_each(&Fleet::default());
-        let mut before = look(&fleet);
+        let mut before_in_each = rights_in_each(&Fleet::default());
+        let mut before = rights_now(&fleet);
         let mut generation = fleet.generation();
         for change in &changes {
             apply(change, &mut fleet, &mut references);
-            let now = look(&fleet);
+            let now = rights_now(&fleet);
             for ((generation_before, rights_before), (generation_now, rights_now)) in before.iter().zip(&now) {
                 prop_assert!(generation_before <= generation_now && *generation_now <= fleet.generation());
                 let lists = |rights: &[Visible]| Scope::from_visible(names.iter().zip(rights.iter().skip(1).step_by(2)));
@@ -194,7 +194,7 @@ proptest! {
                 }
             }
             (before, generation) = (now, fleet.generation());
-            let now_in_each = look_into_each(&fleet);
+            let now_in_each = rights_in_each(&fleet);
             for ((generation_before, rights_before), (generation_now, rights_now)) in
                 before_in_each.iter().zip(&now_in_each)
             {
@@ -245,14 +245,14 @@ fn reason_for_allowing_a_request_equals_that_of_kube_apiserver() {
     fleet.replace(&name("a"), objects.map(|(kind, text)| RbacObject::parse(kind, text.as_bytes()).unwrap()));
     let user = &UserInfo::with_groups("system:serviceaccount:n:s", &[]);
     let pods = ResourceAttributes { verb: "get", resource: "pods", namespace: "n", ..ResourceAttributes::default() };
-    let shown = |namespace| {
-        let asked = Attributes::Resource(ResourceAttributes { namespace, ..pods });
-        fleet.allowed_by(&name("a"), user, &asked).iter().map(ToString::to_string).collect::<Vec<_>>()
+    let reasons = |namespace| {
+        let request = Attributes::Resource(ResourceAttributes { namespace, ..pods });
+        fleet.allowed_by(&name("a"), user, &request).iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let all = r#"ClusterRoleBinding "all" of ClusterRole "view" to User "system:serviceaccount:n:s""#;
     let some = r#"RoleBinding "some/n" of ClusterRole "view" to ServiceAccount "s/n""#;
-    assert_eq!(shown("n"), [all, some]);
-    assert_eq!(shown(""), [all]);
+    assert_eq!(reasons("n"), [all, some]);
+    assert_eq!(reasons(""), [all]);
     let rules = fleet.rules(&name("a"), user, "n");
     assert_eq!(rules.len(), 1, "the rules of a role occur once");
 }
@@ -279,8 +279,8 @@ fn binding(number: usize, role: &str) -> RbacObject {
 }
 
 fn lists(fleet: &Fleet, cluster: &str, user: &UserInfo, namespace: &str) -> bool {
-    let asked = ResourceAttributes { verb: "list", resource: "pods", namespace, ..ResourceAttributes::default() };
-    fleet.allows(&name(cluster), user, &Attributes::Resource(asked))
+    let request = ResourceAttributes { verb: "list", resource: "pods", namespace, ..ResourceAttributes::default() };
+    fleet.allows(&name(cluster), user, &Attributes::Resource(request))
 }
 
 /// A cluster changes all bindings of `system:authenticated` in one batch. Applying the changes one by one took 20,000
@@ -292,19 +292,19 @@ fn batch_of_changes_compiles_a_subjects_grants_once() {
     let groups = ["system:authenticated".to_owned()];
     let ann = &UserInfo::with_groups("ann", &groups);
     let (mut fleet, a) = (Fleet::default(), name("a"));
-    let begun = std::time::Instant::now();
+    let started_at = std::time::Instant::now();
     fleet.replace(&a, [role("r", 0)].into_iter().chain((0..BINDINGS).map(|number| binding(number, "r"))));
     fleet.upsert(&a, role("s", 0));
     assert!(fleet.apply(&a, (0..BINDINGS).map(|number| RbacChange::Put(binding(number, "s")))));
     assert!(lists(&fleet, "a", ann, "n7"));
-    let gone = |number| RbacChange::Deleted {
+    let deletion = |number| RbacChange::Deleted {
         kind: RbacKind::RoleBinding,
         namespace: format!("n{number}"),
         name: "everybody".to_owned(),
     };
-    assert!(fleet.apply(&a, (1..BINDINGS).map(gone)));
+    assert!(fleet.apply(&a, (1..BINDINGS).map(deletion)));
     assert_eq!((lists(&fleet, "a", ann, "n0"), lists(&fleet, "a", ann, "n7")), (true, false));
-    assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(started_at.elapsed() < std::time::Duration::from_secs(20), "{:?}", started_at.elapsed());
 }
 
 #[test]
@@ -376,14 +376,17 @@ fn change_of_one_subjects_grants_keeps_other_subjects_generations() {
     let now = generations(&fleet);
     assert!(now[0] == before[0] && now[1] > before[1], "{now:?}");
     assert!(fleet.upsert(&b, of("ann", 0)) && fleet.remove(&b, RbacKind::RoleBinding, "own", "made-up-0"));
-    let gone = generations(&fleet);
-    assert!(gone[0] == before[0] && gone[1] > now[1], "the loss of a grant is remembered: {gone:?}");
+    let after_loss = generations(&fleet);
+    assert!(after_loss[0] == before[0] && after_loss[1] > now[1], "the loss of a grant is remembered: {after_loss:?}");
     // The number of recorded losses of grants is limited. Above the limit, all rights in the cluster count as changed.
     for number in 0..10_000 {
         fleet.upsert(&b, of(&format!("made-up-{number}"), number));
         fleet.remove(&b, RbacKind::RoleBinding, "own", &format!("made-up-{number}"));
     }
-    let forgotten = generations(&fleet);
-    assert!(forgotten[0] == before[0] && forgotten[1] > gone[1], "changes in b do not affect a: {forgotten:?}");
+    let after_many_losses = generations(&fleet);
+    assert!(
+        after_many_losses[0] == before[0] && after_many_losses[1] > after_loss[1],
+        "changes in b do not affect a: {after_many_losses:?}"
+    );
     assert!(lists(&fleet, "b", ann, "n1") && !lists(&fleet, "b", ann, "own"));
 }

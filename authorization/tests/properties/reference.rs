@@ -66,24 +66,24 @@ impl Reference {
         self.0.iter()
     }
 
-    pub(crate) fn allows(&self, user: &UserInfo, asked: &Attributes<'_>) -> bool {
+    pub(crate) fn allows(&self, user: &UserInfo, request: &Attributes<'_>) -> bool {
         if user.groups.iter().any(|group| group == "system:masters") {
             return true;
         }
-        let namespace = match asked {
-            Attributes::Resource(asked) => asked.namespace,
+        let namespace = match request {
+            Attributes::Resource(request) => request.namespace,
             Attributes::NonResource { .. } => "",
         };
         self.0.iter().any(|binding| {
-            let counts = match binding.kind {
+            let is_in_scope = match binding.kind {
                 RbacKind::ClusterRoleBinding => true,
                 RbacKind::RoleBinding => !namespace.is_empty() && binding.namespace() == namespace,
                 RbacKind::Role | RbacKind::ClusterRole => false,
             };
             let mut subjects = list(&binding.value["subjects"]);
-            counts
+            is_in_scope
                 && subjects.any(|subject| applies(subject, binding.namespace(), user))
-                && list(self.rules(binding)).any(|rule| rule_allows(rule, asked))
+                && list(self.rules(binding)).any(|rule| rule_allows(rule, request))
         })
     }
 
@@ -124,9 +124,9 @@ fn applies(subject: &Value, binding_namespace: &str, user: &UserInfo) -> bool {
     }
 }
 
-fn rule_allows(rule: &Value, asked: &Attributes<'_>) -> bool {
+fn rule_allows(rule: &Value, request: &Attributes<'_>) -> bool {
     let any = |field: &str, matches: &dyn Fn(&str) -> bool| list(&rule[field]).any(|own| matches(text(own)));
-    match asked {
+    match request {
         Attributes::Resource(ResourceAttributes { verb, group, resource, subresource, name, .. }) => {
             let combined =
                 if subresource.is_empty() { (*resource).to_owned() } else { format!("{resource}/{subresource}") };

@@ -33,7 +33,7 @@ impl Reflector {
         if let Some(before) = &before {
             tracing::debug!(before = %before.version(), after = %version, "the collection was listed again");
         }
-        self.health.heard(Instant::now());
+        self.health.record_data(Instant::now());
         self.health.synced();
         let update = match before {
             None => Update::Synced { snapshot: after },
@@ -55,7 +55,7 @@ impl Reflector {
         let reason = if bytes > most {
             StaleReason::TooLarge(most)
         } else {
-            let MemoryLimitReached { bytes, max } = self.shared.room.lock().grow_to(bytes).err()?;
+            let MemoryLimitReached { bytes, max } = self.shared.object_memory.lock().grow_to(bytes).err()?;
             StaleReason::MemoryLimitReached { bytes, max }
         };
         self.staging = Staging::default();
@@ -65,14 +65,14 @@ impl Reflector {
 
     /// Reduces the memory reservation to the size of the served collection, without the objects of an unfinished list.
     pub(super) fn shrink_reservation(&mut self) {
-        self.shared.room.lock().shrink_to(self.store.as_ref().map_or(0, Store::bytes));
+        self.shared.object_memory.lock().shrink_to(self.store.as_ref().map_or(0, Store::bytes));
     }
 
     /// Reduces the memory reservation of a watched collection to its size plus an eighth. The additional bytes let new
     /// objects replace deleted objects, even if other collections wait for memory.
     pub(super) fn shrink_watched_reservation(&mut self) {
         let bytes = self.store.as_ref().map_or(0, Store::bytes);
-        self.shared.room.lock().shrink_to(bytes.saturating_add(bytes / 8));
+        self.shared.object_memory.lock().shrink_to(bytes.saturating_add(bytes / 8));
     }
 
     /// Publishes the changes from one chunk of the watch as one update.

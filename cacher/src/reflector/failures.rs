@@ -53,7 +53,7 @@ impl Reflector {
             }
         }
         let reason = StaleReason::Unreachable("the watch ended and has not been opened again".to_owned());
-        self.health.ended(now, reason);
+        self.health.record_regular_end(now, reason);
         Input::Ended
     }
 
@@ -67,12 +67,12 @@ impl Reflector {
         // request wait until these collections are current.
         self.failed_at = Some(Instant::now());
         let text = format!("the watch was silent for {} s", silence.as_secs());
-        self.health.silent(Instant::now(), stream.heard_at(), StaleReason::Unreachable(text));
+        self.health.record_silence(Instant::now(), stream.last_data_at(), StaleReason::Unreachable(text));
         Input::Silent
     }
 
     pub(super) fn went_back(&mut self) -> Input {
-        self.health.lost(Instant::now(), StaleReason::Reset);
+        self.health.record_failure(Instant::now(), StaleReason::Reset);
         Input::WentBack
     }
 
@@ -90,7 +90,7 @@ impl Reflector {
 
     pub(super) fn failed(&mut self, reason: StaleReason) -> Input {
         self.shared.counts.failures.add(1);
-        self.health.lost(Instant::now(), reason);
+        self.health.record_failure(Instant::now(), reason);
         Input::Failed { retry_after: None }
     }
 
@@ -116,7 +116,7 @@ impl Reflector {
             return input;
         }
         self.shared.counts.failures.add(1);
-        self.health.lost(Instant::now(), refusal.reason);
+        self.health.record_failure(Instant::now(), refusal.reason);
         input
     }
 

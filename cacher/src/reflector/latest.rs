@@ -16,7 +16,7 @@ impl Reflector {
         &mut self,
         version_at_request: CollectionVersion,
     ) -> Result<Input, ResetRequested> {
-        let number = self.shared.wanted.next_request_number();
+        let number = self.shared.wanted.assign_request_number();
         let latest = request::latest(&self.shared.config, &self.transport);
         let latest = self.unless_overtaken(latest);
         let Some(latest) = self.run_until_reset(latest).await? else { return Ok(self.fail_overtaken()) };
@@ -26,7 +26,7 @@ impl Reflector {
         }
         Ok(match latest {
             Ok(latest) if version_at_request > latest => {
-                self.health.lost(Instant::now(), StaleReason::Reset);
+                self.health.record_failure(Instant::now(), StaleReason::Reset);
                 Input::Latest { behind: true }
             }
             Ok(_) => Input::Latest { behind: false },
@@ -52,7 +52,7 @@ impl Reflector {
             }
             ProgressWakeup::Due if next.is_some() => {
                 shared.counts.progress_requests.add(1);
-                let number = shared.wanted.next_request_number();
+                let number = shared.wanted.assign_request_number();
                 self.progress.set_pending_request(
                     number,
                     self.version(),

@@ -61,17 +61,17 @@ impl Reflector {
             Err(error) => return Ok(self.failed(StaleReason::Other(format!("the request is invalid: {error}")))),
         };
         tracing::debug!(uri = %request.uri(), "sending a request to the cluster");
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let response = match self.send(&target, request).await? {
             Ok(response) => response,
             Err(input) => return Ok(input),
         };
         if !response.status().is_success() {
-            return self.read_refusal(&target, response, begun).await;
+            return self.read_refusal(&target, response, started_at).await;
         }
         match request::is_gzip(response.headers(), &target) {
             Ok(gzip) => {
-                self.begin_reading(target, response, begun, gzip);
+                self.begin_reading(target, response, started_at, gzip);
                 Ok(Input::Opened)
             }
             Err(encoding) => {
@@ -100,7 +100,7 @@ impl Reflector {
         self.staging = Staging::new(self.shared.config.decoder.fields(), before);
         self.listed = ResourceVersion::default();
         self.progress.forget();
-        self.request_number = self.shared.wanted.next_request_number();
+        self.request_number = self.shared.wanted.assign_request_number();
     }
 
     /// Returns the member's response with any status code, or an input for the state machine if the request failed.
@@ -120,12 +120,12 @@ impl Reflector {
         Ok(Err(if target.is_list() { of_a_list } else { failed }))
     }
 
-    /// Reads the body of a refusal. `begun` is the time at which the request was sent.
+    /// Reads the body of a refusal. `started_at` is the time at which the request was sent.
     async fn read_refusal(
         &mut self,
         target: &ReflectorRequest,
         response: Response<Body>,
-        begun: Instant,
+        started_at: Instant,
     ) -> Result<Input, ResetRequested> {
         let within = self.shared.config.tuning.answer_timeout;
         let refusal = self.run_until_reset(request::refusal(response, within)).await?;
@@ -137,7 +137,7 @@ impl Reflector {
         let took_too_long = target.is_list() && refusal.code == StatusCode::GATEWAY_TIMEOUT;
         let refused = self.refused(refusal, *target == ReflectorRequest::WatchList);
         if took_too_long {
-            self.page_time = self.page_time.after_break(begun.elapsed());
+            self.page_time = self.page_time.after_break(started_at.elapsed());
             return Ok(Input::Unanswered);
         }
         Ok(refused)
@@ -158,7 +158,7 @@ impl Reflector {
         Ok(())
     }
 
-    fn begin_reading(&mut self, target: ReflectorRequest, response: Response<Body>, begun: Instant, gzip: bool) {
+    fn begin_reading(&mut self, target: ReflectorRequest, response: Response<Body>, started_at: Instant, gzip: bool) {
         let warnings = request::warnings(response.headers());
         if warnings != self.warnings {
             self.observer.warnings(&warnings);
@@ -170,7 +170,7 @@ impl Reflector {
                 self.reading = ReflectorStream::Page(Box::new(Page {
                     body,
                     requested_token,
-                    begun,
+                    started_at,
                     text: BodyDecoder::new(gzip),
                 }));
                 return;
@@ -179,7 +179,7 @@ impl Reflector {
                 self.reading = ReflectorStream::Page(Box::new(Page {
                     body,
                     requested_token: None,
-                    begun,
+                    started_at,
                     text: BodyDecoder::new(gzip),
                 }));
                 return;

@@ -15,7 +15,7 @@ use crate::list_permits::ListPermit;
 use crate::machine::{Action, Machine};
 use crate::member_health::MemberHealth;
 use crate::page::Page;
-use crate::page_size::PageTime;
+use crate::page_size::PageTimeTarget;
 use crate::progress::ProgressRequests;
 use crate::shared::ReflectorShared;
 use crate::state::{CacherState, Continuity, StaleReason};
@@ -38,7 +38,7 @@ pub(crate) struct Reflector {
     pub(super) staging: Staging,
     /// The version of the received pages of the current list. Zero before the first page has arrived.
     pub(super) listed: ResourceVersion,
-    pub(super) page_time: PageTime,
+    pub(super) page_time: PageTimeTarget,
     /// The member's latest version, from its last response.
     pub(super) latest: ResourceVersion,
     /// The number of the request for the latest version that the current list answers.
@@ -78,7 +78,7 @@ impl Reflector {
     pub(crate) fn new(shared: Arc<ReflectorShared>, transport: Transport, observer: Arc<dyn UpdateObserver>) -> Self {
         let (machine, first) = Machine::start(shared.config.tuning.page_size);
         let health = CacherHealth::new(Instant::now(), shared.config.tuning.stale_after);
-        let page_time = PageTime::new(shared.config.tuning.page_time);
+        let page_time = PageTimeTarget::new(shared.config.tuning.page_time);
         let resource = shared.config.resource.clone();
         let member = shared.member.subscribe();
         Self {
@@ -141,11 +141,11 @@ impl Reflector {
     /// member may still wait for the failed server.
     pub(super) fn unless_overtaken<F: Future>(&self, answer: F) -> impl Future<Output = Option<F::Output>> + use<F> {
         let (was_lost, begun_at, mut member) =
-            (self.member.borrow().lost.is_some(), self.recoveries, self.member.clone());
+            (self.member.borrow().loss.is_some(), self.recoveries, self.member.clone());
         async move {
             let fail_overtaken = async {
                 // The reflector owns the sender, so the channel stays open.
-                let _ = member.wait_for(|known| known.lost.is_none() && known.recoveries > begun_at).await;
+                let _ = member.wait_for(|health| health.loss.is_none() && health.recoveries > begun_at).await;
                 sleep(OVERTAKEN_AFTER).await;
             };
             tokio::select! {
@@ -193,7 +193,7 @@ impl Reflector {
 impl Drop for Reflector {
     /// Publishes the end of the task, because a collection whose task has ended or panicked must not stay synced.
     fn drop(&mut self) {
-        drop(self.shared.room.lock().hand_over());
+        drop(self.shared.object_memory.lock().hand_over());
         self.shared.drop_predecessor_snapshot();
         self.shared.continuity.send_replace(Continuity::Broken);
         let (since, reason) = (Instant::now(), StaleReason::Other("the collection is no longer cached".to_owned()));

@@ -29,7 +29,7 @@ impl Reflector {
             self.progress = progress;
             let input = match next_wakeup? {
                 WatchWakeup::Read(Some(Ok(frame))) => {
-                    self.health.heard(stream.heard_at());
+                    self.health.record_data(stream.last_data_at());
                     if let Ok(chunk) = frame.into_data() {
                         shared.counts.received_bytes.add(chunk.len());
                         stream.frames.push(chunk);
@@ -142,7 +142,7 @@ impl Reflector {
         if stream.initial {
             if !end {
                 tracing::debug!("a bookmark of the cluster does not mark the end of the initial events");
-                return Err(Input::Suspect);
+                return Err(Input::BookmarkBehind);
             }
             stream.live(Instant::now());
             self.replace_collection(version);
@@ -154,7 +154,7 @@ impl Reflector {
         if store.version() > version {
             tracing::debug!(%version, held = %store.version(),
                 "a bookmark of the cluster is below the current version");
-            return Err(Input::Suspect);
+            return Err(Input::BookmarkBehind);
         }
         store.advance(version.into());
         Ok(())

@@ -22,11 +22,11 @@ use tributary_cacher::{
 
 /// The simulated member: a test receives the cacher's requests and sends the responses.
 pub struct Member {
-    requests: mpsc::UnboundedReceiver<Asked>,
+    requests: mpsc::UnboundedReceiver<PendingRequest>,
 }
 
 /// A request that the test has not answered yet.
-pub struct Asked {
+pub struct PendingRequest {
     pub uri: String,
     pub headers: HeaderMap,
     pub at: Instant,
@@ -38,7 +38,7 @@ pub struct Feed(mpsc::UnboundedSender<Result<Frame<Bytes>, BoxError>>);
 
 impl Member {
     /// Returns the next request. The paused time advances meanwhile.
-    pub async fn asked(&mut self) -> Asked {
+    pub async fn next_request(&mut self) -> PendingRequest {
         tokio::time::timeout(Duration::from_secs(3600), self.requests.recv())
             .await
             .expect("no request within an hour")
@@ -47,16 +47,16 @@ impl Member {
 
     /// Returns the next request, whose URI must contain each of the parts. A part that ends with `&` is a whole
     /// parameter, even at the end of the URI: `timeoutSeconds=3&` does not match `timeoutSeconds=300`.
-    pub async fn expect(&mut self, parts: &[&str]) -> Asked {
-        let asked = self.asked().await;
+    pub async fn expect(&mut self, parts: &[&str]) -> PendingRequest {
+        let request = self.next_request().await;
         for part in parts {
-            assert!(asked.has(part), "{} should contain {part}", asked.uri);
+            assert!(request.has(part), "{} should contain {part}", request.uri);
         }
-        asked
+        request
     }
 
     /// Returns whether a request has arrived, without advancing time.
-    pub fn is_asked(&self) -> bool {
+    pub fn has_request(&self) -> bool {
         !self.requests.is_empty()
     }
 
@@ -70,7 +70,7 @@ impl Member {
     }
 }
 
-impl Asked {
+impl PendingRequest {
     /// Returns whether the URI contains a part; `&` is the end of a parameter.
     pub fn has(&self, part: &str) -> bool {
         format!("{}&", self.uri).contains(part)
@@ -186,7 +186,7 @@ pub fn config(tuning: ReflectorTuning) -> CacherConfig {
         namespace: None,
         decoder: ObjectDecoder::new("v1", "Pod", [].into()),
         list_permits: ListPermits::default(),
-        room: ObjectMemoryLimit::unbounded(),
+        object_memory: ObjectMemoryLimit::unbounded(),
         precedence: Precedence::default(),
         retention: tributary_cacher::ObjectRetention::default(),
         tuning,
@@ -198,7 +198,7 @@ pub fn transport() -> (Transport, Member) {
     let service = tower::service_fn(move |request: Request<Body>| {
         let (answer, answered) = oneshot::channel();
         let (uri, headers) = (request.uri().to_string(), request.headers().clone());
-        let _ = sender.send(Asked { uri, headers, at: Instant::now(), answer });
+        let _ = sender.send(PendingRequest { uri, headers, at: Instant::now(), answer });
         async move { answered.await.unwrap_or_else(|_| Err("the member is gone".into())) }
     });
     (BoxCloneSyncService::new(service), Member { requests })

@@ -37,7 +37,8 @@ pub(super) fn validate(registry: &ResourceRegistry, configuration: &Configuratio
     selector(registry, problems);
     let selected: Vec<&UpstreamCluster> =
         configuration.clusters.iter().filter(|cluster| registry.spec.clusters.selects(cluster)).collect();
-    if selected.is_empty() {
+    // The slices of a decision are known only at run time.
+    if selected.is_empty() && registry.spec.clusters.placement_decision.is_none() {
         problems.warning(
             "spec.clusters",
             "selects no cluster, so every list is empty; name clusters, or change the selector or the clusters' labels",

@@ -34,6 +34,14 @@ const GOOD: &str = "endpoints: ['https://127.0.0.1:6443'], caFile: ca.pem, crede
 const PEM: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t";
 
 #[test]
+fn placement_decision_of_a_registry_in_a_file_is_refused() {
+    let registry = "apiVersion: tributary.dev/v1alpha1\nkind: ResourceRegistry\nmetadata: {name: jobs}\n\
+                    spec: {resources: [pods], clusters: {placementDecision: {namespace: fleet, key: batch}}}\n";
+    let found = problems(registry);
+    assert!(found.iter().any(|problem| problem.contains("spec.clusters.placementDecision: needs a hub")), "{found:?}");
+}
+
+#[test]
 fn invalid_upstream_cluster_fields_are_reported() {
     for (spec, expected) in [
         (GOOD, ""),

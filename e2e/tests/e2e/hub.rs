@@ -15,6 +15,7 @@ mod outages;
 mod publish;
 mod refused_fields;
 mod replicas;
+mod source_commands;
 mod sources;
 
 use std::collections::BTreeSet;
@@ -69,6 +70,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(publish::cases());
     cases.extend(refused_fields::cases());
     cases.extend(replicas::cases());
+    cases.extend(source_commands::cases());
     cases.extend(sources::cases());
     cases
 }

@@ -46,7 +46,7 @@ struct Clients<A: Allowance> {
     limiter: Limiter<A, u64>,
     now: Instant,
     next: u64,
-    held: Vec<LimiterPermit>,
+    permits: Vec<LimiterPermit>,
     waiting: BTreeMap<u64, Ticket>,
     /// Permits that were granted since the last check.
     turns: Vec<LimiterPermit>,
@@ -55,7 +55,7 @@ struct Clients<A: Allowance> {
 impl<A: Allowance> Clients<A> {
     fn new(limit: A::Limit) -> Self {
         let limiter = Limiter::new(limit, Some(queueing()), KEYS_MAX);
-        Self { limiter, now: Instant::now(), next: 0, held: Vec::new(), waiting: BTreeMap::new(), turns: Vec::new() }
+        Self { limiter, now: Instant::now(), next: 0, permits: Vec::new(), waiting: BTreeMap::new(), turns: Vec::new() }
     }
 
     fn act(&mut self, step: Step, limit: impl Fn(u32) -> A::Limit) {
@@ -73,8 +73,8 @@ impl<A: Allowance> Clients<A> {
                     LimiterDecision::Closed | LimiterDecision::Exceeded | LimiterDecision::QueueFull => {}
                 }
             }
-            Step::GiveBack(at) if !self.held.is_empty() => {
-                let permit = self.held.swap_remove(at % self.held.len());
+            Step::GiveBack(at) if !self.permits.is_empty() => {
+                let permit = self.permits.swap_remove(at % self.permits.len());
                 self.limiter.give_back(permit, self.now, &mut granted);
             }
             Step::Cancel(at) if !self.waiting.is_empty() => {
@@ -114,8 +114,8 @@ impl<A: Allowance> Clients<A> {
         }
     }
 
-    fn held_in(&self, account: AccountId) -> u32 {
-        self.held.iter().filter(|permit| permit.account == account).map(|permit| permit.seats).sum()
+    fn seats_in_use(&self, account: AccountId) -> u32 {
+        self.permits.iter().filter(|permit| permit.account == account).map(|permit| permit.seats).sum()
     }
 }
 
@@ -127,8 +127,8 @@ proptest! {
         for step in schedule {
             clients.act(step, limit);
             for permit in std::mem::take(&mut clients.turns) {
-                clients.held.push(permit);
-                prop_assert!(clients.held_in(permit.account) <= clients.limiter.limit().max);
+                clients.permits.push(permit);
+                prop_assert!(clients.seats_in_use(permit.account) <= clients.limiter.limit().max);
             }
             clients.check();
         }
@@ -136,8 +136,8 @@ proptest! {
         clients.act(Step::Change { limit: 3 }, limit);
         loop {
             let turns = std::mem::take(&mut clients.turns);
-            clients.held.extend(turns);
-            if clients.held.is_empty() {
+            clients.permits.extend(turns);
+            if clients.permits.is_empty() {
                 break;
             }
             clients.act(Step::GiveBack(0), limit);

@@ -29,7 +29,7 @@ async fn waiting_request_allocates_no_memory_for_empty_queues() {
     let control = one(slots(1, &[Dimension::User], Some(queueing)));
     let schema = tenants(&control);
     let ann = from("ann");
-    let _held = schema.admit(&ann).await.unwrap();
+    let _permit = schema.admit(&ann).await.unwrap();
     let waits = allocation_counter::measure(|| assert!(schema.admit(&ann).now_or_never().is_none(), "it waits"));
     assert!(waits.bytes_max <= BYTES_MAX, "{} bytes", waits.bytes_max);
     assert_eq!(schema.usage().waiting, 0);

@@ -41,7 +41,7 @@ async fn each_user_has_a_separate_limit() {
     let schema = tenants(&control);
     let (ann, bob) = (from("ann"), from("bob"));
     let gets = Attributes { verb: "get", ..ann };
-    let _held = [ann, bob, gets].map(|attributes| at_once(schema, &attributes).unwrap());
+    let _permits = [ann, bob, gets].map(|attributes| at_once(schema, &attributes).unwrap());
     for attributes in [ann, bob, gets] {
         assert!(at_once(schema, &attributes).is_err());
     }
@@ -82,9 +82,9 @@ async fn long_running_request_takes_a_slot_only_if_configured() {
 #[tokio::test(start_paused = true)]
 async fn exempt_schema_admits_every_request() {
     let control = one(SchemaKind::Exempt);
-    let held: Vec<_> = (0..1000).map(|_| at_once(tenants(&control), &from("ann")).unwrap()).collect();
+    let permits: Vec<_> = (0..1000).map(|_| at_once(tenants(&control), &from("ann")).unwrap()).collect();
     let usage = tenants(&control).usage();
-    assert_eq!(usage, SchemaUsage { in_flight: held.len(), admitted: 1000, ..SchemaUsage::default() });
+    assert_eq!(usage, SchemaUsage { in_flight: permits.len(), admitted: 1000, ..SchemaUsage::default() });
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,7 +117,7 @@ async fn slots_in_use_survive_a_change_of_the_configuration() {
         named("other", slots(1, &[], None)),
     ])
     .unwrap();
-    let held: Vec<_> = (0..3).map(|_| at_once(tenants(&first), &from("ann")).unwrap()).collect();
+    let permits: Vec<_> = (0..3).map(|_| at_once(tenants(&first), &from("ann")).unwrap()).collect();
     for _ in 0..3 {
         let _spent = at_once(first.schema("rate").unwrap(), &from("ann")).unwrap();
     }
@@ -141,11 +141,11 @@ async fn slots_in_use_survive_a_change_of_the_configuration() {
     // but they are still in flight.
     assert_eq!(tenants(&second).usage().in_flight, 3);
     let third = second.changed([named("tenants", slots(2, &[], None))]).unwrap();
-    let mut held = held.into_iter();
+    let mut permits = permits.into_iter();
     assert!(at_once(tenants(&third), &from("ann")).is_err(), "three are held of two");
-    drop(held.next());
+    drop(permits.next());
     assert!(at_once(tenants(&third), &from("ann")).is_err(), "two are held of two");
-    drop(held.next());
+    drop(permits.next());
     assert!(at_once(tenants(&third), &from("ann")).is_ok());
     // A request with the first configuration is subject to the limit of the latest configuration.
     let _second_place = at_once(tenants(&first), &from("bob")).unwrap();
@@ -174,28 +174,32 @@ async fn only_a_changed_token_rate_fills_the_bucket() {
 async fn slots_in_use_count_again_after_a_removed_schema_is_restored() {
     let both = || [named("tenants", slots(2, &[], None)), named("rate", tokens(1, 4, &[], None))];
     let first = FlowControl::new(both()).unwrap();
-    let held = [(); 2].map(|()| at_once(tenants(&first), &from("ann")).unwrap());
+    let permits = [(); 2].map(|()| at_once(tenants(&first), &from("ann")).unwrap());
     let rate = |control: &FlowControl| {
         (0..10).filter(|_| at_once(control.schema("rate").unwrap(), &from("ann")).is_ok()).count()
     };
     assert_eq!(rate(&first), 4);
     // Several configurations in a row lack the schema, or change its kind.
     for meanwhile in [Vec::new(), vec![named("tenants", tokens(1, 1, &[], None))]] {
-        let gone = first.changed(meanwhile.clone()).unwrap().changed(meanwhile.clone()).unwrap();
-        let again = gone.changed(both()).unwrap();
-        assert!(at_once(tenants(&again), &from("ann")).is_err(), "two are held of two");
-        assert_eq!((rate(&again), tenants(&again).usage().in_flight), (0, 2));
+        let without = first.changed(meanwhile.clone()).unwrap().changed(meanwhile.clone()).unwrap();
+        let restored = without.changed(both()).unwrap();
+        assert!(at_once(tenants(&restored), &from("ann")).is_err(), "two are held of two");
+        assert_eq!((rate(&restored), tenants(&restored).usage().in_flight), (0, 2));
     }
-    drop(held);
+    drop(permits);
     tokio::time::advance(Duration::from_secs(2)).await;
-    let gone = first.changed([]).unwrap();
-    assert_eq!(gone.left().count(), 2, "who still has the configuration before finds them");
-    let gone = gone.changed([]).unwrap();
-    assert_eq!(gone.left().map(|schema| &**schema.name()).collect::<Vec<_>>(), ["rate"], "two tokens are not back");
-    let again = gone.changed(both()).unwrap();
-    assert_eq!(rate(&again), 2);
+    let without = first.changed([]).unwrap();
+    assert_eq!(without.removed().count(), 2, "who still has the configuration before finds them");
+    let without = without.changed([]).unwrap();
+    assert_eq!(
+        without.removed().map(|schema| &**schema.name()).collect::<Vec<_>>(),
+        ["rate"],
+        "two tokens are not back"
+    );
+    let restored = without.changed(both()).unwrap();
+    assert_eq!(rate(&restored), 2);
     tokio::time::advance(Duration::from_secs(4)).await;
-    assert_eq!(again.changed([]).unwrap().changed([]).unwrap().left().count(), 0);
+    assert_eq!(restored.changed([]).unwrap().changed([]).unwrap().removed().count(), 0);
 }
 
 #[test]

@@ -32,14 +32,14 @@ async fn let_in(
                     for _ in 0..count {
                         let (schema, counts) = (schema.clone(), Rc::clone(&counts));
                         requests.spawn_local(async move {
-                            let Ok(held) = schema.admit(&from(name)).await else { return };
+                            let Ok(permit) = schema.admit(&from(name)).await else { return };
                             if clock >= half {
                                 *counts.borrow_mut().entry(name).or_default() += 1;
                             }
                             if !lasts.is_zero() {
                                 tokio::time::sleep(lasts).await;
                             }
-                            drop(held);
+                            drop(permit);
                         });
                     }
                 }

@@ -15,15 +15,15 @@ const WAIT_MAX: Duration = Duration::from_millis(500);
 async fn waiting_request_gets_a_freed_slot_or_times_out() {
     let control = one(slots(1, &[], Some(waiting(WAIT_MAX))));
     let schema = tenants(&control);
-    let held = schema.admit(&from("ann")).await.unwrap();
+    let permit = schema.admit(&from("ann")).await.unwrap();
     let started = tokio::time::Instant::now();
     let (second, third) = (from("ann"), from("bob"));
     let (mut second, mut third) = (Box::pin(schema.admit(&second)), Box::pin(schema.admit(&third)));
     assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
     assert_eq!(schema.usage().waiting, 2);
     tokio::time::advance(WAIT_MAX / 2).await;
-    drop(held);
-    let _held = (&mut second).now_or_never().expect("it came first").unwrap();
+    drop(permit);
+    let _permit = (&mut second).now_or_never().expect("it came first").unwrap();
     let refused = third.await.unwrap_err();
     assert_eq!(refused.cause, RefusalCause::TimedOut(WAIT_MAX));
     assert!(
@@ -37,15 +37,15 @@ async fn waiting_request_gets_a_freed_slot_or_times_out() {
 async fn cancelled_request_passes_its_slot_to_the_next_request() {
     let control = one(slots(1, &[], Some(waiting(WAIT_MAX))));
     let schema = tenants(&control);
-    let held = schema.admit(&from("ann")).await.unwrap();
+    let permit = schema.admit(&from("ann")).await.unwrap();
     let names = ["ann", "bob", "eve"].map(|name| from(name));
-    let [mut gone, mut late, mut last] = names.each_ref().map(|attributes| Box::pin(schema.admit(attributes)));
-    for waiting in [&mut gone, &mut late, &mut last] {
+    let [mut cancelled, mut late, mut last] = names.each_ref().map(|attributes| Box::pin(schema.admit(attributes)));
+    for waiting in [&mut cancelled, &mut late, &mut last] {
         assert!(waiting.now_or_never().is_none());
     }
-    drop(gone);
+    drop(cancelled);
     // The second request gets the slot, but its future is dropped before the next poll.
-    drop(held);
+    drop(permit);
     assert_eq!(schema.usage().waiting, 1);
     drop(late);
     assert!((&mut last).now_or_never().expect("the third").is_ok());
@@ -65,11 +65,11 @@ async fn request_waits_for_a_token_and_a_cancelled_request_spends_none() {
     assert!((300..=303).contains(&took), "{took} ms");
     // A waiting request whose future is dropped before the next poll leaves the token to the next request.
     let ann = from("ann");
-    let mut gone = Box::pin(schema.admit(&ann));
-    assert!((&mut gone).now_or_never().is_none());
+    let mut cancelled = Box::pin(schema.admit(&ann));
+    assert!((&mut cancelled).now_or_never().is_none());
     tokio::time::sleep(Duration::from_millis(102)).await;
     assert_eq!(schema.usage().waiting, 0);
-    drop(gone);
+    drop(cancelled);
     assert!(schema.admit(&from("bob")).now_or_never().expect("the token is there").is_ok());
 }
 
@@ -83,7 +83,7 @@ async fn raised_limit_admits_waiting_requests_at_once() {
     ] {
         let control = one(few);
         let schema = tenants(&control);
-        let _held = schema.admit(&from("ann")).await.unwrap();
+        let _permit = schema.admit(&from("ann")).await.unwrap();
         let ann = from("ann");
         let mut second = Box::pin(schema.admit(&ann));
         assert!((&mut second).now_or_never().is_none());
@@ -105,9 +105,9 @@ async fn length_of_each_queue_and_of_all_queues_together_is_limited() {
     };
     let control = one(slots(1, &[], Some(queueing(1, 3))));
     let schema = tenants(&control);
-    let _held = schema.admit(&from("ann")).await.unwrap();
-    let people = ["ann", "bob", "eve"].map(|name| from(name));
-    let mut waits: Vec<_> = people.iter().map(|one| Box::pin(schema.admit(one))).collect();
+    let _permit = schema.admit(&from("ann")).await.unwrap();
+    let users = ["ann", "bob", "eve"].map(|name| from(name));
+    let mut waits: Vec<_> = users.iter().map(|one| Box::pin(schema.admit(one))).collect();
     assert!(waits.iter_mut().all(|wait| wait.now_or_never().is_none()));
     let refused = schema.admit(&from("kim")).now_or_never().expect("there is no room to wait in").unwrap_err();
     assert_eq!((refused.cause, refused.cause.reason()), (RefusalCause::QueueFull, "queue-full"));
@@ -115,7 +115,7 @@ async fn length_of_each_queue_and_of_all_queues_together_is_limited() {
     // A flow uses only one of eight queues.
     let control = one(slots(1, &[], Some(queueing(8, 2))));
     let schema = tenants(&control);
-    let _held = schema.admit(&from("ann")).await.unwrap();
+    let _permit = schema.admit(&from("ann")).await.unwrap();
     let ann = from("ann");
     let mut waits: Vec<_> = (0..2).map(|_| Box::pin(schema.admit(&ann))).collect();
     assert!(waits.iter_mut().all(|wait| wait.now_or_never().is_none()));
@@ -136,7 +136,7 @@ async fn user_with_many_keys_leaves_queue_capacity_to_other_users() {
     let schema = tenants(&control);
     let invented: Vec<_> = (0..8).map(|number| format!("invented{number}")).collect();
     let resources = invented.iter().map(|name| FlowResource { group: "", resource: name, subresource: None });
-    let of_eve: Vec<_> = resources.map(|asked| Attributes { resource: Some(asked), ..from("eve") }).collect();
+    let of_eve: Vec<_> = resources.map(|resource| Attributes { resource: Some(resource), ..from("eve") }).collect();
     let mut waits = Vec::new();
     for attributes in of_eve.iter().flat_map(|own| std::iter::repeat_n(own, 30)) {
         let mut wait = Box::pin(schema.admit(attributes));
@@ -160,21 +160,21 @@ async fn service_accounts_of_one_member_share_one_flow() {
     let control = one(tokens(10, 1, &[], Some(waiting(Duration::from_secs(60)))));
     let schema = tenants(&control);
     let _spent = schema.admit(&from("ann")).await.unwrap();
-    let of_eu = |who: u64| Attributes { flow: Flow::from_shared_identity(&"eu", &who), ..from("robot") };
+    let of_eu = |user: u64| Attributes { flow: Flow::from_shared_identity(&"eu", &user), ..from("robot") };
     let (storm, accounts): (_, Vec<_>) = (of_eu(1_000), (0..20).map(of_eu).collect());
     let ann = from("ann");
     let mut order = Vec::new();
     let mut waits = FuturesUnordered::new();
     let all = std::iter::repeat_n(("storm", &storm), 20).chain(accounts.iter().map(|own| ("account", own)));
-    for (who, attributes) in all.chain(std::iter::repeat_n(("ann", &ann), 10)) {
-        waits.push(async move { schema.admit(attributes).await.map(|_spent| who) });
+    for (user, attributes) in all.chain(std::iter::repeat_n(("ann", &ann), 10)) {
+        waits.push(async move { schema.admit(attributes).await.map(|_spent| user) });
         // The first poll adds this request to the queue before later requests.
         assert!(waits.next().now_or_never().is_none());
     }
-    while let Some(who) = waits.next().await {
-        order.push(who.unwrap());
+    while let Some(user) = waits.next().await {
+        order.push(user.unwrap());
     }
-    let of = |who: &str, first: usize| order[..first].iter().filter(|own| **own == who).count();
+    let of = |user: &str, first: usize| order[..first].iter().filter(|own| **own == user).count();
     assert!((9..=10).contains(&of("ann", 20)), "one turn of two: {order:?}");
     assert!(of("account", 20) >= 8, "one account's storm is no more than one of theirs: {order:?}");
 }

@@ -89,7 +89,7 @@ impl LogEntry {
     /// the larger of the two objects is counted. After a large object has shrunk or was deleted, only the history keeps
     /// the large object.
     pub(crate) fn bytes(&self) -> usize {
-        let kept = match &self.kind {
+        let object_bytes = match &self.kind {
             EntryKind::Change(change) => {
                 change.object.size().max(change.previous.as_ref().map_or(0, |previous| previous.size()))
             }
@@ -97,7 +97,7 @@ impl LogEntry {
                 boundary.differences.replaced_bytes() + boundary.before.len() * TREE_BYTES_PER_OBJECT
             }
         };
-        kept + self.others.bytes() + size_of::<Self>()
+        object_bytes + self.others.bytes() + size_of::<Self>()
     }
 
     pub(crate) fn changes(&self) -> &[Change] {

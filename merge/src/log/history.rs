@@ -8,7 +8,7 @@ use tributary_apimachinery::CollectionVersion;
 /// A position in the log at which a cluster had an event, or reached a version without a change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
-    pub(crate) seq: u64,
+    pub(crate) position: u64,
     /// The cluster's component from this position on; `None` after the cluster left.
     pub(crate) component: Option<CollectionVersion>,
     pub(crate) at: Duration,
@@ -56,17 +56,17 @@ pub(crate) struct History {
 impl Marks {
     fn last_before(&self, position: u64) -> Option<&Mark> {
         let after = match self.queue.back() {
-            Some(newest) if newest.seq < position => self.queue.len(),
-            _ => self.queue.partition_point(|mark| mark.seq < position),
+            Some(newest) if newest.position < position => self.queue.len(),
+            _ => self.queue.partition_point(|mark| mark.position < position),
         };
         match after.checked_sub(1) {
             Some(at) => self.queue.get(at),
-            None => self.base.as_ref().filter(|base| base.seq < position),
+            None => self.base.as_ref().filter(|base| base.position < position),
         }
     }
 
     pub(crate) fn from(&self, position: u64) -> impl DoubleEndedIterator<Item = &Mark> {
-        self.queue.range(self.queue.partition_point(|mark| mark.seq < position)..)
+        self.queue.range(self.queue.partition_point(|mark| mark.position < position)..)
     }
 
     pub(crate) fn pop(&mut self) -> Option<Mark> {
@@ -108,7 +108,7 @@ impl History {
     /// has been evicted.
     pub(crate) fn component_before(&self, position: u64) -> Option<CollectionVersion> {
         let newer = match (self.events.last_before(position), self.progress.last_before(position)) {
-            (Some(event), Some(progress)) => Some(if event.seq > progress.seq { event } else { progress }),
+            (Some(event), Some(progress)) => Some(if event.position > progress.position { event } else { progress }),
             (event, progress) => event.or(progress),
         };
         newer.and_then(|mark| mark.component)
@@ -116,7 +116,7 @@ impl History {
 
     /// Returns the position after the newest evicted event; 0 if no event has been evicted.
     pub(crate) fn evicted_before(&self) -> u64 {
-        self.events.base.map_or(0, |base| base.seq + 1)
+        self.events.base.map_or(0, |base| base.position + 1)
     }
 
     /// Returns whether the cluster has an event in the positions `from..to`. Evicted events count, too.
@@ -126,8 +126,8 @@ impl History {
 
     /// Returns the position after the cluster's newest event in `from..to`. Evicted events count, too.
     pub(crate) fn events_end(&self, from: u64, to: u64) -> Option<u64> {
-        let after = self.events.queue.partition_point(|mark| mark.seq < to);
-        let newest = after.checked_sub(1).and_then(|at| self.events.queue.get(at)).map(|mark| mark.seq + 1);
+        let after = self.events.queue.partition_point(|mark| mark.position < to);
+        let newest = after.checked_sub(1).and_then(|at| self.events.queue.get(at)).map(|mark| mark.position + 1);
         let end = newest.unwrap_or_else(|| self.evicted_before().min(to));
         (end > from).then_some(end)
     }
@@ -136,9 +136,9 @@ impl History {
     /// event. Versions ascend within the range.
     pub(crate) fn first_newer(&self, from: u64, to: u64, version: CollectionVersion) -> u64 {
         let at = self.events.queue.partition_point(|mark| {
-            mark.seq < from || (mark.seq < to && mark.component.is_some_and(|component| component <= version))
+            mark.position < from || (mark.position < to && mark.component.is_some_and(|component| component <= version))
         });
-        self.events.queue.get(at).map_or(to, |mark| mark.seq.min(to))
+        self.events.queue.get(at).map_or(to, |mark| mark.position.min(to))
     }
 
     /// Returns the position from which a client resumes if its version includes only some deletions of a revision: the
@@ -156,29 +156,30 @@ impl History {
     /// deletions that are not sent after it.
     pub(crate) fn first_of_revision(
         &self,
-        place: u64,
+        position: u64,
         version: CollectionVersion,
-        counts: DeletionCountScope,
+        deletion_count_scope: DeletionCountScope,
     ) -> Option<u64> {
         let shares = |mark: &&Mark| {
             let revision = |own: CollectionVersion| own.is_part() && own.revision() == version.revision();
             !mark.is_boundary && mark.component.is_some_and(revision)
         };
         if !version.is_part() {
-            return Some(place);
+            return Some(position);
         }
-        let forgotten = self.events.base.as_ref().filter(shares);
-        if forgotten
-            .is_some_and(|newest| counts == DeletionCountScope::AllNamespaces || newest.component > Some(version))
-        {
+        let evicted = self.events.base.as_ref().filter(shares);
+        if evicted.is_some_and(|newest| {
+            deletion_count_scope == DeletionCountScope::AllNamespaces || newest.component > Some(version)
+        }) {
             return None;
         }
         let marks = &self.events.queue;
-        let at = marks.partition_point(|mark| mark.seq < place);
+        let at = marks.partition_point(|mark| mark.position < position);
         let before = marks.range(..at).rev().take_while(shares).count();
         let behind = marks.range(at..).take_while(shares).count();
-        let is_alone = counts == DeletionCountScope::SameNamespaces && forgotten.is_none() && before + behind == 1;
+        let is_alone =
+            deletion_count_scope == DeletionCountScope::SameNamespaces && evicted.is_none() && before + behind == 1;
         let first = marks.get(at - before).filter(|_| before + behind > 0 && !is_alone);
-        Some(first.map_or(place, |mark| mark.seq))
+        Some(first.map_or(position, |mark| mark.position))
     }
 }

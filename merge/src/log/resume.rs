@@ -20,11 +20,11 @@ impl Log {
         let too_old = || TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) };
         let history = self.histories.get(cluster).ok_or_else(too_old)?;
         let mut end = self.next;
-        for Mark { seq, .. } in history.boundaries.iter().rev() {
-            let boundary = self.boundary(*seq).ok_or_else(too_old)?;
+        for Mark { position, .. } in history.boundaries.iter().rev() {
+            let boundary = self.boundary(*position).ok_or_else(too_old)?;
             match boundary.side_of(version) {
-                BoundarySide::Covered => return Ok(history.first_newer(seq + 1, end, version)),
-                BoundarySide::Before => end = *seq,
+                BoundarySide::Covered => return Ok(history.first_newer(position + 1, end, version)),
+                BoundarySide::Before => end = *position,
                 BoundarySide::Gap => return Err(too_old()),
             }
         }
@@ -36,31 +36,33 @@ impl Log {
         }
     }
 
-    /// Returns the position from which a client resumes. `place` is the version's [first uncovered
+    /// Returns the position from which a client resumes. `position` is the version's [first uncovered
     /// position](Self::first_uncovered).
     ///
-    /// The result is `place`, except for a version that includes only some deletions of its revision. If several
+    /// The result is `position`, except for a version that includes only some deletions of its revision. If several
     /// deletions share, or may share, that revision, the result is the position of the first of them.
     pub(crate) fn resume_position(
         &self,
         cluster: &ClusterName,
         version: CollectionVersion,
-        place: u64,
+        position: u64,
     ) -> Result<u64, TooOld> {
         let history = self.histories.get(cluster);
-        let place = history.and_then(|history| history.first_of_revision(place, version, self.counts));
-        place.ok_or_else(|| TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) })
+        let position =
+            history.and_then(|history| history.first_of_revision(position, version, self.deletion_count_scope));
+        position.ok_or_else(|| TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) })
     }
 
     /// Returns the oldest version of a cluster from which a client can resume.
     pub fn oldest(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
         let history = self.histories.get(cluster)?;
-        let begin = history.boundaries.iter().rev().filter_map(|mark| self.boundary(mark.seq)).find_map(|boundary| {
-            match boundary.kind {
-                BoundaryKind::Join(_) | BoundaryKind::Reset => boundary.component,
-                BoundaryKind::Leave | BoundaryKind::Relist => None,
-            }
-        });
+        let begin =
+            history.boundaries.iter().rev().filter_map(|mark| self.boundary(mark.position)).find_map(|boundary| {
+                match boundary.kind {
+                    BoundaryKind::Join(_) | BoundaryKind::Reset => boundary.component,
+                    BoundaryKind::Leave | BoundaryKind::Relist => None,
+                }
+            });
         begin.or_else(|| history.events.base.and_then(|base| base.component))
     }
 
@@ -84,8 +86,8 @@ impl Log {
         if history.evicted_before() > position {
             return true;
         }
-        let newest_first = history.boundaries.iter().rev().take_while(|mark| mark.seq >= position);
-        newest_first.filter_map(|mark| self.boundary(mark.seq)).any(|boundary| matches(boundary.kind))
+        let newest_first = history.boundaries.iter().rev().take_while(|mark| mark.position >= position);
+        newest_first.filter_map(|mark| self.boundary(mark.position)).any(|boundary| matches(boundary.kind))
     }
 
     /// Returns the position of the change that gave an object this native version. A watch from the version of a single
@@ -111,18 +113,18 @@ impl Log {
         let own = CollectionVersion::begun(version);
         let mut marks = newest_first.take_while(|mark| mark.component >= Some(own)).filter(|mark| {
             mark.component.map(CollectionVersion::revision) == Some(version)
-                && self.change(mark.seq).is_some_and(|change| change.resource_version() == version)
+                && self.change(mark.position).is_some_and(|change| change.resource_version() == version)
         });
         let (mark, None) = (marks.next()?, marks.next()) else { return None };
-        let since = history.boundaries.iter().rev().take_while(|boundary| boundary.seq > mark.seq);
+        let since = history.boundaries.iter().rev().take_while(|boundary| boundary.position > mark.position);
         let carries_another = |boundary: &Boundary| {
             let before = boundary.component_before.map(CollectionVersion::revision);
             let has_early_changes = !boundary.differences.early().is_empty() && before == Some(version);
             boundary.kind != BoundaryKind::Relist || has_early_changes
         };
-        let is_another =
-            since.filter_map(|boundary| self.boundary(boundary.seq)).any(carries_another) || mark.seq < private_before;
-        (!is_another).then_some(mark.seq)
+        let is_another = since.filter_map(|boundary| self.boundary(boundary.position)).any(carries_another)
+            || mark.position < private_before;
+        (!is_another).then_some(mark.position)
     }
 
     /// Returns the collection version that corresponds to the version of a single event. The result is the whole
@@ -134,7 +136,7 @@ impl Log {
         let (part, whole) = (CollectionVersion::part(version, 1), CollectionVersion::whole(version));
         let marks = self.histories.get(cluster).into_iter().flat_map(|history| history.events.queue.iter().rev());
         let mut own = marks.take_while(|mark| mark.component.is_none_or(|component| component >= part));
-        let is_put = |mark: &Mark| mark.component == Some(whole) && self.change(mark.seq).is_some();
+        let is_put = |mark: &Mark| mark.component == Some(whole) && self.change(mark.position).is_some();
         if own.any(is_put) { whole } else { part }
     }
 
@@ -177,34 +179,35 @@ impl Log {
                 return Err(SnapshotError::TooNew { cluster: cluster.clone(), requested: version, current });
             }
         }
-        let place = self.first_uncovered(cluster, version)?;
-        if self.exceeds_log(place, version) {
+        let position = self.first_uncovered(cluster, version)?;
+        if self.exceeds_log(position, version) {
             return Err(TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) }.into());
         }
-        Ok(self.since(cluster, place, version))
+        Ok(self.since(cluster, position, version))
     }
 
-    /// Returns whether a version includes events that this log never received. `place` is the version's first uncovered
-    /// position. The log lacks such events if the cluster was relisted, or left, while the log had only some deletions
-    /// of the version's revision.
-    fn exceeds_log(&self, place: u64, version: CollectionVersion) -> bool {
-        let component_before = self.boundary(place).and_then(|boundary| boundary.component_before);
+    /// Returns whether a version includes events that this log never received. `position` is the version's first
+    /// uncovered position. The log lacks such events if the cluster was relisted, or left, while the log had only some
+    /// deletions of the version's revision.
+    fn exceeds_log(&self, position: u64, version: CollectionVersion) -> bool {
+        let component_before = self.boundary(position).and_then(|boundary| boundary.component_before);
         component_before.is_some_and(|before| before < version)
     }
 
-    /// Returns whether a client at this version certainly has `object`, which the log has before `place`, the version's
-    /// first uncovered position. If the version [exceeds the log](Self::exceeds_log), the client may have received the
-    /// object's deletion. In this case the result is true only if the object still exists after `place`.
+    /// Returns whether a client at this version certainly has `object`, which the log has before `position`, the
+    /// version's first uncovered position. If the version [exceeds the log](Self::exceeds_log), the client may have
+    /// received the object's deletion. In this case the result is true only if the object still exists after
+    /// `position`.
     pub(crate) fn certainly_has(
         &self,
         cluster: &ClusterName,
         version: CollectionVersion,
-        place: u64,
+        position: u64,
         object: &Object,
     ) -> bool {
         let is_same = |after: Arc<Object>| same_version(object, &after);
-        !self.exceeds_log(place, version)
-            || self.object_before(cluster, object.key().as_str(), place + 1).is_some_and(is_same)
+        !self.exceeds_log(position, version)
+            || self.object_before(cluster, object.key().as_str(), position + 1).is_some_and(is_same)
     }
 
     /// If `version` belongs to two states, one before a reset and one after, returns the newest version that the reset
@@ -213,30 +216,30 @@ impl Log {
     /// new list would return a version in the same invalid range, and the client would be refused again.
     pub(crate) fn undone(&self, cluster: &ClusterName, version: CollectionVersion) -> Option<CollectionVersion> {
         let boundaries = self.histories.get(cluster).into_iter().flat_map(|history| &history.boundaries);
-        boundaries.filter_map(|mark| self.boundary(mark.seq)?.undone(version)).max()
+        boundaries.filter_map(|mark| self.boundary(mark.position)?.undone(version)).max()
     }
 
-    /// Returns a cluster's state before the position `place`, as the state at `version`. All later entries of the
+    /// Returns a cluster's state before the position `position`, as the state at `version`. All later entries of the
     /// cluster must still be in the log.
-    fn since(&self, cluster: &ClusterName, place: u64, version: CollectionVersion) -> PastState {
+    fn since(&self, cluster: &ClusterName, position: u64, version: CollectionVersion) -> PastState {
         let Some(history) = self.histories.get(cluster) else {
             return PastState { version, later: Snapshot::default(), since: Vec::new() };
         };
-        let (later, end) = match self.next_boundary(history, place) {
-            Some((seq, boundary)) => (boundary.before.clone(), seq),
+        let (later, end) = match self.next_boundary(history, position) {
+            Some((position, boundary)) => (boundary.before.clone(), position),
             None => (self.snapshot(cluster).cloned().unwrap_or_default(), self.next),
         };
-        let marks = history.events.from(place).take_while(|mark| mark.seq < end);
-        let since = marks.filter_map(|mark| self.change(mark.seq).cloned()).collect();
+        let marks = history.events.from(position).take_while(|mark| mark.position < end);
+        let since = marks.filter_map(|mark| self.change(mark.position).cloned()).collect();
         PastState { version, later, since }
     }
 
     /// Returns a cluster's object with a key, as it was before a position. All later entries of the cluster must still
     /// be in the log. Cost: O(the cluster's later entries).
-    pub(crate) fn object_before(&self, cluster: &ClusterName, key: &str, place: u64) -> Option<Arc<Object>> {
+    pub(crate) fn object_before(&self, cluster: &ClusterName, key: &str, position: u64) -> Option<Arc<Object>> {
         let history = self.histories.get(cluster)?;
-        for mark in history.events.from(place) {
-            match &self.entries.get(&mark.seq)?.kind {
+        for mark in history.events.from(position) {
+            match &self.entries.get(&mark.position)?.kind {
                 EntryKind::Change(change) if change.object.key().as_str() == key => {
                     return content_before(change).cloned();
                 }
@@ -247,17 +250,17 @@ impl Log {
         self.snapshot(cluster)?.get(key).cloned()
     }
 
-    fn next_boundary(&self, history: &History, place: u64) -> Option<(u64, &Boundary)> {
-        let seq = history.boundaries.iter().find(|mark| mark.seq >= place)?.seq;
-        Some((seq, self.boundary(seq)?))
+    fn next_boundary(&self, history: &History, position: u64) -> Option<(u64, &Boundary)> {
+        let position = history.boundaries.iter().find(|mark| mark.position >= position)?.position;
+        Some((position, self.boundary(position)?))
     }
 
-    fn boundary(&self, seq: u64) -> Option<&Boundary> {
-        self.entry(seq)?.boundary()
+    fn boundary(&self, position: u64) -> Option<&Boundary> {
+        self.entry(position)?.boundary()
     }
 
-    fn change(&self, seq: u64) -> Option<&Change> {
-        match &self.entries.get(&seq)?.kind {
+    fn change(&self, position: u64) -> Option<&Change> {
+        match &self.entries.get(&position)?.kind {
             EntryKind::Change(change) => Some(change),
             EntryKind::Boundary(_) => None,
         }

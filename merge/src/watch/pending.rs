@@ -55,14 +55,14 @@ impl ClientProgress {
     /// older state. Such a component is refused as soon as a list returns a different version.
     fn at(log: &Log, cluster: &ClusterName, component: CollectionVersion) -> Result<Self, TooOld> {
         let head = log.snapshot(cluster).map(Snapshot::resource_version);
-        let seen = |start, received_until, has_more_of_revision| Self {
+        let progress = |start, received_until, has_more_of_revision| Self {
             start,
             received_until,
             component: Some(component),
             has_more_of_revision,
         };
         if head.is_some_and(|head| head.completed() < component) {
-            return Ok(seen(None, log.position(), false));
+            return Ok(progress(None, log.position(), false));
         }
         if log.undone(cluster, component).is_some_and(|undone| head > Some(undone)) {
             return Err(TooOld { cluster: cluster.clone(), requested: component, oldest: log.oldest(cluster) });
@@ -70,7 +70,7 @@ impl ClientProgress {
         let received_until = log.first_uncovered(cluster, component)?;
         let start = log.resume_position(cluster, component, received_until)?;
         let has_more_of_revision = !component.is_part() && head.is_some_and(|head| head < component);
-        Ok(seen(Some(start), received_until, has_more_of_revision))
+        Ok(progress(Some(start), received_until, has_more_of_revision))
     }
 
     /// Returns the state of a client that needs no earlier events of a cluster: its filter excludes the cluster, or the
@@ -92,17 +92,17 @@ impl UnpassedClusters {
     ) -> Result<(Self, u64), TooOld> {
         let mut clusters = BTreeMap::new();
         for (cluster, component) in from.iter() {
-            let seen = match filter.wants_cluster(cluster) {
+            let progress = match filter.wants_cluster(cluster) {
                 true => ClientProgress::at(log, cluster, component)?,
                 false => ClientProgress::up_to_now(log, Some(component)),
             };
-            clusters.insert(cluster.clone(), seen);
+            clusters.insert(cluster.clone(), progress);
         }
         for cluster in log.clusters().filter(|cluster| from.get(cluster).is_none()) {
             let component = log.snapshot(cluster).map(|snapshot| snapshot.resource_version());
             clusters.insert(cluster.clone(), ClientProgress::up_to_now(log, component));
         }
-        let position = clusters.values().filter_map(|seen| seen.start).min().unwrap_or(log.position());
+        let position = clusters.values().filter_map(|progress| progress.start).min().unwrap_or(log.position());
         let dropped_before = log.dropped_before();
         Ok((Self { clusters, head: log.position(), dropped_before }, position))
     }
@@ -115,30 +115,33 @@ impl UnpassedClusters {
     /// Returns the first cluster in which the client is ahead of the log, and the client's component. `None` if there
     /// is no such cluster.
     pub(crate) fn ahead(&self) -> Option<(&ClusterName, CollectionVersion)> {
-        let mut ahead = self.clusters.iter().filter(|(_, seen)| seen.start.is_none());
-        ahead.find_map(|(cluster, seen)| Some((cluster, seen.component?)))
+        let mut ahead = self.clusters.iter().filter(|(_, progress)| progress.start.is_none());
+        ahead.find_map(|(cluster, progress)| Some((cluster, progress.component?)))
     }
 
     /// Returns whether the client has already received a cluster's event at a position.
-    pub(crate) fn skips(&self, cluster: &ClusterName, seq: u64) -> bool {
-        self.clusters.get(cluster).is_some_and(|seen| seen.start.is_none_or(|start| seq < start))
+    pub(crate) fn skips(&self, cluster: &ClusterName, position: u64) -> bool {
+        self.clusters.get(cluster).is_some_and(|progress| progress.start.is_none_or(|start| position < start))
     }
 
-    /// Iterates, by name, over the clusters of which the client has received events behind the position `seq`.
-    pub(crate) fn seen_beyond(&self, seq: u64) -> impl Iterator<Item = SeenBeyond<'_>> {
-        let seen_beyond = self.clusters.iter().filter(move |(_, seen)| seen.start.is_some_and(|start| start > seq));
+    /// Iterates, by name, over the clusters of which the client has received events behind the position `position`.
+    pub(crate) fn seen_beyond(&self, position: u64) -> impl Iterator<Item = SeenBeyond<'_>> {
+        let seen_beyond =
+            self.clusters.iter().filter(move |(_, progress)| progress.start.is_some_and(|start| start > position));
         seen_beyond.map(|(cluster, &ClientProgress { component, received_until, has_more_of_revision, .. })| {
             SeenBeyond { cluster, component, received_until, has_more_of_revision }
         })
     }
 
     /// Returns the position up to which the client has, or may have, received events. `None` if the client has no
-    /// events behind the position `seq`.
-    pub(crate) fn seen_until(&self, log: &Log, seq: u64, filter: &impl ObjectFilter) -> Option<u64> {
+    /// events behind the position `position`.
+    pub(crate) fn seen_until(&self, log: &Log, position: u64, filter: &impl ObjectFilter) -> Option<u64> {
         let wanted = self.clusters.iter().filter(|(cluster, _)| filter.wants_cluster(cluster));
-        let ends = wanted.filter_map(|(cluster, seen)| match seen.start {
-            Some(start) => log.events_end(cluster, seq, start).max(seen.has_more_of_revision.then_some(seq + 1)),
-            None => Some(seq + 1),
+        let ends = wanted.filter_map(|(cluster, progress)| match progress.start {
+            Some(start) => {
+                log.events_end(cluster, position, start).max(progress.has_more_of_revision.then_some(position + 1))
+            }
+            None => Some(position + 1),
         });
         ends.max()
     }
@@ -154,31 +157,31 @@ impl UnpassedClusters {
     /// # Errors
     /// [`TooOld`] for a version that has become unusable.
     pub(crate) fn settle(&mut self, log: &Log, position: u64) -> Result<(), TooOld> {
-        for (cluster, seen) in &mut self.clusters {
-            let is_behind = seen.start.is_none() || seen.has_more_of_revision;
-            let Some(requested) = seen.component.filter(|_| is_behind) else { continue };
+        for (cluster, progress) in &mut self.clusters {
+            let is_behind = progress.start.is_none() || progress.has_more_of_revision;
+            let Some(requested) = progress.component.filter(|_| is_behind) else { continue };
             let now = ClientProgress::at(log, cluster, requested)?;
             let is_known = now.start.is_some() && !now.has_more_of_revision;
             let is_undone = is_known && log.undone(cluster, requested).is_some();
-            let is_another = match seen.has_more_of_revision {
+            let is_another = match progress.has_more_of_revision {
                 true => log.may_have_gone_back_since(cluster, self.head),
                 false => log.may_differ_since(cluster, self.head),
             };
             if is_undone || is_another {
                 return Err(TooOld { cluster: cluster.clone(), requested, oldest: log.oldest(cluster) });
             }
-            *seen = now;
+            *progress = now;
         }
         self.head = log.position();
         if self.dropped_before <= position {
             self.dropped_before = 0;
         }
-        self.clusters.retain(|cluster, seen| {
-            let Some(start) = seen.start else { return true };
+        self.clusters.retain(|cluster, progress| {
+            let Some(start) = progress.start else { return true };
             if !log.knows(cluster) {
                 return false;
             }
-            log.has_events(cluster, position, start) || log.component_before(cluster, position) < seen.component
+            log.has_events(cluster, position, start) || log.component_before(cluster, position) < progress.component
         });
         Ok(())
     }
@@ -201,8 +204,8 @@ impl UnpassedClusters {
         let components = log.clusters().filter_map(|cluster| {
             let here = log.component_before(cluster, version.position);
             let component = match self.clusters.get(cluster) {
-                Some(seen) if seen.start.is_none_or(|start| version.position < start) => seen.component,
-                Some(seen) => here.max(seen.component),
+                Some(progress) if progress.start.is_none_or(|start| version.position < start) => progress.component,
+                Some(progress) => here.max(progress.component),
                 None => here,
             };
             Some((cluster.clone(), component?))
@@ -211,8 +214,8 @@ impl UnpassedClusters {
         if let Some(component) = version.component
             && let Some(entry) = log.entry(version.position)
         {
-            let seen = self.clusters.get(&entry.cluster).and_then(|seen| seen.component);
-            vector.set(&entry.cluster, seen.map_or(component, |seen| seen.max(component)));
+            let received = self.clusters.get(&entry.cluster).and_then(|progress| progress.component);
+            vector.set(&entry.cluster, received.map_or(component, |received| received.max(component)));
         }
         vector
     }

@@ -11,7 +11,7 @@ use tributary_merge::{
 use crate::world::Selector;
 
 /// The state of an object at a client: its version, and whether the object is red.
-type Seen = (u64, bool);
+type ObjectState = (u64, bool);
 
 /// For each shared cache key, the first event that a watch received under the key.
 #[derive(Default)]
@@ -23,9 +23,9 @@ pub(crate) struct Client {
     bookmarks: bool,
     watcher: Watcher<Selector>,
     /// The objects by cluster and key: the state of an informer that distinguishes clusters.
-    state: BTreeMap<(ClusterName, String), Seen>,
+    state: BTreeMap<(ClusterName, String), ObjectState>,
     /// The objects by key alone: the state of an informer that ignores clusters.
-    names: BTreeMap<String, (ClusterName, Seen)>,
+    names: BTreeMap<String, (ClusterName, ObjectState)>,
     /// The last version from which the client can resume.
     version: Option<CompositeResourceVersion>,
     /// Whether the version may belong to a state of a cluster that a restore has undone.
@@ -33,12 +33,12 @@ pub(crate) struct Client {
     /// The clusters' versions in the logs that sent the client's events. Matters if the connection breaks inside the
     /// differences of a boundary (for example a relist). The client then has the exact state only after each cluster
     /// has reached its version in this map.
-    owed: BTreeMap<ClusterName, CollectionVersion>,
+    log_versions: BTreeMap<ClusterName, CollectionVersion>,
     /// Whether no event may repeat after a reconnect. True if no cluster joins, leaves or is relisted in the run.
     pub(crate) exactly_once: bool,
     /// Whether the client moves between logs of different namespaces, which count the deletions of a revision
     /// differently.
-    pub(crate) counts_differ: bool,
+    pub(crate) moves_between_scopes: bool,
     stream: Stream,
 }
 
@@ -64,31 +64,31 @@ impl Client {
             names,
             version: None,
             ambiguous: false,
-            owed: BTreeMap::new(),
+            log_versions: BTreeMap::new(),
             exactly_once: false,
-            counts_differ: false,
+            moves_between_scopes: false,
             stream,
         }
     }
 
     /// Forgets the client's state, and opens a watch with initial events.
     pub(crate) fn reopen(&mut self, log: &Log, replica: usize, bookmarks: bool) {
-        let (exactly_once, counts_differ) = (self.exactly_once, self.counts_differ);
-        *self = Self { exactly_once, counts_differ, ..Self::open(log, replica, self.selector, bookmarks) };
+        let (exactly_once, moves_between_scopes) = (self.exactly_once, self.moves_between_scopes);
+        *self = Self { exactly_once, moves_between_scopes, ..Self::open(log, replica, self.selector, bookmarks) };
     }
 
     /// Lists all objects, and opens a watch from the list's version.
     pub(crate) fn list(&mut self, log: &Log, replica: usize) {
         self.state = expected(log, self.selector);
         self.names.clear();
-        for ((cluster, key), seen) in &self.state {
-            self.names.insert(key.clone(), (cluster.clone(), *seen));
+        for ((cluster, key), object_state) in &self.state {
+            self.names.insert(key.clone(), (cluster.clone(), *object_state));
         }
         let version = log.resource_version();
         self.watcher = Watcher::resume(log, &version, self.selector).expect("a watch resumes from a list's version");
         (self.version, self.replica, self.ambiguous) = (Some(version), replica, false);
         self.stream = Stream::default();
-        self.owed.clear();
+        self.log_versions.clear();
     }
 
     /// Reconnects at any replica and resumes from the last version.
@@ -180,15 +180,15 @@ impl Client {
 
     fn remember(&mut self, event: ObjectEvent) {
         let key = event.object.key().as_str().to_owned();
-        let place = (event.cluster.clone(), key.clone());
-        let seen = (event.object.resource_version().0, event.object.label("color") == Some("red"));
+        let object_id = (event.cluster.clone(), key.clone());
+        let object_state = (event.object.resource_version().0, event.object.label("color") == Some("red"));
         if event.change_type == ChangeType::Deleted {
-            self.state.remove(&place);
+            self.state.remove(&object_id);
             self.names.remove(&key);
         } else {
             assert!(self.selector.matches(&event.cluster, &event.object), "an event has a matching object");
-            self.state.insert(place, seen);
-            self.names.insert(key, (event.cluster, seen));
+            self.state.insert(object_id, object_state);
+            self.names.insert(key, (event.cluster, object_state));
         }
     }
 
@@ -197,27 +197,27 @@ impl Client {
     /// Otherwise a client that reconnects from the event might keep the object forever.
     fn check_order(&mut self, log: &Log, event: &ObjectEvent) {
         let key = event.object.key().as_str().to_owned();
-        let place = (event.cluster.clone(), key.clone());
+        let object_id = (event.cluster.clone(), key.clone());
         let version = event.object.resource_version().0;
         if let Some(latest) = log.snapshot(&event.cluster) {
-            let owed = self.owed.entry(event.cluster.clone()).or_default();
-            *owed = latest.resource_version().max(*owed);
+            let log_versions = self.log_versions.entry(event.cluster.clone()).or_default();
+            *log_versions = latest.resource_version().max(*log_versions);
         }
         let deleted = event.change_type == ChangeType::Deleted;
         let again = self.stream.deleted.take().is_some_and(|(cluster, other)| other == key && cluster != event.cluster);
-        match self.stream.newest.get(&place) {
+        match self.stream.newest.get(&object_id) {
             _ if self.ambiguous => {}
-            Some(newest) if again => assert!(version >= *newest, "{place:?} goes back to {version}"),
-            Some(newest) if !deleted => assert!(version > *newest, "{place:?} comes twice at {version}"),
+            Some(newest) if again => assert!(version >= *newest, "{object_id:?} goes back to {version}"),
+            Some(newest) if !deleted => assert!(version > *newest, "{object_id:?} comes twice at {version}"),
             _ => {}
         }
         if deleted {
             // A deletion in the differences of a boundary (for example a relist) does not carry its own version, and
             // revisions may have gone back. So the last version of the object is removed.
-            self.stream.newest.remove(&place);
-            self.stream.deleted = Some(place);
+            self.stream.newest.remove(&object_id);
+            self.stream.deleted = Some(object_id);
         } else {
-            self.stream.newest.insert(place, version);
+            self.stream.newest.insert(object_id, version);
         }
         if let EventVersion::Item(item) = event.version {
             assert!(self.stream.initial && event.change_type == ChangeType::Added);
@@ -227,9 +227,9 @@ impl Client {
                 self.stream.initial = false;
             }
             assert!(!self.stream.initial, "versions before the end bookmark are items");
-            let told = vector(log, &event.version).expect("an event after the initial ones has a vector");
-            let covered = told.get(&event.cluster) >= Some(event.object.resource_version().into());
-            assert!(deleted || covered, "{key} of {} at {version} is not covered by {told:?}", event.cluster);
+            let components = vector(log, &event.version).expect("an event after the initial ones has a vector");
+            let covered = components.get(&event.cluster) >= Some(event.object.resource_version().into());
+            assert!(deleted || covered, "{key} of {} at {version} is not covered by {components:?}", event.cluster);
         }
     }
 
@@ -253,13 +253,13 @@ impl Client {
         if *version != log.resource_version() {
             return;
         }
-        if self.counts_differ && version.iter().any(|(_, component)| component.is_part()) {
+        if self.moves_between_scopes && version.iter().any(|(_, component)| component.is_part()) {
             return;
         }
-        let owed = |(cluster, latest): (&ClusterName, &CollectionVersion)| {
+        let is_behind = |(cluster, latest): (&ClusterName, &CollectionVersion)| {
             version.get(cluster).is_some_and(|component| component < *latest)
         };
-        if self.owed.iter().any(owed) {
+        if self.log_versions.iter().any(is_behind) {
             return;
         }
         self.ambiguous = false;
@@ -269,8 +269,12 @@ impl Client {
         names.sort();
         names.dedup();
         assert_eq!(self.names.keys().cloned().collect::<Vec<_>>(), names, "the client never loses an existing name");
-        for (key, (cluster, seen)) in &self.names {
-            assert_eq!(expected.get(&(cluster.clone(), key.clone())), Some(seen), "{key} of {cluster} is stale");
+        for (key, (cluster, object_state)) in &self.names {
+            assert_eq!(
+                expected.get(&(cluster.clone(), key.clone())),
+                Some(object_state),
+                "{key} of {cluster} is stale"
+            );
         }
     }
 
@@ -292,14 +296,14 @@ fn vector(log: &Log, version: &EventVersion) -> Option<CompositeResourceVersion>
 }
 
 /// Returns the latest objects of a log that a selector matches.
-fn expected(log: &Log, selector: Selector) -> BTreeMap<(ClusterName, String), Seen> {
+fn expected(log: &Log, selector: Selector) -> BTreeMap<(ClusterName, String), ObjectState> {
     let objects =
         log.latest().iter().flat_map(|(cluster, snapshot)| snapshot.iter().map(move |object| (cluster, object)));
     objects
         .filter(|(cluster, object)| selector.matches(cluster, object))
         .map(|(cluster, object)| {
-            let seen = (object.resource_version().0, object.label("color") == Some("red"));
-            ((cluster.clone(), object.key().as_str().to_owned()), seen)
+            let object_state = (object.resource_version().0, object.label("color") == Some("red"));
+            ((cluster.clone(), object.key().as_str().to_owned()), object_state)
         })
         .collect()
 }

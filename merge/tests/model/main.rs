@@ -270,7 +270,7 @@ fn run(config: &LogConfig, holding: [Holding; REPLICAS], ops: Vec<Op>, exactly_o
     let mut run = Run::new(config, holding);
     for client in &mut run.clients {
         client.exactly_once = exactly_once;
-        client.counts_differ = holding != ALL;
+        client.moves_between_scopes = holding != ALL;
     }
     for op in ops {
         run.step(op);
@@ -284,7 +284,7 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases, ..ProptestConfig::default() }
 }
 
-fn little_kept() -> LogConfig {
+fn short_history() -> LogConfig {
     LogConfig { history_bytes_max: 4096, history_age_max: Duration::from_secs(60), history_entries_min: 3 }
 }
 
@@ -299,16 +299,16 @@ proptest! {
     #[test]
     fn clients_of_a_namespace_converge_across_namespaced_and_full_logs(
         holding in prop::array::uniform2(prop::sample::select(vec![Holding::All, Holding::PartOfAll, Holding::Namespace])),
-        is_little_kept: bool,
+        is_history_short: bool,
         ops in prop::collection::vec(namespace_op(), 0..160),
     ) {
-        let config = if is_little_kept { little_kept() } else { LogConfig::default() };
+        let config = if is_history_short { short_history() } else { LogConfig::default() };
         run(&config, holding, ops, false);
     }
 
     #[test]
     fn resuming_clients_converge_with_a_short_history(ops in prop::collection::vec(op(true), 0..160)) {
-        run(&little_kept(), ALL, ops, false);
+        run(&short_history(), ALL, ops, false);
     }
 
     #[test]

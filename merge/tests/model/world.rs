@@ -83,12 +83,12 @@ impl Member {
 
     /// Deletes several objects in one transaction: in the order of their keys, all at the same revision.
     pub(crate) fn expire(&mut self, keys: &[&str]) {
-        let gone: Vec<_> = keys.iter().filter_map(|key| Some((*key, self.objects.remove(*key)?))).collect();
-        if gone.is_empty() {
+        let deleted: Vec<_> = keys.iter().filter_map(|key| Some((*key, self.objects.remove(*key)?))).collect();
+        if deleted.is_empty() {
             return;
         }
         self.revision += 1;
-        for (key, last) in gone {
+        for (key, last) in deleted {
             let red = last.label("color") == Some("red");
             let object = object(key, self.revision, last.uid().parse().unwrap(), red);
             self.history.push(Change { change_type: ChangeType::Deleted, object, previous: Some(last) });

@@ -97,13 +97,13 @@ fn dropped_clusters_object_does_not_follow_a_same_named_deletion() {
     }
     log.leave(&name("b"), NOW);
     log.trim(Duration::from_secs(600));
-    let told = ["DELETED* a/x@11 a:11-1", "DELETED* a/y@12 a:12-1"];
-    assert_eq!(read(&log, &mut resume(&log, "a:10").unwrap()), told);
+    let lines = ["DELETED* a/x@11 a:11-1", "DELETED* a/y@12 a:12-1"];
+    assert_eq!(read(&log, &mut resume(&log, "a:10").unwrap()), lines);
     // Even if the cluster returns before the watch reads the deletions, the watch does not send the object after the
     // deletion.
     let mut late = resume(&log, "a:10").unwrap();
     log.join(&name("b"), snapshot(40, &["x 29"]), Duration::from_secs(600));
-    assert_eq!(read(&log, &mut late), [told[0], told[1], "ADDED b/x@29 a:12 b:40"]);
+    assert_eq!(read(&log, &mut late), [lines[0], lines[1], "ADDED b/x@29 a:12 b:40"]);
 }
 
 #[test]
@@ -113,8 +113,8 @@ fn watch_ahead_of_the_log_expires_if_the_cluster_leaves_and_returns() {
     assert!(read(&log, &mut ahead).is_empty() && ahead.ahead().is_some());
     log.leave(&name("a"), NOW);
     log.join(&name("a"), snapshot(11, &["x 11"]), NOW);
-    let told = read(&log, &mut ahead);
-    assert!(told.len() == 1 && told[0].starts_with("Expired"), "{told:?}");
+    let lines = read(&log, &mut ahead);
+    assert!(lines.len() == 1 && lines[0].starts_with("Expired"), "{lines:?}");
 }
 
 #[test]
@@ -122,8 +122,8 @@ fn component_of_a_leaving_cluster_is_zero_until_its_last_deletion() {
     let mut log = log(&[("a", 10, &["x 9"]), ("b", 30, &["x 29", "y 25"])]);
     let mut watcher = Watcher::now(&log, everything as Matches);
     log.leave(&name("b"), NOW);
-    let told = read(&log, &mut watcher);
+    let lines = read(&log, &mut watcher);
     // The client's watch breaks after the first event. A replica that still has cluster `b` must not assume that the
     // client has `x` of `b`.
-    assert_eq!(told, ["DELETED b/x@29 a:10 b:0", "ADDED a/x@9 a:10 b:0", "DELETED b/y@25 a:10"]);
+    assert_eq!(lines, ["DELETED b/x@29 a:10 b:0", "ADDED a/x@9 a:10 b:0", "DELETED b/y@25 a:10"]);
 }

@@ -68,8 +68,8 @@ fn watch_does_not_resume_from_an_event_with_a_version_for_one_client() {
     let mut log = lacking_one();
     let mut further = resume(&log, "a:10 b:21").unwrap();
     assert!(resumes_after(&log, "a", 11), "no watcher has received the event yet");
-    let (told, private_before) = read_with_private(&log, &mut further);
-    assert_eq!(told, ["ADDED* a/x@11 a:11 b:21", "MODIFIED* a/x@12 a:12 b:21"]);
+    let (lines, private_before) = read_with_private(&log, &mut further);
+    assert_eq!(lines, ["ADDED* a/x@11 a:11 b:21", "MODIFIED* a/x@12 a:12 b:21"]);
     assert!(!resumes_after_private(&log, private_before, "a", 11), "b's y would be sent again");
     assert!(resumes_after_private(&log, private_before, "a", 12), "the client has exactly the log up to here");
     change(&mut log, "b", "y 22");
@@ -88,13 +88,13 @@ fn watch_does_not_resume_from_an_event_with_a_version_for_one_client() {
     let mut further = resume(&log, "a:11 b:21").unwrap();
     let mut events = Vec::new();
     let private_before = further.next(&log, 2, &mut events).private_before;
-    let told: Vec<_> = events.iter().map(|event| line(&log, event)).collect();
-    assert_eq!(told, ["DELETED* a/x@12 a:11 b:21", "ADDED* b/x@21 a:12-1 b:21"]);
+    let lines: Vec<_> = events.iter().map(|event| line(&log, event)).collect();
+    assert_eq!(lines, ["DELETED* a/x@12 a:11 b:21", "ADDED* b/x@21 a:12-1 b:21"]);
     assert!(!resumes_after_private(&log, private_before, "b", 21), "a's w would be missing");
     let log = lacking_one();
     let mut missing = resume(&log, "a:12").unwrap();
-    let (told, private_before) = read_with_private(&log, &mut missing);
-    assert_eq!(told, ["ADDED* b/y@21 a:12 b:21"]);
+    let (lines, private_before) = read_with_private(&log, &mut missing);
+    assert_eq!(lines, ["ADDED* b/y@21 a:12 b:21"]);
     assert!(!resumes_after_private(&log, private_before, "b", 21), "a's x would be sent again");
     assert!(resumes_after(&log, "b", 21), "reading does not change the log");
 }
@@ -106,10 +106,10 @@ fn watch_resumed_after_a_delete_receives_another_clusters_same_named_object() {
     change(&mut log, "a", "-y 12");
     let after =
         |version| Watcher::after_event(&log, 0, &name("a"), ResourceVersion(version), everything as Matches).unwrap();
-    let told = read(&log, &mut after(11));
-    assert_eq!(told.len(), 3, "{told:?}");
-    assert!(told[0].starts_with("DELETED a/x") && told[1].starts_with("ADDED b/x"), "{told:?}");
-    assert!(told[2].starts_with("DELETED a/y"), "{told:?}");
+    let lines = read(&log, &mut after(11));
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert!(lines[0].starts_with("DELETED a/x") && lines[1].starts_with("ADDED b/x"), "{lines:?}");
+    assert!(lines[2].starts_with("DELETED a/y"), "{lines:?}");
     assert!(read(&log, &mut after(12)).is_empty(), "no other cluster has y");
 }
 

@@ -108,18 +108,18 @@ fn read(log: &Log, watcher: &mut Watcher<Matches>) -> Vec<String> {
 
 /// Reads events like [`read`]. Also returns the position before which the watch sent a version for its client alone.
 fn read_with_private(log: &Log, watcher: &mut Watcher<Matches>) -> (Vec<String>, u64) {
-    let (mut lines, mut told_own) = (Vec::new(), 0);
+    let (mut lines, mut last_private_before) = (Vec::new(), 0);
     loop {
         let mut events = Vec::new();
         let BatchOutcome { progress, private_before } = watcher.next(log, 1, &mut events);
         lines.extend(events.iter().map(|event| line(log, event)));
-        told_own = private_before.max(told_own);
+        last_private_before = private_before.max(last_private_before);
         match progress {
             Progress::More => {}
-            Progress::CaughtUp => return (lines, told_own),
+            Progress::CaughtUp => return (lines, last_private_before),
             other => {
                 lines.push(format!("{other:?}"));
-                return (lines, told_own);
+                return (lines, last_private_before);
             }
         }
     }

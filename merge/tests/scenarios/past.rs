@@ -41,7 +41,7 @@ fn snapshot_of(version: u64, objects: &[Arc<Object>]) -> Snapshot {
 #[test]
 fn history_size_counts_the_larger_object_of_each_change() {
     const LARGE: usize = 100 << 10;
-    for (bytes, kept) in [(1000 * LARGE, 100), (10 * LARGE, 19)] {
+    for (bytes, entries) in [(1000 * LARGE, 100), (10 * LARGE, 19)] {
         let mut log = Log::new(LogConfig { history_bytes_max: bytes, ..LogConfig::default() });
         let mut now: Vec<_> = (0..100).map(|number| object_with_bytes(&format!("m{number}"), 1, LARGE)).collect();
         log.join(&name("a"), snapshot_of(100, &now), NOW);
@@ -53,8 +53,8 @@ fn history_size_counts_the_larger_object_of_each_change() {
             let change = Change { change_type: ChangeType::Modified, object: small, previous };
             log.append(&name("a"), vec![change], snapshot_of(101 + number as u64, &now), Duration::from_secs(302));
         }
-        assert_eq!(log.len(), kept, "{bytes}");
-        assert!(log.history_bytes() >= kept * LARGE, "{} of {kept}", log.history_bytes());
+        assert_eq!(log.len(), entries, "{bytes}");
+        assert!(log.history_bytes() >= entries * LARGE, "{} of {entries}", log.history_bytes());
     }
 }
 
@@ -80,8 +80,8 @@ fn log_entry_does_not_keep_an_evicted_object_of_another_cluster() {
         let color = if version % 2 == 0 { "red" } else { "blue" };
         change(&mut log, "a", &format!("m {version} {color}"));
     }
-    let kept = objects.iter().filter(|object| object.upgrade().is_some()).count();
-    assert!(kept <= 2 * BOUND / LARGE + 2, "{kept} are kept");
+    let count = objects.iter().filter(|object| object.upgrade().is_some()).count();
+    assert!(count <= 2 * BOUND / LARGE + 2, "{count} are kept");
     assert_eq!(read(&log, &mut slow), ["Lagged"]);
 }
 
@@ -108,11 +108,11 @@ fn same_named_object_after_a_deletion_has_its_state_at_the_deletion() {
     change(&mut log, "b", "m 12 red");
     change(&mut log, "b", "-m 13");
     log.leave(&name("b"), NOW);
-    let told: Vec<_> = read(&log, &mut slow);
+    let lines: Vec<_> = read(&log, &mut slow);
     let expected = ["DELETED a/m@9 ", "ADDED b/m@9 ", "MODIFIED b/m@12 ", "DELETED b/m@13 "];
-    assert_eq!(told.len(), expected.len(), "{told:?}");
-    for (line, expected) in told.iter().zip(expected) {
-        assert!(line.starts_with(expected), "{told:?}");
+    assert_eq!(lines.len(), expected.len(), "{lines:?}");
+    for (line, expected) in lines.iter().zip(expected) {
+        assert!(line.starts_with(expected), "{lines:?}");
     }
 }
 
@@ -120,7 +120,7 @@ fn same_named_object_after_a_deletion_has_its_state_at_the_deletion() {
 #[test]
 fn history_keeps_the_newest_relist_and_others_within_its_limit() {
     // Each case: (maximum history size in snapshots, number of snapshots in the history)
-    for (states, kept) in [(1, 1), (3, 3)] {
+    for (states, entries) in [(1, 1), (3, 3)] {
         let one = ten_large_objects(10).iter().map(|object| object.size()).sum::<usize>();
         let mut log = Log::new(LogConfig { history_bytes_max: states * one, ..LogConfig::default() });
         log.join(&name("a"), ten_large_objects(10), NOW);
@@ -129,8 +129,8 @@ fn history_keeps_the_newest_relist_and_others_within_its_limit() {
             log.relist(&name("a"), ten_large_objects(version), NOW);
             assert_eq!(read(&log, &mut connected).len(), 10, "a connected client receives the relist at {version}");
         }
-        assert_eq!(log.len(), kept, "{states}");
-        assert!(log.history_bytes() > kept * one && log.history_bytes() < (kept + 1) * one);
+        assert_eq!(log.len(), entries, "{states}");
+        assert!(log.history_bytes() > entries * one && log.history_bytes() < (entries + 1) * one);
         assert!(resume(&log, "a:29").is_ok() && resume(&log, "a:11").is_err());
         // A later change does not evict the newest snapshot.
         change(&mut log, "a", "m1 31");
@@ -155,9 +155,9 @@ fn small_relist_does_not_evict_a_large_relist() {
     log.join(&name("a"), ten_large_objects(11), NOW);
     let again = log.snapshot(&name("a")).unwrap().clone();
     log.relist(&name("a"), again, NOW);
-    let told = read(&log, &mut connected);
-    let of_type = |change_type: &str| told.iter().filter(|line| line.starts_with(change_type)).count();
-    assert_eq!((of_type("DELETED"), of_type("ADDED"), told.len()), (10, 10, 20), "{told:?}");
+    let lines = read(&log, &mut connected);
+    let of_type = |change_type: &str| lines.iter().filter(|line| line.starts_with(change_type)).count();
+    assert_eq!((of_type("DELETED"), of_type("ADDED"), lines.len()), (10, 10, 20), "{lines:?}");
     // The next large boundary evicts the previous large boundary.
     log.relist(&name("a"), ten_large_objects(12), NOW);
     assert_eq!(read(&log, &mut connected).len(), 10);
@@ -240,20 +240,20 @@ fn paginated_list_counts_the_remaining_objects() {
     let log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &["v 11", "w 12", "x 13"]), ("c", 30, &[])]);
     for namespace in [None, Some("n".into())] {
         let filter = Filter { namespace, ..Filter::default() };
-        let (mut start, mut remaining, mut seen) = (None, None, Vec::new());
+        let (mut start, mut remaining, mut listed) = (None, None, Vec::new());
         for (count, left) in [(2, Some(3)), (2, Some(1)), (1, None)] {
             let page = ListPage { start: start.clone(), limit: 2, remaining };
             let mut cursor = ListCursor::new(log.latest().clone(), filter.clone(), page);
             assert_eq!(cursor.remaining_item_count(), left);
-            let before = seen.len();
-            while cursor.next_chunk(1, |cluster, object| seen.push(format!("{cluster}/{}", object.name()))) {}
-            assert_eq!(seen.len() - before, count);
+            let before = listed.len();
+            while cursor.next_chunk(1, |cluster, object| listed.push(format!("{cluster}/{}", object.name()))) {}
+            assert_eq!(listed.len() - before, count);
             // Every second page behaves like a page after an inconsistent token: the number of remaining objects is
             // unknown, and is counted again.
             remaining = if left == Some(3) { None } else { left };
             start = cursor.continue_position().cloned();
         }
-        assert_eq!(seen, ["a/x", "a/y", "b/v", "b/w", "b/x"]);
+        assert_eq!(listed, ["a/x", "a/y", "b/v", "b/w", "b/x"]);
         assert_eq!(start, None);
     }
 }
@@ -279,9 +279,9 @@ fn list_and_watch_steps_evaluate_few_objects_each() {
     let names: Vec<_> = (0..1000).map(|number| format!("x{number:04} {}", 2000 - number)).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let log = log(&[("a", 10, &["y 9"]), ("b", 3000, &names)]);
-    let asked = std::cell::Cell::new(0);
+    let evaluated = std::cell::Cell::new(0);
     let last_alone = |_: &ClusterName, object: &Object| {
-        asked.set(asked.get() + 1);
+        evaluated.set(evaluated.get() + 1);
         object.name() == "x0999"
     };
     // The only object of the page is the last object of the list, so the search walks to the end of the list.
@@ -289,12 +289,12 @@ fn list_and_watch_steps_evaluate_few_objects_each() {
     let mut opening = OpeningList::new(log.latest().clone(), last_alone, page);
     let mut steps = 0;
     let mut cursor = loop {
-        asked.set(0);
+        evaluated.set(0);
         match opening.step(100 * Filter::COST_PER_OBJECT) {
             ControlFlow::Break(cursor) => break cursor,
             ControlFlow::Continue(more) => opening = more,
         }
-        assert!(asked.get() <= 100, "{} objects in a step", asked.get());
+        assert!(evaluated.get() <= 100, "{} objects in a step", evaluated.get());
         steps += 1;
     };
     assert_eq!((steps, cursor.continue_position()), (10, None));
@@ -305,21 +305,21 @@ fn list_and_watch_steps_evaluate_few_objects_each() {
     // A client that lacks a cluster receives the cluster's objects in ascending version. So the first event comes only
     // after all objects have been visited.
     let mut watcher = Watcher::resume(&log, &vector("a:10"), |_: &ClusterName, _: &Object| {
-        asked.set(asked.get() + 1);
+        evaluated.set(evaluated.get() + 1);
         true
     })
     .unwrap();
     assert!(watcher.starts_with_state());
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     loop {
-        asked.set(0);
-        let progress = watcher.next(&log, 4, &mut told).progress;
-        assert!(asked.get() <= 4 * 16, "{} objects in a batch", asked.get());
+        evaluated.set(0);
+        let progress = watcher.next(&log, 4, &mut events).progress;
+        assert!(evaluated.get() <= 4 * 16, "{} objects in a batch", evaluated.get());
         if progress == Progress::CaughtUp {
             break;
         }
     }
-    let versions = told.iter().filter_map(|event| match event {
+    let versions = events.iter().filter_map(|event| match event {
         WatchEvent::Object(event) => Some(event.object.resource_version().0),
         WatchEvent::InitialEventsEnd(_) => None,
     });

@@ -109,9 +109,9 @@ fn client_disconnected_inside_a_relist_converges_at_an_older_replica() {
         let mut watcher = Watcher::now(&one, red as Matches);
         one.relist(&name("a"), then.clone(), NOW);
         let mut has = red_objects(&before, "a");
-        let told = follow(&one, &mut watcher, &mut has);
+        let states = follow(&one, &mut watcher, &mut has);
         assert_eq!(has, red_objects(&then, "a"));
-        for (version, had) in told {
+        for (version, had) in states {
             for leaves in [false, true] {
                 let mut other = replica();
                 let Ok(mut watcher) = Watcher::resume(&other, &vector(&version), red as Matches) else {

@@ -30,9 +30,9 @@ fn client_disconnected_between_deletions_of_one_revision_receives_all_again() {
     // Each version counts a number of received deletions, but the watch resumes at the first deletion, because a
     // different replica may have counted the deletions in a different order.
     for from in ["a:11-0", "a:11-1", "a:11-2", "a:11-3"] {
-        let told = read(&log, &mut resume(&log, from).unwrap());
-        assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[0].starts_with("DELETED* a/x@11") && told[1].contains(" a/y@11"), "{told:?}");
+        let lines = read(&log, &mut resume(&log, from).unwrap());
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].starts_with("DELETED* a/x@11") && lines[1].contains(" a/y@11"), "{lines:?}");
     }
     assert_eq!(read(&log, &mut resume(&log, "a:10").unwrap()), ["DELETED a/x@11 a:11-1", "DELETED a/y@11 a:11-2"]);
     change(&mut log, "a", "w 12");
@@ -137,10 +137,10 @@ fn watch_waiting_for_missing_deletions_expires_on_a_reset() {
 fn watch_opened_after_a_relist_does_not_wait_for_missing_deletions() {
     let (mut log, _) = log_and_watcher_behind_a_part(false, &[]);
     log.relist(&name("b"), snapshot(20, &["z 6"]), NOW);
-    let told = read(&log, &mut resume(&log, "a:10 b:11").unwrap());
-    assert_eq!(told, ["DELETED* a/x@11 a:11-1 b:11", "DELETED* b/x@8 a:11-1 b:20"]);
-    let told = read(&log, &mut resume(&log, "a:10 b:10").unwrap());
-    assert_eq!(told[1..3], ["DELETED a/x@11 a:10 b:11-1", "ADDED b/x@8 a:11-1 b:11-1"]);
+    let lines = read(&log, &mut resume(&log, "a:10 b:11").unwrap());
+    assert_eq!(lines, ["DELETED* a/x@11 a:11-1 b:11", "DELETED* b/x@8 a:11-1 b:20"]);
+    let lines = read(&log, &mut resume(&log, "a:10 b:10").unwrap());
+    assert_eq!(lines[1..3], ["DELETED a/x@11 a:10 b:11-1", "ADDED b/x@8 a:11-1 b:11-1"]);
 }
 
 #[test]
@@ -166,15 +166,15 @@ fn relist_deletes_the_remaining_objects_of_an_incomplete_revision() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     delete(&mut log, "a", &["x 11"]);
     log.relist(&name("a"), snapshot(20, &["w 15"]), NOW);
-    let rest = |log: &Log, from| {
-        let told = read(log, &mut resume(log, from).unwrap());
-        told.iter().map(|line| line.split(' ').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
+    let sent_objects = |log: &Log, from| {
+        let lines = read(log, &mut resume(log, from).unwrap());
+        lines.iter().map(|line| line.split(' ').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(rest(&log, "a:11-1"), ["a/y@6", "a/z@7", "a/w@15"]);
+    assert_eq!(sent_objects(&log, "a:11-1"), ["a/y@6", "a/z@7", "a/w@15"]);
     // The second client has received more deletions of the revision, from a different replica. The relist deletes the
     // same objects.
-    assert_eq!(rest(&log, "a:11-2"), rest(&log, "a:11-1"));
-    assert_eq!(rest(&log, "a:11"), rest(&log, "a:11-1"));
+    assert_eq!(sent_objects(&log, "a:11-2"), sent_objects(&log, "a:11-1"));
+    assert_eq!(sent_objects(&log, "a:11"), sent_objects(&log, "a:11-1"));
     assert!(too_old(&log, "a:12-1").contains("12-1"));
     assert!(too_old(&log, "a:20-1").contains("20-1"));
     // The log lacks the other deletions of revision 11, so it cannot rebuild this state.
@@ -218,8 +218,11 @@ fn namespaced_log_ignores_the_deletion_count_of_all_namespaces() {
     delete(&mut log, "a", &["z 11"]);
     // A version from a log of all namespaces may count this deletion as the third deletion of its revision.
     for from in ["a:11-0", "a:11-1", "a:11-2"] {
-        let told = read(&log, &mut resume(&log, from).unwrap());
-        assert!(told.len() == 1 && told[0].starts_with("DELETED") && told[0].contains("a/z@11"), "{from}: {told:?}");
+        let lines = read(&log, &mut resume(&log, from).unwrap());
+        assert!(
+            lines.len() == 1 && lines[0].starts_with("DELETED") && lines[0].contains("a/z@11"),
+            "{from}: {lines:?}"
+        );
     }
     assert_eq!(read(&log, &mut resume(&log, "a:11").unwrap()), [""; 0]);
     change(&mut log, "a", "z 12");
@@ -242,8 +245,8 @@ fn watch_resumes_from_a_cluster_join_between_deletions_of_one_revision() {
     assert_eq!(listed(&log), [""; 0]);
     delete(&mut log, "a", &["y 11"]);
     for from in ["a:11-2", "a:11-3", "a:11-4"] {
-        let told = read(&log, &mut resume(&log, from).unwrap());
-        assert!(told.len() == 1 && told[0].contains("a/y@11"), "{from}: {told:?}");
+        let lines = read(&log, &mut resume(&log, from).unwrap());
+        assert!(lines.len() == 1 && lines[0].contains("a/y@11"), "{from}: {lines:?}");
     }
     // After the log has evicted only the join, the watch still resumes.
     forgetful.trim(Duration::from_secs(20));
@@ -269,8 +272,11 @@ fn version_with_fewer_deletions_than_the_log_evicted_is_too_old() {
         for many in ["a:11-2", "a:11-3", "a:11-4"] {
             match resume(&log, many) {
                 Ok(mut watcher) => {
-                    let told = read(&log, &mut watcher);
-                    assert!(!is_of_namespace && told.len() == 1 && told[0].starts_with("DELETED"), "{many}: {told:?}");
+                    let lines = read(&log, &mut watcher);
+                    assert!(
+                        !is_of_namespace && lines.len() == 1 && lines[0].starts_with("DELETED"),
+                        "{many}: {lines:?}"
+                    );
                 }
                 Err(error) => assert!(is_of_namespace, "{many}: {error}"),
             }
@@ -282,8 +288,8 @@ fn version_with_fewer_deletions_than_the_log_evicted_is_too_old() {
 /// Kubernetes Events expire with several deletions at one revision. A long time may pass until the next change.
 #[test]
 fn watch_resumes_from_a_list_after_its_revisions_deletions_are_evicted() {
-    for kept in [0, 1, 100] {
-        let config = LogConfig { history_entries_min: kept, ..LogConfig::default() };
+    for entries in [0, 1, 100] {
+        let config = LogConfig { history_entries_min: entries, ..LogConfig::default() };
         let mut log = Log::new(config);
         let names: Vec<_> = (0..150).map(|number| format!("x{number} 5")).collect();
         log.join(&name("a"), snapshot(10, &names.iter().map(String::as_str).collect::<Vec<_>>()), NOW);
@@ -291,16 +297,16 @@ fn watch_resumes_from_a_list_after_its_revisions_deletions_are_evicted() {
             delete(&mut log, "a", &[&format!("x{number} 11")]);
         }
         log.trim(Duration::from_secs(600));
-        assert_eq!(log.len(), kept);
+        assert_eq!(log.len(), entries);
         let listed = log.resource_version();
         assert_eq!(listed, vector("a:11-149"));
         let mut watcher = Watcher::resume(&log, &listed, everything as Matches).unwrap();
-        let told = read(&log, &mut watcher);
-        assert!(told.len() == kept && told.iter().all(|line| line.starts_with("DELETED")), "{told:?}");
+        let lines = read(&log, &mut watcher);
+        assert!(lines.len() == entries && lines.iter().all(|line| line.starts_with("DELETED")), "{lines:?}");
         delete(&mut log, "a", &["x149 11"]);
         assert_eq!(read(&log, &mut watcher), ["DELETED a/x149@11 a:11-150"]);
         log.progress(&name("a"), ResourceVersion(11), NOW);
-        assert_eq!(read(&log, &mut Watcher::resume(&log, &listed, everything as Matches).unwrap()).len(), kept + 1);
+        assert_eq!(read(&log, &mut Watcher::resume(&log, &listed, everything as Matches).unwrap()).len(), entries + 1);
         assert_eq!(read(&log, &mut resume(&log, "a:11").unwrap()), [""; 0]);
     }
 }

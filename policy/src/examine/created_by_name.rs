@@ -26,7 +26,7 @@ const NEVER_STORED: [&str; 7] = [
 ];
 
 /// Warns of a rule that denies `create`, unless other rules deny `patch` and `update` of the same objects.
-pub(super) fn examine(rule: &Rule, (place, mode): (RulePosition, Mode), denials: &Denials, findings: &mut Findings) {
+pub(super) fn examine(rule: &Rule, (position, mode): (RulePosition, Mode), denials: &Denials, findings: &mut Findings) {
     let matcher = Matcher::new(rule);
     let accepts = |verb: &str| matcher.verbs.verdict(std::iter::once(verb)).accepts();
     if !accepts(Verb::Create.as_str()) || !matches_stored_resource(&matcher) {
@@ -42,7 +42,7 @@ pub(super) fn examine(rule: &Rule, (place, mode): (RulePosition, Mode), denials:
     ];
     for (verb, what) in makes.into_iter().filter(|(verb, _)| !is_denied(verb.as_str())) {
         findings.warning(
-            format!("{place}.{}", RuleField::Verbs.as_str()),
+            format!("{position}.{}", RuleField::Verbs.as_str()),
             format!(
                 "denies \"create\" but not {:?}: {what}, even if it creates the object, and is allowed; deny {0:?} as \
                  well, which also denies changes, or remove the user's right to create in the cluster",
@@ -54,12 +54,12 @@ pub(super) fn examine(rule: &Rule, (place, mode): (RulePosition, Mode), denials:
 
 /// Returns whether a rule matches a resource that kube-apiserver stores. Subresources do not count.
 fn matches_stored_resource(matcher: &Matcher) -> bool {
-    let is_kept = |resource: &str| !NEVER_STORED.contains(&resource);
+    let is_stored = |resource: &str| !NEVER_STORED.contains(&resource);
     matcher.matches_resources()
         && match &matcher.resources {
             FieldEntries::Any(_) | FieldEntries::AllBut(_) => true,
             FieldEntries::Only(entries) => entries.iter().any(|entry| {
-                entry.pattern.subresource.is_empty() && entry.pattern.resource.as_deref().is_none_or(is_kept)
+                entry.pattern.subresource.is_empty() && entry.pattern.resource.as_deref().is_none_or(is_stored)
             }),
         }
 }

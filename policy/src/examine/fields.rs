@@ -8,10 +8,10 @@ use crate::own_paths::{is_exempt_from_policies, is_exempt_prefix};
 use crate::place::RulePosition;
 use crate::rule::Rule;
 
-pub(super) fn examine(rule: &Rule, (place, scope): (RulePosition, PolicyScope), findings: &mut Findings) {
+pub(super) fn examine(rule: &Rule, (position, scope): (RulePosition, PolicyScope), findings: &mut Findings) {
     for field in RuleField::ALL {
         let entries = rule.entries(field);
-        let path = format!("{place}.{}", field.as_str());
+        let path = format!("{position}.{}", field.as_str());
         check_combination(entries, &path, findings);
         for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| *entry != "*") {
             let path = format!("{path}[{index}]");

@@ -8,14 +8,15 @@ use crate::place::RulePosition;
 use crate::rule::Rule;
 
 /// Warns of entries in `apiGroups` and `resources` that contain unknown names.
-pub(super) fn examine(rule: &Rule, place: RulePosition, findings: &mut Findings) {
-    let mut tell = |field: RuleField, index: usize, entry: &str, doubt: &str| {
+pub(super) fn examine(rule: &Rule, position: RulePosition, findings: &mut Findings) {
+    let mut warn = |field: RuleField, index: usize, entry: &str, explanation: &str| {
         let effect = if entry.starts_with('-') { "excludes nothing" } else { "never matches" };
-        findings.warning(format!("{place}.{}[{index}]", field.as_str()), format!("{entry:?} {effect}: {doubt}"));
+        findings
+            .warning(format!("{position}.{}[{index}]", field.as_str()), format!("{entry:?} {effect}: {explanation}"));
     };
     for (index, entry) in list_names(RuleField::ApiGroups, rule) {
-        if let Some(doubt) = explain_unknown_group(without_inversion(entry)) {
-            tell(RuleField::ApiGroups, index, entry, &doubt);
+        if let Some(explanation) = explain_unknown_group(without_inversion(entry)) {
+            warn(RuleField::ApiGroups, index, entry, &explanation);
         }
     }
     // If the groups are inverted, the rule applies to all groups that it does not name, whose resources are unknown.
@@ -26,8 +27,8 @@ pub(super) fn examine(rule: &Rule, place: RulePosition, findings: &mut Findings)
     for (index, entry) in list_names(RuleField::Resources, rule) {
         let (resource, subresource) =
             without_inversion(entry).split_once('/').unwrap_or((without_inversion(entry), ""));
-        if let Some(doubt) = explain_unknown_resource(&groups, resource, subresource) {
-            tell(RuleField::Resources, index, entry, &doubt);
+        if let Some(explanation) = explain_unknown_resource(&groups, resource, subresource) {
+            warn(RuleField::Resources, index, entry, &explanation);
         }
     }
 }

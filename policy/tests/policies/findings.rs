@@ -160,7 +160,7 @@ fn paths_that_never_reach_policies_are_reported() {
     }
     // An entry with a prefix may also match paths to which policies apply: `/metrics/slis`, `/healthzz`, and
     // `/clusters/`.
-    for (entry, told) in [
+    for (entry, description) in [
         ("/metrics*", "\"/metrics\": in the merged view Tributary answers this path itself"),
         ("/healthz*", "\"/healthz\": in the merged view Tributary answers this path itself"),
         ("/livez*", "\"/livez\": in the merged view Tributary answers this path itself"),
@@ -168,12 +168,13 @@ fn paths_that_never_reach_policies_are_reported() {
         ("/clusters/*", "requests below /clusters/NAME: they pass the policies of this cluster"),
         ("/k8s/clusters/*", "requests below /clusters/NAME: they pass the policies of this cluster"),
     ] {
-        for (entry, is_told) in [(entry.to_owned(), true), (format!("-{entry}"), false)] {
+        for (entry, is_reported) in [(entry.to_owned(), true), (format!("-{entry}"), false)] {
             let rule = Rule { verbs: entries("get"), non_resource_urls: entries(&entry), ..Rule::default() };
             let lines = found_of(&[policy(vec![rule.clone()])], PolicyScope::MergedView);
-            let begins =
-                format!("W spec.dispatchPolicies[0].rules[0].nonResourceURLs[0]: {entry:?} does not match {told}");
-            assert_eq!(lines.len(), usize::from(is_told), "{entry}: {lines:#?}");
+            let begins = format!(
+                "W spec.dispatchPolicies[0].rules[0].nonResourceURLs[0]: {entry:?} does not match {description}"
+            );
+            assert_eq!(lines.len(), usize::from(is_reported), "{entry}: {lines:#?}");
             assert!(lines.iter().all(|line| line.starts_with(&begins)), "{lines:#?}");
             assert_eq!(found(&[policy(vec![rule])]), Vec::<String>::new());
         }
@@ -210,7 +211,7 @@ fn rules_and_policies_hidden_by_earlier_rules_cause_warnings() {
     let rule = |index: usize| Rule { resources: entries(["pods", "nodes", "services"][index]), ..pods() };
     let two = || policy(vec![rule(0), rule(1)]);
     let all = || policy(vec![everything()]);
-    let told = |policy| Policy { mode: Mode::Audit, ..policy };
+    let in_audit_mode = |policy| Policy { mode: Mode::Audit, ..policy };
     let (first, second) = ("spec.dispatchPolicies[0]", "spec.dispatchPolicies[1]");
     let remedy = "matches each of them first; move it before that, or remove it";
     for (policies, expected) in [
@@ -229,10 +230,13 @@ fn rules_and_policies_hidden_by_earlier_rules_cause_warnings() {
             vec![format!("W {first}.rules[1]: matches no request, because {first}.rules[0] {remedy}")],
         ),
         // A policy in audit mode does not hide an enforced policy, but an enforced policy hides a policy in audit mode.
-        (vec![told(all()), two()], vec![]),
-        (vec![all(), told(two())], vec![format!("W {second}: matches no request, because {first}.rules[0] {remedy}")]),
+        (vec![in_audit_mode(all()), two()], vec![]),
         (
-            vec![told(all()), told(two())],
+            vec![all(), in_audit_mode(two())],
+            vec![format!("W {second}: matches no request, because {first}.rules[0] {remedy}")],
+        ),
+        (
+            vec![in_audit_mode(all()), in_audit_mode(two())],
             vec![format!("W {second}: matches no request, because {first}.rules[0] {remedy}")],
         ),
     ] {
@@ -303,8 +307,8 @@ fn rule_hides_a_later_rule_if_it_covers_all_spellings() {
             ([refusing(&by), passing(&hidden)], denies_first),
         ] {
             let lines = found(&policies);
-            let is_told = lines.iter().any(|line| line.contains("matches no request"));
-            assert_eq!(is_told, expected, "{by:?} {hidden:?}: {lines:?}");
+            let is_reported = lines.iter().any(|line| line.contains("matches no request"));
+            assert_eq!(is_reported, expected, "{by:?} {hidden:?}: {lines:?}");
         }
     }
 }
@@ -314,7 +318,7 @@ fn rule_hides_a_later_rule_if_it_covers_all_spellings() {
 fn denial_of_create_without_patch_and_update_causes_a_warning() {
     let creating =
         |verbs: &str, resources: &str| Rule { verbs: entries(verbs), resources: entries(resources), ..pods() };
-    let told = |policies: &[Policy]| {
+    let reported_fields = |policies: &[Policy]| {
         let lines = found(policies);
         let lines = lines.iter().filter(|line| line.contains("even if it creates the object"));
         lines.map(|line| line.split(": denies ").next().unwrap().to_owned()).collect::<Vec<_>>()
@@ -345,8 +349,8 @@ fn denial_of_create_without_patch_and_update_causes_a_warning() {
             none,
         ),
     ] {
-        assert_eq!(told(&[denying("no", vec![rule.clone()])]), expected, "{rule:?}");
-        assert_eq!(told(&[policy(vec![rule])]), Vec::<String>::new(), "what is not denied may pass");
+        assert_eq!(reported_fields(&[denying("no", vec![rule.clone()])]), expected, "{rule:?}");
+        assert_eq!(reported_fields(&[policy(vec![rule])]), Vec::<String>::new(), "what is not denied may pass");
     }
     let lines = found(&[denying("no", vec![creating("create", "pods")])]);
     let of_patch = "denies \"create\" but not \"patch\": a server-side apply (Helm 4, kubectl apply --server-side) is \
@@ -358,9 +362,9 @@ fn denial_of_create_without_patch_and_update_causes_a_warning() {
     let (rule, audited) = (creating("create", "pods"), |policy| Policy { mode: Mode::Audit, ..policy });
     let [update, patch] = others.map(|rule| denying("no", vec![rule]));
     let own = || denying("no", vec![rule.clone()]);
-    assert_eq!(told(&[own(), update.clone(), patch.clone()]), Vec::<String>::new());
-    assert_eq!(told(&[audited(own()), audited(update.clone()), patch.clone()]), Vec::<String>::new());
-    assert_eq!(told(&[own(), audited(update), patch]), twice[..1], "an audited policy denies nothing");
+    assert_eq!(reported_fields(&[own(), update.clone(), patch.clone()]), Vec::<String>::new());
+    assert_eq!(reported_fields(&[audited(own()), audited(update.clone()), patch.clone()]), Vec::<String>::new());
+    assert_eq!(reported_fields(&[own(), audited(update), patch]), twice[..1], "an audited policy denies nothing");
 }
 
 #[test]
@@ -408,16 +412,16 @@ fn denial_as_the_last_policy_causes_a_warning() {
     ] {
         for scope in [PolicyScope::Cluster, PolicyScope::MergedView] {
             let lines = all_found_of(&policies, scope);
-            let told: Vec<_> = lines.iter().filter(|line| line.contains("refused (500)")).collect();
-            assert_eq!(told.len(), usize::from(expected.is_some()), "{policies:?}: {lines:?}");
+            let warnings: Vec<_> = lines.iter().filter(|line| line.contains("refused (500)")).collect();
+            assert_eq!(warnings.len(), usize::from(expected.is_some()), "{policies:?}: {lines:?}");
             if let Some(last) = expected {
                 let begins = format!(
                     "W spec.dispatchPolicies[{last}]: denies, and no later policy allows the remaining requests"
                 );
-                assert!(told[0].starts_with(&begins), "{told:?}");
+                assert!(warnings[0].starts_with(&begins), "{warnings:?}");
                 assert!(
-                    told[0].contains("append this policy to spec.dispatchPolicies: {rules: [{verbs: [\"*\"]"),
-                    "{told:?}"
+                    warnings[0].contains("append this policy to spec.dispatchPolicies: {rules: [{verbs: [\"*\"]"),
+                    "{warnings:?}"
                 );
             }
         }

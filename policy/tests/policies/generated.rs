@@ -20,7 +20,7 @@ const USERS: [&str; 6] =
 const PATHS: [&str; 4] = ["/", "/healthz", "/healthz/etcd", "/version"];
 
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct GeneratedRequest {
     user: &'static str,
     groups: Vec<String>,
     user_agent: &'static str,
@@ -28,22 +28,23 @@ pub(crate) struct Asked {
     target: DispatchTarget<'static>,
 }
 
-impl Asked {
+impl GeneratedRequest {
     pub(crate) fn attributes(&self) -> DispatchAttributes<'_> {
         let Self { user, groups, user_agent, verb, target } = self;
         DispatchAttributes { user, groups, user_agent, verb, target: target.clone() }
     }
 }
 
-pub(crate) fn asked() -> impl Strategy<Value = Asked> {
+pub(crate) fn request() -> impl Strategy<Value = GeneratedRequest> {
     let resource = (select(&GROUPS), select(&RESOURCES), select(&SUBRESOURCES), select(&NAMES), select(&OBJECTS));
     let resource = resource.prop_map(|(group, resource, subresource, namespace, name)| {
         DispatchTarget::Resource(RequestedResource { group, resource, subresource, namespace, name })
     });
     let path = select(&PATHS).prop_map(|path| DispatchTarget::NonResource(path.into()));
     let groups = vec(select(&NAMES).prop_map(str::to_owned), 0..3);
-    (select(&USERS), groups, select(&NAMES), select(&VERBS), prop_oneof![3 => resource, 1 => path])
-        .prop_map(|(user, groups, user_agent, verb, target)| Asked { user, groups, user_agent, verb, target })
+    (select(&USERS), groups, select(&NAMES), select(&VERBS), prop_oneof![3 => resource, 1 => path]).prop_map(
+        |(user, groups, user_agent, verb, target)| GeneratedRequest { user, groups, user_agent, verb, target },
+    )
 }
 
 /// Generates the entries of a field: often `*`, otherwise words, prefixes and inverted entries.
@@ -64,24 +65,26 @@ fn rule() -> impl Strategy<Value = Rule> {
     const NAMED: [&str; 9] =
         ["pods", "nodes", "pods/status", "nodes/log", "*/status", "*/log", "jobs", "pods/proxy", "*/proxy"];
     const ACCOUNTS: [&str; 4] = ["a/ab", "a/*", "b/ab", "b/a*"];
-    let who = (field(&USERS, true), field(&ACCOUNTS, false), field(&NAMES, true), field(&NAMES, true));
-    let what = (field(&GROUPS, false), field(&NAMED, false), field(&OBJECTS, true), field(&NAMES, true));
-    (field(&VERBS, false), who, what, field(&PATHS, true)).prop_map(|(verbs, who, what, non_resource_urls)| {
-        let (users, service_accounts, user_groups, user_agents) = who;
-        let (api_groups, resources, resource_names, namespaces) = what;
-        Rule {
-            verbs,
-            api_groups,
-            resources,
-            resource_names,
-            namespaces,
-            users,
-            service_accounts,
-            user_groups,
-            non_resource_urls,
-            user_agents,
-        }
-    })
+    let subjects = (field(&USERS, true), field(&ACCOUNTS, false), field(&NAMES, true), field(&NAMES, true));
+    let objects = (field(&GROUPS, false), field(&NAMED, false), field(&OBJECTS, true), field(&NAMES, true));
+    (field(&VERBS, false), subjects, objects, field(&PATHS, true)).prop_map(
+        |(verbs, subjects, objects, non_resource_urls)| {
+            let (users, service_accounts, user_groups, user_agents) = subjects;
+            let (api_groups, resources, resource_names, namespaces) = objects;
+            Rule {
+                verbs,
+                api_groups,
+                resources,
+                resource_names,
+                namespaces,
+                users,
+                service_accounts,
+                user_groups,
+                non_resource_urls,
+                user_agents,
+            }
+        },
+    )
 }
 
 pub(crate) fn policies(

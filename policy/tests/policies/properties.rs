@@ -10,24 +10,24 @@ proptest! {
     #[test]
     fn first_matching_rule_decides_as_in_the_reference_implementation(
         policies in generated::policies(0..20, 0..12),
-        asked in vec(generated::asked(), 1..20),
+        requests in vec(generated::request(), 1..20),
     ) {
         let compiled = DispatchPolicies::new(policies.clone());
         let is_governed = policies.iter().any(|policy| policy.mode == Mode::Enforce);
-        for asked in &asked {
-            let asked = asked.attributes();
-            let (acting, told) = reference::decide(&policies, &asked);
-            let decision = compiled.decide(&asked);
-            let taken = match decision.verdict {
+        for request in &requests {
+            let request = request.attributes();
+            let (expected_match, audited) = reference::decide(&policies, &request);
+            let decision = compiled.decide(&request);
+            let matched = match decision.verdict {
                 Verdict::Matched { place, .. } => Some(place),
                 Verdict::Unmatched | Verdict::Ungoverned => None,
             };
-            prop_assert_eq!(taken, acting);
-            prop_assert_eq!(decision.audited, told);
+            prop_assert_eq!(matched, expected_match);
+            prop_assert_eq!(decision.audited, audited);
             prop_assert_eq!(decision.verdict == Verdict::Ungoverned, !is_governed);
-            for (place, verdict) in compiled.explain(&asked).rules {
+            for (place, verdict) in compiled.explain(&request).rules {
                 let policy = &policies[place.policy];
-                let expected = reference::matches(&policy.rules[place.rule], reference::denies(policy), &asked);
+                let expected = reference::matches(&policy.rules[place.rule], reference::denies(policy), &request);
                 prop_assert_eq!(verdict.matches(), expected, "{} {:?}", place, verdict);
             }
         }
@@ -37,7 +37,7 @@ proptest! {
     #[test]
     fn rule_reported_as_ineffective_matches_no_request(
         policies in generated::policies(1..5, 1..4),
-        asked in vec(generated::asked(), 1..60),
+        requests in vec(generated::request(), 1..60),
     ) {
         let compiled = DispatchPolicies::new(policies.clone());
         let findings = examine(&policies, PolicyScope::Cluster);
@@ -54,14 +54,14 @@ proptest! {
             .filter(|finding| is_void(&finding.message))
             .map(|finding| finding.path.trim_end_matches(".verbs"))
             .collect();
-        for asked in &asked {
-            let asked = asked.attributes();
-            let decision = compiled.decide(&asked);
-            let taken = match decision.verdict {
+        for request in &requests {
+            let request = request.attributes();
+            let decision = compiled.decide(&request);
+            let matched = match decision.verdict {
                 Verdict::Matched { place, .. } => Some(place),
                 _ => None,
             };
-            for place in taken.into_iter().chain(decision.audited) {
+            for place in matched.into_iter().chain(decision.audited) {
                 let (rule, policy) = (place.to_string(), format!("spec.dispatchPolicies[{}]", place.policy));
                 prop_assert!(!useless.contains(&&*rule) && !useless.contains(&&*policy), "{} of {:?}", place, useless);
                 prop_assert!(!void.contains(&&*rule), "{} of {:?}", place, void);

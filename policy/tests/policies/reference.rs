@@ -6,22 +6,22 @@ use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Mode, Policy,
 /// Returns the first enforced rule that matches, and the first matching rule in audit mode before the enforced rule.
 pub(crate) fn decide(
     policies: &[Policy],
-    asked: &DispatchAttributes<'_>,
+    request: &DispatchAttributes<'_>,
 ) -> (Option<RulePosition>, Option<RulePosition>) {
-    let mut told = None;
-    for (policy, given) in policies.iter().enumerate() {
-        for (rule, written) in given.rules.iter().enumerate() {
-            if !matches(written, denies(given), asked) {
+    let mut audited = None;
+    for (policy, policy_object) in policies.iter().enumerate() {
+        for (rule, rule_object) in policy_object.rules.iter().enumerate() {
+            if !matches(rule_object, denies(policy_object), request) {
                 continue;
             }
-            let place = RulePosition { list: PolicyList::Dispatch, policy, rule };
-            if given.mode == Mode::Enforce {
-                return (Some(place), told);
+            let position = RulePosition { list: PolicyList::Dispatch, policy, rule };
+            if policy_object.mode == Mode::Enforce {
+                return (Some(position), audited);
             }
-            told = told.or(Some(place));
+            audited = audited.or(Some(position));
         }
     }
-    (None, told)
+    (None, audited)
 }
 
 pub(crate) fn denies(policy: &Policy) -> bool {
@@ -29,20 +29,20 @@ pub(crate) fn denies(policy: &Policy) -> bool {
 }
 
 /// Returns whether a rule matches a request. `denies` is true if the rule's policy denies requests.
-pub(crate) fn matches(rule: &Rule, denies: bool, asked: &DispatchAttributes<'_>) -> bool {
-    let verb = list(&rule.verbs, false, |entry| entry == asked.verb);
+pub(crate) fn matches(rule: &Rule, denies: bool, request: &DispatchAttributes<'_>) -> bool {
+    let verb = list(&rule.verbs, false, |entry| entry == request.verb);
     let anybody = rule.users.is_empty() && rule.service_accounts.is_empty();
-    let user = list(&rule.users, false, |entry| glob(entry, asked.user));
-    let account = match asked.user.split(':').collect::<Vec<_>>()[..] {
+    let user = list(&rule.users, false, |entry| glob(entry, request.user));
+    let account = match request.user.split(':').collect::<Vec<_>>()[..] {
         ["system", "serviceaccount", namespace, name] if !namespace.is_empty() && !name.is_empty() => {
             let account = format!("{namespace}/{name}");
             list(&rule.service_accounts, false, |entry| glob(entry, &account))
         }
         _ => false,
     };
-    let group = list(&rule.user_groups, true, |entry| asked.groups.iter().any(|group| glob(entry, group)));
-    let agent = list(&rule.user_agents, true, |entry| glob(entry, asked.user_agent));
-    let target = match &asked.target {
+    let group = list(&rule.user_groups, true, |entry| request.groups.iter().any(|group| glob(entry, group)));
+    let agent = list(&rule.user_agents, true, |entry| glob(entry, request.user_agent));
+    let target = match &request.target {
         DispatchTarget::NonResource(path) => list(&rule.non_resource_urls, false, |entry| glob(entry, path)),
         DispatchTarget::Resource(resource) => {
             let of = |own: &str| match resource.subresource {

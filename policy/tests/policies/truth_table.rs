@@ -6,18 +6,18 @@ use crate::{denying, entries, everything, path, resource};
 
 /// Returns whether a policy with only this rule matches the request. Also checks that the explanation gives the same
 /// result.
-fn takes(rule: &Rule, asked: &DispatchAttributes<'_>) -> bool {
+fn matches_rule(rule: &Rule, request: &DispatchAttributes<'_>) -> bool {
     let policies = DispatchPolicies::new(vec![denying("no", vec![rule.clone()])]);
-    let taken = matches!(policies.decide(asked).verdict, Verdict::Matched { .. });
-    let explained = policies.explain(asked);
-    assert_eq!(explained.rules[0].1.matches(), taken, "{rule:?} {asked:?}");
-    taken
+    let is_matched = matches!(policies.decide(request).verdict, Verdict::Matched { .. });
+    let explained = policies.explain(request);
+    assert_eq!(explained.rules[0].1.matches(), is_matched, "{rule:?} {request:?}");
+    is_matched
 }
 
 #[track_caller]
 fn row(rule: Rule, requests: &[(DispatchAttributes<'_>, bool)]) {
-    for (asked, expected) in requests {
-        assert_eq!(takes(&rule, asked), *expected, "{rule:?} {asked:?}");
+    for (request, expected) in requests {
+        assert_eq!(matches_rule(&rule, request), *expected, "{rule:?} {request:?}");
     }
 }
 
@@ -46,14 +46,16 @@ fn row_2_inverted_verb_matches_all_other_verbs() {
 
 #[test]
 fn row_3_several_inverted_resources_are_all_excluded() {
-    let asked = [(resource("get pods"), false), (resource("get deployments"), false), (resource("get services"), true)];
-    row(resources("-pods -deployments"), &asked);
+    let requests =
+        [(resource("get pods"), false), (resource("get deployments"), false), (resource("get services"), true)];
+    row(resources("-pods -deployments"), &requests);
 }
 
 #[test]
 fn row_4_plain_entry_voids_inverted_entries() {
-    let asked = [(resource("get deployments"), true), (resource("get pods"), false), (resource("get services"), false)];
-    row(resources("-pods deployments"), &asked);
+    let requests =
+        [(resource("get deployments"), true), (resource("get pods"), false), (resource("get services"), false)];
+    row(resources("-pods deployments"), &requests);
 }
 
 #[test]
@@ -69,12 +71,12 @@ fn row_6_inverted_resource_does_not_exclude_its_subresources() {
 
 #[test]
 fn row_7_star_entry_matches_a_subresource_of_all_resources() {
-    let asked = [
+    let requests = [
         (resource("get deployments/status"), true),
         (resource("get deployments"), false),
         (resource("get deployments/scale"), false),
     ];
-    row(resources("*/status"), &asked);
+    row(resources("*/status"), &requests);
 }
 
 #[test]
@@ -114,13 +116,13 @@ fn no_spelling_of_a_proxied_name_evades_a_denial() {
     let names = |names: &str| Rule { resource_names: entries(names), ..everything() };
     let spellings = ["web:80", "web:", "http:web:80", "https:web:", ":web:80"];
     let proxy = |name: &str| format!("get services/proxy {name}");
-    let denies = |rule: &Rule, request: &str| takes(rule, &resource(request));
+    let denies = |rule: &Rule, request: &str| matches_rule(rule, &resource(request));
     let passes = |rule: &Rule, request: &str| {
         let policies = DispatchPolicies::new(vec![Policy { rules: vec![rule.clone()], ..Policy::default() }]);
-        let asked = resource(request);
-        let taken = matches!(policies.decide(&asked).verdict, Verdict::Matched { .. });
-        assert_eq!(policies.explain(&asked).rules[0].1.matches(), taken, "{rule:?} {request}");
-        taken
+        let request_attributes = resource(request);
+        let is_matched = matches!(policies.decide(&request_attributes).verdict, Verdict::Matched { .. });
+        assert_eq!(policies.explain(&request_attributes).rules[0].1.matches(), is_matched, "{rule:?} {request}");
+        is_matched
     };
     for spelling in spellings.map(proxy) {
         for (rule, is_denied, is_passed) in [
@@ -188,7 +190,7 @@ fn row_15_path_rules_do_not_match_resources() {
 #[test]
 fn row_16_first_matching_policy_decides() {
     let (pods, all) = (denying("A", vec![resources("pods")]), denying("B", vec![everything()]));
-    let message = |policies: &DispatchPolicies, asked| match policies.decide(&asked).verdict {
+    let message = |policies: &DispatchPolicies, request| match policies.decide(&request).verdict {
         Verdict::Matched { outcome, .. } => outcome.action.clone(),
         other => panic!("{other:?}"),
     };
@@ -202,10 +204,10 @@ fn row_16_first_matching_policy_decides() {
 
 #[test]
 fn case_17_unmatched_request_is_refused_if_there_are_policies() {
-    let asked = resource("get pods");
-    assert_eq!(DispatchPolicies::default().decide(&asked).verdict, Verdict::Ungoverned);
+    let request = resource("get pods");
+    assert_eq!(DispatchPolicies::default().decide(&request).verdict, Verdict::Ungoverned);
     let policies = DispatchPolicies::new(vec![denying("no", vec![resources("secrets")])]);
-    assert_eq!(policies.decide(&asked).verdict, Verdict::Unmatched);
+    assert_eq!(policies.decide(&request).verdict, Verdict::Unmatched);
 }
 
 #[test]
@@ -218,27 +220,32 @@ fn request_passes_if_no_global_policy_matches() {
 
 #[test]
 fn policy_in_audit_mode_does_not_change_the_decision() {
-    let told = |rules| Policy { mode: Mode::Audit, ..denying("no", rules) };
+    let in_audit_mode = |rules| Policy { mode: Mode::Audit, ..denying("no", rules) };
     let acting = denying("no", vec![resources("secrets"), resources("pods")]);
     let at = |policy, rule| RulePosition { list: PolicyList::Dispatch, policy, rule };
     // A single policy in audit mode has the same effect as no policy.
-    let alone = DispatchPolicies::new(vec![told(vec![everything()])]);
+    let alone = DispatchPolicies::new(vec![in_audit_mode(vec![everything()])]);
     let decision = alone.decide(&resource("get pods"));
     assert_eq!((decision.verdict, decision.audited), (Verdict::Ungoverned, Some(at(0, 0))));
     // A matching policy in audit mode is reported if it comes before the enforced policy that matches, but not if it
     // comes after it.
-    for (policies, audited, taken) in [
-        (vec![told(vec![resources("pods")]), acting.clone()], Some(at(0, 0)), at(1, 1)),
-        (vec![acting.clone(), told(vec![resources("pods")])], None, at(0, 1)),
-        (vec![told(vec![resources("nodes")]), acting.clone(), told(vec![everything()])], None, at(1, 1)),
+    for (policies, audited, position) in [
+        (vec![in_audit_mode(vec![resources("pods")]), acting.clone()], Some(at(0, 0)), at(1, 1)),
+        (vec![acting.clone(), in_audit_mode(vec![resources("pods")])], None, at(0, 1)),
+        (
+            vec![in_audit_mode(vec![resources("nodes")]), acting.clone(), in_audit_mode(vec![everything()])],
+            None,
+            at(1, 1),
+        ),
     ] {
         let policies = DispatchPolicies::new(policies);
         let decision = policies.decide(&resource("get pods"));
         assert_eq!(decision.audited, audited);
-        assert!(matches!(decision.verdict, Verdict::Matched { place, .. } if place == taken), "{decision:?}");
+        assert!(matches!(decision.verdict, Verdict::Matched { place, .. } if place == position), "{decision:?}");
     }
     // If no enforced rule matches, a matching rule in audit mode is reported at any position.
-    let behind = DispatchPolicies::new(vec![denying("no", vec![resources("secrets")]), told(vec![everything()])]);
+    let behind =
+        DispatchPolicies::new(vec![denying("no", vec![resources("secrets")]), in_audit_mode(vec![everything()])]);
     let decision = behind.decide(&resource("get pods"));
     assert_eq!((decision.verdict, decision.audited), (Verdict::Unmatched, Some(at(1, 0))));
 }
@@ -275,9 +282,9 @@ fn groups_namespaces_and_user_agents_are_matched_by_entries() {
         ("-ops -qa", [true, true, false]),
         ("-de*", [true, false, false]),
     ] {
-        let asked = [in_groups(none), in_groups(&dev), in_groups(&both)];
-        for (asked, expected) in asked.iter().zip(expected) {
-            assert_eq!(takes(&rule(groups), asked), expected, "{groups} {asked:?}");
+        let requests = [in_groups(none), in_groups(&dev), in_groups(&both)];
+        for (requests, expected) in requests.iter().zip(expected) {
+            assert_eq!(matches_rule(&rule(groups), requests), expected, "{groups} {requests:?}");
         }
     }
     let agent = |user_agent| DispatchAttributes { user_agent, ..resource("get pods") };
@@ -285,11 +292,11 @@ fn groups_namespaces_and_user_agents_are_matched_by_entries() {
     row(rule("kubectl/*"), &[(agent("kubectl/v1.36"), true), (agent("curl/8"), false), (agent(""), false)]);
     row(rule("-kubectl/* -curl/8"), &[(agent("kubectl/v1.36"), false), (agent("curl/8"), false), (agent(""), true)]);
     let namespaced = |namespace| {
-        let mut asked = resource("get pods");
-        if let tributary_policy::DispatchTarget::Resource(resource) = &mut asked.target {
+        let mut request = resource("get pods");
+        if let tributary_policy::DispatchTarget::Resource(resource) = &mut request.target {
             resource.namespace = namespace;
         }
-        asked
+        request
     };
     let rule = |namespaces| Rule { namespaces: entries(namespaces), ..everything() };
     row(rule("shop ''"), &[(namespaced("shop"), true), (namespaced(""), true), (namespaced("a"), false)]);

@@ -16,6 +16,7 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::time::Duration;
 
+use crate::command_policy::CommandPolicy;
 use crate::credentials::certificate::PluginCertificate;
 
 /// Maximal length of a plugin's output, in bytes. Credentials have a few kilobytes.
@@ -85,14 +86,22 @@ pub(crate) fn check(config: &ExecConfig) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs the plugin once. Cancellation kills the plugin.
+/// Runs the plugin once. Cancellation kills the plugin. With a policy, the plugin must be allowed, and its environment
+/// has only the variables of the configuration and of the protocol.
 ///
 /// # Errors
 /// The failure, for people and without secrets.
-pub(crate) async fn run(config: &ExecConfig, limit: Duration) -> Result<PluginCredential, String> {
+pub(crate) async fn run(
+    config: &ExecConfig,
+    policy: Option<&CommandPolicy>,
+    limit: Duration,
+) -> Result<PluginCredential, String> {
     check(config)?;
     let name = config.command.as_deref().unwrap_or_default();
-    let output = match tokio::time::timeout(limit, execute(config, name)).await {
+    if let Some(policy) = policy {
+        policy.verify(name).await.map_err(|refused| refused.to_string())?;
+    }
+    let output = match tokio::time::timeout(limit, execute(config, name, policy.is_some())).await {
         Err(_) => return Err(format!("credential plugin {name} did not finish within {limit:?}")),
         Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => {
             let hint = config.install_hint.as_deref().map(|hint| format!("; {}", hint.trim())).unwrap_or_default();
@@ -127,8 +136,11 @@ fn api_version(config: &ExecConfig) -> &str {
     config.api_version.as_deref().unwrap_or(DEFAULT_API_VERSION)
 }
 
-async fn execute(config: &ExecConfig, name: &str) -> std::io::Result<PluginOutput> {
+async fn execute(config: &ExecConfig, name: &str, is_isolated: bool) -> std::io::Result<PluginOutput> {
     let mut command = Command::new(name);
+    if is_isolated {
+        command.env_clear();
+    }
     command.args(config.args.iter().flatten());
     for pair in config.env.iter().flatten() {
         if let (Some(name), Some(value)) = (pair.get("name"), pair.get("value")) {

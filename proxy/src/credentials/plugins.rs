@@ -20,6 +20,7 @@ use rand::Rng;
 use tokio::sync::Semaphore;
 use tokio::time::{Duration, Instant};
 
+use crate::command_policy::CommandPolicy;
 use crate::credentials::certificate::PluginCertificate;
 use crate::credentials::exec_plugin::{self, PluginCredential};
 use crate::exhaustion::Exhaustion;
@@ -60,12 +61,14 @@ struct PluginRunKey {
     args: Vec<String>,
     env: Vec<(Option<String>, Option<String>)>,
     drop_env: Vec<String>,
+    /// Plugins with a policy have a different environment.
+    has_policy: bool,
 }
 
 impl PluginRunKey {
     /// Returns the key for a configuration. `None` if the plugin gets the cluster as input, because runs for two
     /// clusters then differ.
-    fn from_config(config: &ExecConfig) -> Option<Self> {
+    fn from_config(config: &ExecConfig, has_policy: bool) -> Option<Self> {
         let variable = |pair: &HashMap<String, String>| (pair.get("name").cloned(), pair.get("value").cloned());
         (!config.provide_cluster_info).then(|| Self {
             api_version: config.api_version.clone(),
@@ -73,16 +76,23 @@ impl PluginRunKey {
             args: config.args.clone().unwrap_or_default(),
             env: config.env.iter().flatten().map(variable).collect(),
             drop_env: config.drop_env.clone().unwrap_or_default(),
+            has_policy,
         })
     }
 }
 
 impl Plugins {
     /// Returns the existing plugin of an equal configuration, or a new plugin.
-    pub(crate) fn plugin(&self, config: &ExecConfig, times: PluginTimes) -> Arc<Plugin> {
+    pub(crate) fn plugin(
+        &self,
+        config: &ExecConfig,
+        policy: Option<&Arc<CommandPolicy>>,
+        times: PluginTimes,
+    ) -> Arc<Plugin> {
         let make = || {
             Arc::new(Plugin {
                 config: config.clone(),
+                policy: policy.cloned(),
                 timeout: times.run,
                 retry_interval: times.pause,
                 running: self.running.clone(),
@@ -90,7 +100,7 @@ impl Plugins {
                 trouble: Mutex::default(),
             })
         };
-        let Some(key) = PluginRunKey::from_config(config) else { return make() };
+        let Some(key) = PluginRunKey::from_config(config, policy.is_some()) else { return make() };
         let mut shared = self.shared.lock();
         if let Some(plugin) = shared.get(&key).and_then(Weak::upgrade) {
             return plugin;
@@ -117,6 +127,7 @@ impl fmt::Debug for Plugins {
 /// A plugin with the credentials of its last run.
 pub(crate) struct Plugin {
     config: ExecConfig,
+    policy: Option<Arc<CommandPolicy>>,
     timeout: Duration,
     retry_interval: Duration,
     running: Arc<Semaphore>,
@@ -197,7 +208,7 @@ impl Plugin {
         }
         // The semaphore is never closed, so `acquire` does not fail.
         let turn = self.running.acquire().await;
-        let ran = exec_plugin::run(&self.config, self.timeout).await;
+        let ran = exec_plugin::run(&self.config, self.policy.as_deref(), self.timeout).await;
         drop(turn);
         match ran.and_then(|credential| self.unless_expired(credential)) {
             Ok(credential) => {
@@ -335,7 +346,7 @@ mod tests {
         let short = std::io::Error::from_raw_os_error(libc::EMFILE).to_string();
         for (said, failures) in [(&*short, 0), ("sign in", RUNS)] {
             let fails = serde_json::json!({"command": "sh", "args": ["-c", "echo \"$0\" >&2; exit 1", said]});
-            let plugin = plugins.plugin(&serde_json::from_value(fails).unwrap(), times);
+            let plugin = plugins.plugin(&serde_json::from_value(fails).unwrap(), None, times);
             for _ in 0..RUNS {
                 let error = plugin.credentials(None).await.err().unwrap();
                 assert!(error.contains(said), "{error}");
@@ -351,7 +362,7 @@ mod tests {
         let plugins = Plugins::default();
         let times = PluginTimes { run: Duration::from_secs(60), pause: Duration::from_secs(5) };
         let config = |value: serde_json::Value| serde_json::from_value::<ExecConfig>(value).unwrap();
-        let plugin = |value: serde_json::Value| plugins.plugin(&config(value), times);
+        let plugin = |value: serde_json::Value| plugins.plugin(&config(value), None, times);
         let first = plugin(serde_json::json!({"command": "aws", "args": ["a"], "installHint": "one"}));
         let same = plugin(serde_json::json!({"command": "aws", "args": ["a"], "installHint": "two"}));
         assert!(Arc::ptr_eq(&first, &same), "a hint is for people");
@@ -363,6 +374,10 @@ mod tests {
         ] {
             assert!(!Arc::ptr_eq(&first, &plugin(other.clone())), "{other}");
         }
+        let own = config(serde_json::json!({"command": "aws", "args": ["a"]}));
+        let with_policy = plugins.plugin(&own, Some(&Arc::default()), times);
+        assert!(!Arc::ptr_eq(&first, &with_policy), "a policy changes the environment");
+        drop(with_policy);
         drop((first, same));
         plugin(serde_json::json!({"command": "other"}));
         assert_eq!(plugins.shared.lock().len(), 1, "what nobody uses is forgotten");

@@ -10,7 +10,9 @@ use base64::Engine as _;
 use http::{Request, StatusCode};
 use kube::config::{ExecConfig, ExecInteractiveMode};
 use tributary_apimachinery::ClusterName;
-use tributary_proxy::{ClientTuning, ClusterClient, ConnectError, EndpointSubset, ForwardError, RequestIdentity, Sent};
+use tributary_proxy::{
+    ClientTuning, ClusterClient, CommandPolicy, ConnectError, EndpointSubset, ForwardError, RequestIdentity, Sent,
+};
 
 use crate::endpoints::{self, Gate};
 use crate::member::{self, Authority, Member, Options, SendRequest, eventually, get, text};
@@ -547,6 +549,39 @@ async fn failing_plugin_pauses_and_its_error_contains_the_cause() {
     config.auth_info.exec = Some(interactive);
     let error = ClusterClient::connect(ClusterName::new("c1").unwrap(), config, quick()).await.unwrap_err();
     assert!(error.to_string().contains("interactiveMode"), "{error}");
+}
+
+/// The only variables are those of the configuration and of the protocol, and those that a shell sets itself.
+#[tokio::test]
+async fn plugin_with_a_policy_runs_with_an_empty_environment() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "/usr/bin/env > \"$0.env\"\n".to_owned() + crate::plugins::TOKEN;
+    let exec = plugin(folder.path(), &script);
+    let path = exec.command.clone().unwrap();
+    let member = Member::echo().await;
+    let mut config = member.config();
+    config.auth_info.exec = Some(exec.clone());
+    let policy = |allowed: &str| Some(Arc::new(CommandPolicy::new(vec![allowed.parse().unwrap()])));
+    let client = member::connect(config.clone(), ClientTuning { command_policy: policy(&path), ..quick() }).await;
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
+    let environment = std::fs::read_to_string(format!("{path}.env")).unwrap();
+    let names: std::collections::BTreeSet<&str> =
+        environment.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name).collect();
+    let of_shell = ["PWD", "OLDPWD", "SHLVL", "_"];
+    let others: Vec<&str> = names.into_iter().filter(|name| !of_shell.contains(name)).collect();
+    assert_eq!(others, ["KUBERNETES_EXEC_INFO", "REGION"], "{environment}");
+    assert_eq!(runs(&exec), 1);
+
+    for (allowed, problem) in [
+        ("/usr/bin/other".to_owned(), "is not allowed for objects of the hub"),
+        (format!("{path}@sha256:{}", "0".repeat(64)), "which --exec-allow does not allow"),
+    ] {
+        let tuning = ClientTuning { command_policy: policy(&allowed), ..quick() };
+        let client = member::connect(config.clone(), tuning).await;
+        let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
+        assert!(error.to_string().contains(problem), "{error}");
+    }
+    assert_eq!(runs(&exec), 1, "a refused plugin does not run");
 }
 
 #[tokio::test]

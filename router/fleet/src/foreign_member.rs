@@ -35,7 +35,7 @@ pub struct GatewayFacts {
     pub namespace: String,
     /// The name for people.
     pub alias: Option<String>,
-    /// `X509Certificate` or `ServiceAccountToken`.
+    /// `X509Certificate`, `ServiceAccountToken` or `Dynamic`.
     pub credential_type: String,
     /// The URL of the cluster.
     pub endpoint: String,

@@ -1,12 +1,10 @@
 //! Secrets of cluster-gateway. Source: oam-dev/cluster-gateway `pkg/apis/cluster/v1alpha1`, with `convertFromSecret` in
 //! `clustergateway_types_secret.go` and `NewConfigFromCluster` in `transport.go`.
 
-use serde::Deserialize;
-use tributary_crds::Credentials;
-
 use crate::SourceRefusal;
+use crate::credential_command::{CommandFields, CredentialCommand};
 use crate::credential_text::with_token;
-use crate::draft::ItemDraft;
+use crate::draft::{ItemCredential, ItemDraft};
 use crate::secret::{AUTHORITIES, Secret, TOKEN};
 use crate::server_trust::{ServerTrust, UnverifiedServers};
 use crate::url::{read_endpoint, read_proxy};
@@ -32,7 +30,7 @@ pub(crate) fn read_cluster_gateway_secret(
     unverified: UnverifiedServers,
 ) -> Result<ItemDraft, SourceRefusal> {
     check_endpoint_type(&secret)?;
-    let credentials = read_credentials(&secret)?;
+    let credential = read_credential(&secret)?;
     let endpoint = read_endpoint(&secret.text(ENDPOINT)?.unwrap_or_default(), &secret.place(ENDPOINT))?;
     let proxy = read_proxy(&secret.text(PROXY)?.unwrap_or_default(), &secret.place(PROXY))?;
     let ca_data = match secret.pem(AUTHORITIES)? {
@@ -41,7 +39,7 @@ pub(crate) fn read_cluster_gateway_secret(
     };
     let trust = ServerTrust::decide(ca_data, &secret.place(AUTHORITIES), None, unverified)?;
     let mut draft = ItemDraft::new(&secret.metadata.name.clone(), secret.metadata)?;
-    draft.connect(endpoint, trust, credentials);
+    draft.connect(endpoint, trust, credential);
     draft.spec.proxy_url = proxy;
     draft.alias = draft.metadata.annotations.get(ALIAS).cloned();
     Ok(draft)
@@ -61,17 +59,17 @@ fn check_endpoint_type(secret: &Secret) -> Result<(), SourceRefusal> {
     }
 }
 
-fn read_credentials(secret: &Secret) -> Result<Credentials, SourceRefusal> {
+fn read_credential(secret: &Secret) -> Result<ItemCredential, SourceRefusal> {
     let labels = &secret.metadata.labels;
     let name = &secret.metadata.name;
     match labels.get(CREDENTIAL_TYPE).map(String::as_str) {
-        Some("X509Certificate") => secret.client_certificate(),
-        Some("ServiceAccountToken") => Ok(with_token(secret.token(TOKEN)?)),
-        Some("Dynamic") => Err(refuse_exec(secret)?),
+        Some("X509Certificate") => secret.client_certificate().map(Into::into),
+        Some("ServiceAccountToken") => Ok(with_token(secret.token(TOKEN)?).into()),
+        Some("Dynamic") => read_command(secret).map(Into::into),
         Some(other) => {
             let message = format!(
-                "Secret {name}: the label {CREDENTIAL_TYPE} is {other:?}. Allowed are X509Certificate and \
-                 ServiceAccountToken."
+                "Secret {name}: the label {CREDENTIAL_TYPE} is {other:?}. Allowed are X509Certificate, \
+                 ServiceAccountToken and Dynamic."
             );
             Err(SourceRefusal::new("UnknownCredentialType", message))
         }
@@ -86,30 +84,17 @@ fn read_credentials(secret: &Secret) -> Result<Credentials, SourceRefusal> {
     }
 }
 
-/// The part of client-go's ExecConfig that a message names.
-#[derive(Deserialize)]
-struct ExecConfig {
-    command: String,
-}
-
-/// Returns the reason why the command of a Secret is not run.
-fn refuse_exec(secret: &Secret) -> Result<SourceRefusal, SourceRefusal> {
+/// Reads the command of a Secret.
+fn read_command(secret: &Secret) -> Result<CredentialCommand, SourceRefusal> {
     let place = secret.place(EXEC);
     let Some(text) = secret.text(EXEC)? else {
         let message = format!("{place} is missing or empty. Add the key, or use a different type of credential.");
         return Err(SourceRefusal::new("MissingCredential", message));
     };
-    let Ok(ExecConfig { command }) = serde_json::from_str(&text) else {
-        let message = format!("{place} is not JSON with a command. Correct the value.");
-        return Err(SourceRefusal::new("InvalidExec", message));
-    };
-    if !command.starts_with('/') {
-        let message = format!("{place}: the command {command:?} is not an absolute path. Give an absolute path.");
-        return Err(SourceRefusal::new("InvalidExec", message));
-    }
-    let message = format!(
-        "{place} runs the command {command:?}, and Tributary runs no commands for clusters of a source. Use the type \
-         X509Certificate or ServiceAccountToken."
-    );
-    Ok(SourceRefusal::new("ExecNotAllowed", message))
+    // The parser's message is omitted, because it can quote secrets.
+    let fields: CommandFields = serde_json::from_str(&text).map_err(|_| {
+        let message = format!("{place} is not JSON of an ExecConfig. Correct the value.");
+        SourceRefusal::new("InvalidExec", message)
+    })?;
+    fields.check_foreign(&place)
 }

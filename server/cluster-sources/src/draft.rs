@@ -9,6 +9,7 @@ use tributary_crds::{Credentials, SecretText, UpstreamClusterSpec};
 use crate::SourceRefusal;
 use crate::annotations::CLUSTER_INDEX;
 use crate::cluster_name::choose_cluster_name;
+use crate::credential_command::CredentialCommand;
 use crate::item::{ItemWarning, NamespaceScope};
 use crate::object_metadata::ObjectMetadata;
 use crate::server_trust::ServerTrust;
@@ -21,12 +22,34 @@ pub(crate) struct ItemDraft {
     pub(crate) spec: UpstreamClusterSpec,
     /// Labels that the member gets in any case.
     pub(crate) location: BTreeMap<String, String>,
+    /// The command that prints the credential, if the credential is not in `spec`.
+    pub(crate) command: Option<CredentialCommand>,
+    /// The reason why the cluster cannot become a member yet.
+    pub(crate) not_ready: Option<ItemWarning>,
     pub(crate) uid: Option<String>,
     pub(crate) impersonator: Option<SecretText>,
     pub(crate) proxy_headers: BTreeMap<String, Vec<SecretText>>,
     pub(crate) alias: Option<String>,
     pub(crate) scope: Option<NamespaceScope>,
     pub(crate) warnings: Vec<ItemWarning>,
+}
+
+/// The credential of an item: in the object, or from a command.
+pub(crate) enum ItemCredential {
+    Stored(Credentials),
+    Command(CredentialCommand),
+}
+
+impl From<Credentials> for ItemCredential {
+    fn from(credentials: Credentials) -> Self {
+        Self::Stored(credentials)
+    }
+}
+
+impl From<CredentialCommand> for ItemCredential {
+    fn from(command: CredentialCommand) -> Self {
+        Self::Command(command)
+    }
 }
 
 impl ItemDraft {
@@ -43,6 +66,8 @@ impl ItemDraft {
             metadata,
             spec: UpstreamClusterSpec { index, ..UpstreamClusterSpec::default() },
             location: BTreeMap::new(),
+            command: None,
+            not_ready: None,
             uid: None,
             impersonator: None,
             proxy_headers: BTreeMap::new(),
@@ -53,11 +78,14 @@ impl ItemDraft {
     }
 
     /// Sets address, verification and credentials of the cluster.
-    pub(crate) fn connect(&mut self, endpoint: String, trust: ServerTrust, credentials: Credentials) {
+    pub(crate) fn connect(&mut self, endpoint: String, trust: ServerTrust, credential: impl Into<ItemCredential>) {
         self.spec.endpoints = vec![endpoint];
         self.spec.ca_data = trust.ca_data;
         self.spec.insecure_skip_verify = trust.is_insecure;
-        self.spec.credentials = Some(credentials);
+        match credential.into() {
+            ItemCredential::Stored(credentials) => self.spec.credentials = Some(credentials),
+            ItemCredential::Command(command) => self.command = Some(command),
+        }
         self.warnings.extend(trust.warnings);
     }
 }

@@ -7,6 +7,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_authentication::IdentityPolicy;
 use tributary_crds::{SecretText, UpstreamCluster, UpstreamClusterSpec};
 
+use crate::credential_command::CredentialCommand;
 use crate::source_kind::SourceKind;
 
 /// A member that a source yields. Serializes with its credentials.
@@ -22,8 +23,14 @@ pub struct SourceItem {
     pub name: ClusterName,
     /// The labels of the member, by which registries select it.
     pub labels: BTreeMap<String, String>,
-    /// The address and the credentials of the member. The credentials are inline.
+    /// The address and the credentials of the member. The credentials are inline, unless a command prints them.
     pub spec: UpstreamClusterSpec,
+    /// The command that prints the credential.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<CredentialCommand>,
+    /// The reason why the item cannot become a member yet. An item that was a member before stays.
+    #[serde(skip)]
+    pub not_ready: Option<ItemWarning>,
     /// The user that the member sees.
     pub identity: IdentityPolicy,
     /// The uid of the namespace kube-system according to the foreign system. The cluster itself can report a different

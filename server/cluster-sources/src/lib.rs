@@ -1,5 +1,5 @@
-//! Members from lists of clusters in foreign systems: cluster-gateway, Karmada, multicluster-runtime, Argo CD, Open
-//! Cluster Management and KubeGateway. Without I/O.
+//! Members from lists of clusters in foreign systems: cluster-gateway, Karmada, ClusterProfile, multicluster-runtime,
+//! Argo CD, Open Cluster Management and KubeGateway. Without I/O.
 //!
 //! ```text
 //!   ClusterSource ──▶ SourceReader ──▶ SourceList   the collections to list and watch
@@ -7,13 +7,16 @@
 //!   objects, Secrets ──────┴─────────▶ SourceItem: a member, or RefusedItem: reason and remedy
 //! ```
 //!
-//! A foreign object is data that other users write. So an item names no file and no command, and its servers need
-//! `https://`.
+//! A foreign object is data that other users write. So an item names no file, its servers need `https://`, and the
+//! process decides whether a [`CredentialCommand`] runs.
 
+mod access_providers;
 mod annotations;
 mod argo_cd;
 mod cluster_gateway;
 mod cluster_name;
+mod cluster_profile;
+mod credential_command;
 mod credential_text;
 mod draft;
 mod identity_rules;
@@ -33,8 +36,10 @@ mod source_list;
 mod source_reader;
 mod url;
 
+pub use access_providers::AccessProviders;
 pub use annotations::{CLUSTER_INDEX, CLUSTER_NAME};
 pub use cluster_name::derive_cluster_name;
+pub use credential_command::{CredentialCommand, Program};
 pub use identity_rules::parse_identity_rules;
 pub use item::{ItemObject, ItemWarning, NamespaceScope, RefusedItem, SourceItem};
 pub use refusal::SourceRefusal;

@@ -10,6 +10,8 @@ pub enum SourceKind {
     ClusterGatewaySecrets,
     /// Clusters of Karmada.
     KarmadaClusters,
+    /// ClusterProfiles of SIG Multicluster.
+    ClusterProfiles,
     /// Kubeconfig Secrets of multicluster-runtime.
     KubeconfigSecrets,
     /// Cluster Secrets of Argo CD.
@@ -26,7 +28,11 @@ impl SourceKind {
         match self {
             Self::ClusterGatewaySecrets => Some(ForeignSystem::ClusterGateway),
             Self::KarmadaClusters => Some(ForeignSystem::Karmada),
-            Self::KubeconfigSecrets | Self::ArgoCdSecrets | Self::ManagedClusters | Self::KubeGatewayClusters => None,
+            Self::ClusterProfiles
+            | Self::KubeconfigSecrets
+            | Self::ArgoCdSecrets
+            | Self::ManagedClusters
+            | Self::KubeGatewayClusters => None,
         }
     }
 
@@ -35,6 +41,7 @@ impl SourceKind {
         match self {
             Self::ClusterGatewaySecrets => "clusterGatewaySecrets",
             Self::KarmadaClusters => "karmadaClusters",
+            Self::ClusterProfiles => "clusterProfiles",
             Self::KubeconfigSecrets => "kubeconfigSecrets",
             Self::ArgoCdSecrets => "argoCDSecrets",
             Self::ManagedClusters => "managedClusters",

@@ -2,7 +2,9 @@
 
 use tributary_apimachinery::GroupVersionResource;
 use tributary_crds::ClusterSourceSpec;
-use tributary_crds::cluster_source::{KarmadaClusters, KubeGatewayClusters, ManagedClusters, SecretList};
+use tributary_crds::cluster_source::{
+    ClusterProfiles, KarmadaClusters, KubeGatewayClusters, ManagedClusters, SecretList,
+};
 
 use crate::label_selector::format_label_selector;
 use crate::source_kind::SourceKind;
@@ -15,6 +17,8 @@ pub enum SourceList {
     ClusterGatewaySecrets(SecretList),
     /// Clusters of Karmada.
     KarmadaClusters(KarmadaClusters),
+    /// ClusterProfiles of SIG Multicluster.
+    ClusterProfiles(ClusterProfiles),
     /// Kubeconfig Secrets of multicluster-runtime.
     KubeconfigSecrets(SecretList),
     /// Cluster Secrets of Argo CD.
@@ -56,23 +60,20 @@ impl SourceList {
     /// Returns the list that a source names.
     ///
     /// # Errors
-    /// The source names no list, several lists, or a list that is not supported.
+    /// The source names no list, or several lists.
     pub fn from_spec(spec: &ClusterSourceSpec) -> Result<Self, SourceRefusal> {
         let lists = [
             spec.cluster_gateway_secrets.clone().map(Self::ClusterGatewaySecrets),
             spec.karmada_clusters.clone().map(Self::KarmadaClusters),
+            spec.cluster_profiles.clone().map(Self::ClusterProfiles),
             spec.kubeconfig_secrets.clone().map(Self::KubeconfigSecrets),
             spec.argo_cd_secrets.clone().map(Self::ArgoCdSecrets),
             spec.managed_clusters.clone().map(Self::ManagedClusters),
             spec.kube_gateway_clusters.clone().map(Self::KubeGatewayClusters),
         ];
         let mut lists = lists.into_iter().flatten();
-        match (lists.next(), lists.next(), &spec.cluster_profiles) {
-            (Some(list), None, None) => Ok(list),
-            (None, _, Some(_)) => {
-                let message = "spec.clusterProfiles is not supported yet. Name a different list.";
-                Err(SourceRefusal::new("NotSupported", message))
-            }
+        match (lists.next(), lists.next()) {
+            (Some(list), None) => Ok(list),
             _ => {
                 Err(SourceRefusal::new("Invalid", "spec names no list of clusters, or several. Name exactly one list."))
             }
@@ -84,6 +85,7 @@ impl SourceList {
         match self {
             Self::ClusterGatewaySecrets(_) => SourceKind::ClusterGatewaySecrets,
             Self::KarmadaClusters(_) => SourceKind::KarmadaClusters,
+            Self::ClusterProfiles(_) => SourceKind::ClusterProfiles,
             Self::KubeconfigSecrets(_) => SourceKind::KubeconfigSecrets,
             Self::ArgoCdSecrets(_) => SourceKind::ArgoCdSecrets,
             Self::ManagedClusters(_) => SourceKind::ManagedClusters,
@@ -109,6 +111,16 @@ impl SourceList {
             Self::KarmadaClusters(list) => {
                 objects("cluster.karmada.io", "v1alpha1", "clusters", "Cluster", &list.label_selector)
             }
+            Self::ClusterProfiles(list) => SourceCollection {
+                namespace: list.namespace.clone(),
+                ..objects(
+                    "multicluster.x-k8s.io",
+                    "v1alpha1",
+                    "clusterprofiles",
+                    "ClusterProfile",
+                    &list.label_selector,
+                )
+            },
             Self::ManagedClusters(list) => {
                 let group = "cluster.open-cluster-management.io";
                 objects(group, "v1", "managedclusters", "ManagedCluster", &list.label_selector)
@@ -185,6 +197,14 @@ mod tests {
                 "",
                 Some("/api/v1/secrets?authentication.open-cluster-management.io/is-managed-serviceaccount=true"),
             ),
+            (
+                "clusterProfiles",
+                &json!({"namespace": "fleet"}),
+                "/apis/multicluster.x-k8s.io/v1alpha1/namespaces/fleet/clusterprofiles",
+                "",
+                None,
+            ),
+            ("clusterProfiles", &json!({}), "/apis/multicluster.x-k8s.io/v1alpha1/clusterprofiles", "", None),
             ("kubeGatewayClusters", &json!({}), "/apis/proxy.kubegateway.io/v1alpha1/upstreamclusters", "", None),
         ] {
             let list = list(json!({ field: value })).unwrap();
@@ -203,7 +223,6 @@ mod tests {
             (json!({}), "Invalid"),
             (json!({"karmadaClusters": {}, "kubeGatewayClusters": {}}), "Invalid"),
             (json!({"karmadaClusters": {}, "clusterProfiles": {}}), "Invalid"),
-            (json!({"clusterProfiles": {}}), "NotSupported"),
         ] {
             assert_eq!(list(spec.clone()).unwrap_err().reason, reason, "{spec}");
         }

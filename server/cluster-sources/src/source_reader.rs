@@ -2,14 +2,17 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tributary_apimachinery::{Object, ResourceVersion, Snapshot};
 use tributary_authentication::IdentityPolicy;
 use tributary_crds::{ClusterSource, ConfigurationObjects, IdentityType, InsecureMembers, Severity};
 
 use crate::SourceRefusal;
+use crate::access_providers::AccessProviders;
 use crate::argo_cd::read_argo_cd_secret;
 use crate::cluster_gateway::{self, read_cluster_gateway_secret};
+use crate::cluster_profile::read_cluster_profile;
 use crate::draft::ItemDraft;
 use crate::identity_rules::{parse_identity_rules, read_identity};
 use crate::item::{ItemObject, RefusedItem, SourceItem};
@@ -82,16 +85,27 @@ pub struct SourceReader {
     is_strict: bool,
     placement_labels: Vec<String>,
     unverified: UnverifiedServers,
+    providers: Arc<AccessProviders>,
 }
 
 impl SourceReader {
-    /// Prepares the reading of a source. `insecure` is the flag of the process for unverified servers.
+    /// Prepares the reading of a source. `insecure` is the flag of the process for unverified servers, and `providers`
+    /// are those of its flag `--cluster-profile-providers`.
     ///
     /// # Errors
-    /// The list is not supported, or an identity rule is wrong.
-    pub fn new(source: &ClusterSource, insecure: InsecureMembers) -> Result<Self, SourceRefusal> {
+    /// The list needs providers, or an identity rule is wrong.
+    pub fn new(
+        source: &ClusterSource,
+        insecure: InsecureMembers,
+        providers: Option<&Arc<AccessProviders>>,
+    ) -> Result<Self, SourceRefusal> {
         let spec = &source.spec;
         let list = SourceList::from_spec(spec)?;
+        if list.kind() == SourceKind::ClusterProfiles && providers.is_none() {
+            let message = "spec.clusterProfiles needs a file with access providers. Start Tributary with \
+                           --cluster-profile-providers, or name a different list.";
+            return Err(SourceRefusal::new("NotSupported", message));
+        }
         if spec.identity.kind != IdentityType::Impersonate && list.kind() != SourceKind::ClusterGatewaySecrets {
             let message = format!(
                 "spec.identity.type: only clusterGatewaySecrets allow types other than Impersonate, and the list is {}. \
@@ -106,6 +120,7 @@ impl SourceReader {
             is_strict: spec.identity.strict,
             placement_labels: spec.placement_labels.clone(),
             unverified: UnverifiedServers::new(spec.missing_ca, insecure),
+            providers: providers.cloned().unwrap_or_default(),
         })
     }
 
@@ -138,6 +153,7 @@ impl SourceReader {
             SourceList::ClusterGatewaySecrets(_) => read_cluster_gateway_secret(Secret::decode(object)?, unverified),
             SourceList::KubeconfigSecrets(_) => read_kubeconfig_secret(Secret::decode(object)?, unverified),
             SourceList::ArgoCdSecrets(_) => read_argo_cd_secret(Secret::decode(object)?, unverified),
+            SourceList::ClusterProfiles(_) => read_cluster_profile(object, &self.providers, unverified),
             SourceList::KubeGatewayClusters(_) => read_kube_gateway_cluster(object, unverified),
             SourceList::KarmadaClusters(list) => {
                 let find_secret = |name: &str| secrets.find(&list.namespace, name);
@@ -172,6 +188,8 @@ impl SourceReader {
             name: draft.name,
             labels,
             spec: draft.spec,
+            command: draft.command,
+            not_ready: draft.not_ready,
             identity,
             uid: draft.uid,
             impersonator: draft.impersonator,

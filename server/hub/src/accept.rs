@@ -26,6 +26,7 @@ use crate::disappearance::{DisappearanceGuard, Disappeared};
 use crate::in_force::{InForce, MemberInForce, ObjectInForce, SourceReading, conflict_order};
 use crate::members::{Claims, HubRules, ItemReference, JudgedMember, describe, judge_members, read_document};
 use crate::other_sources::OtherSources;
+use crate::placement_decisions::resolve_decisions;
 use crate::source_items::{ListedSource, add_item_verdicts, describe_item, judge_items};
 use crate::verdict::{check_problems, shorten};
 use crate::{ConditionState, ConditionStatus, HubKind, HubSnapshot, ItemVerdict, ObjectReference, Verdict};
@@ -124,7 +125,7 @@ pub(crate) async fn accept(
     let before = in_force.clone();
     let listed = Listed::new(snapshot, in_force, guard);
     let mut verdicts = Vec::new();
-    accept_sources(in_force, &listed, rules, &mut verdicts);
+    accept_sources(in_force, &listed, &others.configuration.objects.sources, rules, &mut verdicts);
     let mut members = judge_and_order_members(in_force, &listed, others, rules).await;
     resolve_conflicts_of_members(&mut members, Claims::new(others, rules));
     let mut candidate = CandidateConfiguration::new(others.configuration, check);
@@ -132,6 +133,7 @@ pub(crate) async fn accept(
     // A thousand members take milliseconds, which a hub without registries does not need.
     let known = LazyCell::new(|| known_objects(others.configuration, &members));
     accept_registries(in_force, &listed, &mut candidate, &|registry| known.validate_registry(registry), &mut verdicts);
+    resolve_decisions(in_force, &snapshot.decisions, &members, &mut candidate.registries, &mut verdicts);
     accept_merged_endpoints(in_force, &listed, &mut candidate, &mut verdicts);
     let configuration = candidate.refuse_failing_members(&mut members);
     let needs_index = candidate.needs_indexes();
@@ -183,7 +185,7 @@ async fn describe_remembered(in_force: &mut InForce, rules: &HubRules) {
             continue;
         }
         let described = match (&member.resolved, describe_item(member, rules).await) {
-            (_, Some(described)) => described,
+            (_, Some(described)) => described.map_err(|state| state.message),
             (Some(resolved), None) => describe(&member.cluster, resolved, rules).await,
             (None, None) => continue,
         };
@@ -445,8 +447,41 @@ fn accept_denied_users(in_force: &mut InForce, listed: &Listed<'_>, verdicts: &m
     in_force.denied_users = accept_in_order(judged, in_force, verdicts, |_| Ok(None));
 }
 
+/// The uid of a ClusterSource of a file.
+const FILE_UID: &str = "file";
+
+/// Puts the ClusterSources of files before those of the hub.
+fn with_sources_of_files(
+    of_files: &[ClusterSource],
+    in_force: &BTreeMap<String, ObjectInForce<ClusterSource>>,
+    of_hub: Vec<Judged<ClusterSource>>,
+) -> Vec<Judged<ClusterSource>> {
+    let judge = |source: &ClusterSource| {
+        let name = source.metadata.name.clone().unwrap_or_default();
+        let earlier = in_force.get(&name).filter(|earlier| earlier.object.uid == FILE_UID).cloned();
+        let object = ObjectReference { kind: HubKind::ClusterSource, name, uid: FILE_UID.to_owned(), generation: 0 };
+        Judged { object, created: String::new(), value: Ok(source.clone()), earlier }
+    };
+    let of_files: Vec<Judged<ClusterSource>> = of_files.iter().map(judge).collect();
+    let names: BTreeSet<String> = of_files.iter().map(|judged| judged.object.name.clone()).collect();
+    let of_hub = of_hub.into_iter().filter(|judged| judged.object.uid != FILE_UID).map(|judged| {
+        if !names.contains(&judged.object.name) {
+            return judged;
+        }
+        let message = "A file has a ClusterSource of this name, and files have priority over the hub; rename it.";
+        Judged { value: Err(ConditionState::failed("NameConflict", message)), earlier: None, ..judged }
+    });
+    of_files.into_iter().chain(of_hub).collect()
+}
+
 /// Accepts the ClusterSources, and keeps the readings of unchanged sources.
-fn accept_sources(in_force: &mut InForce, listed: &Listed<'_>, rules: &HubRules, verdicts: &mut Vec<Verdict>) {
+fn accept_sources(
+    in_force: &mut InForce,
+    listed: &Listed<'_>,
+    of_files: &[ClusterSource],
+    rules: &HubRules,
+    verdicts: &mut Vec<Verdict>,
+) {
     let kind = HubKind::ClusterSource;
     let decode = |document| -> Result<ClusterSource, ConditionState> {
         let mut source: ClusterSource = decode_object(document, kind)?;
@@ -455,12 +490,13 @@ fn accept_sources(in_force: &mut InForce, listed: &Listed<'_>, rules: &HubRules,
         Ok(source)
     };
     let judged = judge_objects(listed, kind, &in_force.sources, decode);
+    let judged = with_sources_of_files(of_files, &in_force.sources, judged);
     let mut before = std::mem::take(&mut in_force.readings);
     let mut new: BTreeMap<String, SourceReading> = BTreeMap::new();
     let accepted = accept_in_order(judged, in_force, verdicts, |source| {
         let name = source.metadata.name.clone().unwrap_or_default();
         if before.get(&name).is_none_or(|known| known.source != *source) {
-            let reader = SourceReader::new(source, rules.insecure)
+            let reader = SourceReader::new(source, rules.insecure, rules.access_providers.as_ref())
                 .map_err(|refusal| ConditionState::failed(refusal.reason, shorten(refusal.message)))?;
             new.insert(name, SourceReading::new(source.clone(), reader));
         }

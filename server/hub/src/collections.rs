@@ -21,6 +21,7 @@ use tributary_cacher::{
 use tributary_cluster_sources::{SourceCollection, SourceList};
 use tributary_crds::{API_VERSION, GROUP, VERSION};
 
+use crate::placement_decisions::ListedDecisions;
 use crate::source_items::ListedSource;
 use crate::verdict::shorten;
 use crate::{ConditionState, ConditionStatus, HubClient, HubKind, ObjectReference};
@@ -59,6 +60,8 @@ pub struct HubSnapshot {
     pub secrets: Option<Snapshot>,
     /// The sources that the hub has listed, by the name of the ClusterSource.
     pub(crate) sources: BTreeMap<String, ListedSource>,
+    /// The PlacementDecisions of the namespaces that registries name.
+    pub(crate) decisions: ListedDecisions,
     /// Whether the lists of all kinds are up to date.
     pub is_current: bool,
 }
@@ -126,7 +129,7 @@ impl CacherStarter {
             namespace,
             decoder: ObjectDecoder::new(&api_version, kind, Arc::default()),
             list_permits: self.permits.clone(),
-            room: ObjectMemoryLimit::unbounded(),
+            object_memory: ObjectMemoryLimit::unbounded(),
             precedence: Precedence::default(),
             retention: ObjectRetention::UntilDeleted,
             tuning: ReflectorTuning {
@@ -172,8 +175,7 @@ impl FollowedSource {
 
     /// Returns whether the source is listed, or cannot be listed: its definition or Tributary's right is absent.
     fn is_decided(&self) -> bool {
-        let is_refused = |reason: &StaleReason| matches!(reason, StaleReason::NotFound | StaleReason::Forbidden);
-        self.snapshot().is_some() || self.all().any(|cacher| cacher.state().reason().is_some_and(is_refused))
+        self.snapshot().is_some() || self.all().any(is_refused)
     }
 
     /// Returns the state of the condition `Synced`.
@@ -192,6 +194,11 @@ impl FollowedSource {
     }
 }
 
+/// Returns whether a collection cannot be listed: its definition or Tributary's right is absent.
+fn is_refused(cacher: &Cacher) -> bool {
+    matches!(cacher.state().reason(), Some(StaleReason::NotFound | StaleReason::Forbidden))
+}
+
 /// The collections of the hub. Dropping the value ends all watches.
 pub struct HubCollections {
     cachers: [Cacher; HubKind::ALL.len()],
@@ -199,6 +206,8 @@ pub struct HubCollections {
     starter: CacherStarter,
     /// The collections of sources, by the name of the ClusterSource.
     sources: Mutex<BTreeMap<String, FollowedSource>>,
+    /// The PlacementDecisions of each namespace that a registry names.
+    decisions: Mutex<BTreeMap<String, Cacher>>,
     revisions: watch::Sender<Revision>,
 }
 
@@ -232,7 +241,7 @@ impl HubCollections {
             namespace: Some(namespace.to_owned()),
             label_selector: format!("{CREDENTIAL_LABEL}=true"),
         });
-        Ok(Self { cachers, secrets, starter, sources: Mutex::default(), revisions })
+        Ok(Self { cachers, secrets, starter, sources: Mutex::default(), decisions: Mutex::default(), revisions })
     }
 
     /// Lists and watches the collections of these sources, and ends the watches of other sources. Collections of an
@@ -250,9 +259,44 @@ impl HubCollections {
         has_started
     }
 
-    /// Waits until the hub has listed each source, or has refused to. Cancel: safe.
+    /// Lists and watches the PlacementDecisions of these namespaces, and ends the watches of other namespaces. Returns
+    /// whether the collection of a namespace has started.
+    pub(crate) fn follow_decisions(&self, namespaces: BTreeSet<&str>) -> bool {
+        let mut decisions = self.decisions.lock();
+        decisions.retain(|namespace, _| namespaces.contains(namespace.as_str()));
+        let before = decisions.len();
+        for namespace in namespaces {
+            let start = || {
+                self.starter.start(SourceCollection {
+                    resource: GroupVersionResource::new("multicluster.x-k8s.io", "v1alpha1", "placementdecisions"),
+                    api_version: "multicluster.x-k8s.io/v1alpha1".to_owned(),
+                    kind: "PlacementDecision",
+                    namespace: Some(namespace.to_owned()),
+                    label_selector: String::new(),
+                })
+            };
+            decisions.entry(namespace.to_owned()).or_insert_with(start);
+        }
+        decisions.len() > before
+    }
+
+    fn listed_decisions(&self) -> ListedDecisions {
+        let listed = |cacher: &Cacher| {
+            cacher.snapshot().ok_or_else(|| match problem_of_source(cacher) {
+                Some((_, problem)) => problem,
+                None => "Tributary has not read the PlacementDecisions yet.".to_owned(),
+            })
+        };
+        let decisions = self.decisions.lock();
+        decisions.iter().map(|(namespace, cacher)| (namespace.clone(), listed(cacher))).collect()
+    }
+
+    /// Waits until the hub has listed each source and the PlacementDecisions, or has refused to. Cancel: safe.
     pub(crate) async fn sources_listed(&self) {
-        while !self.sources.lock().values().all(FollowedSource::is_decided) {
+        let is_decided = |cacher: &Cacher| cacher.snapshot().is_some() || is_refused(cacher);
+        while !self.sources.lock().values().all(FollowedSource::is_decided)
+            || !self.decisions.lock().values().all(is_decided)
+        {
             sleep(LISTED_CHECK_INTERVAL).await;
         }
     }
@@ -284,6 +328,7 @@ impl HubCollections {
             objects: std::array::from_fn(|index| self.cachers[index].snapshot()),
             secrets: self.secrets.snapshot(),
             sources: sources.iter().filter_map(|(name, own)| Some((name.clone(), own.snapshot()?))).collect(),
+            decisions: self.listed_decisions(),
             is_current: self.cachers.iter().all(|cacher| cacher.state() == CacherState::Synced),
         }
     }
@@ -366,7 +411,7 @@ fn problem_of_source(cacher: &Cacher) -> Option<(&'static str, String)> {
     let reason = state.reason()?;
     let remedy = match reason {
         StaleReason::NotFound => format!(
-            "; install the CustomResourceDefinition {}.{} of the system, or delete the ClusterSource",
+            "; install the CustomResourceDefinition {}.{} of the system, or delete the object that names it",
             resource.resource, resource.group
         ),
         StaleReason::Forbidden => {

@@ -10,6 +10,7 @@ use tributary_cluster_sources::{ItemObject, SourceItem, SourceList, SourceReader
 use tributary_crds::{ClusterSource, MergedEndpoint, ResourceRegistry, UpstreamCluster, UpstreamClusterSpec};
 use tributary_sources::ClusterSpec;
 
+use crate::placement_decisions::Selections;
 use crate::{ConditionState, ObjectReference};
 
 /// The last accepted generation of an object.
@@ -33,11 +34,16 @@ pub(crate) struct ItemInForce {
 
 impl ItemInForce {
     pub(crate) fn new(source: &str, item: SourceItem) -> Self {
-        let mut hasher = DefaultHasher::new();
-        // Maps of texts always serialize.
-        serde_json::to_vec(&item).unwrap_or_default().hash(&mut hasher);
-        Self { source: source.to_owned(), item, fingerprint: hasher.finish() }
+        Self { source: source.to_owned(), fingerprint: fingerprint(&item), item }
     }
+}
+
+/// Returns a hash of a value.
+pub(crate) fn fingerprint(value: &impl Serialize) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    // Maps of texts always serialize.
+    serde_json::to_vec(value).unwrap_or_default().hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The last accepted generation of a member, with its credentials.
@@ -133,6 +139,9 @@ pub struct InForce {
     pub(crate) denied_users: BTreeMap<String, ObjectInForce<BTreeSet<String>>>,
     #[serde(default)]
     pub(crate) sources: BTreeMap<String, ObjectInForce<ClusterSource>>,
+    /// The last complete PlacementDecisions.
+    #[serde(default)]
+    pub(crate) selections: Selections,
     /// The last reading of each source in force.
     #[serde(skip)]
     pub(crate) readings: BTreeMap<String, SourceReading>,
@@ -142,6 +151,13 @@ impl InForce {
     /// Returns the lists of the sources in force.
     pub(crate) fn source_lists(&self) -> impl Iterator<Item = (&String, &SourceList)> {
         self.readings.iter().map(|(name, reading)| (name, reading.reader.list()))
+    }
+
+    /// Returns the namespaces of the PlacementDecisions that registries in force name.
+    pub(crate) fn decision_namespaces(&self) -> BTreeSet<&str> {
+        let selections = self.registries.values().map(|registry| &registry.value.spec.clusters);
+        let references = selections.filter_map(|clusters| clusters.placement_decision.as_ref());
+        references.map(|reference| reference.namespace.as_str()).collect()
     }
 
     /// Returns the generation in force of each member, sorted by name.
@@ -167,6 +183,7 @@ impl InForce {
             || !same_objects(&self.merged_endpoints, &before.merged_endpoints)
             || !same_objects(&self.denied_users, &before.denied_users)
             || !same_objects(&self.sources, &before.sources)
+            || self.selections != before.selections
     }
 
     /// Returns the order of an object that is accepted for the first time.

@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tributary_apimachinery::{Host, Object, ResourceVersion, Snapshot, explain, without_brackets};
+use tributary_cluster_sources::AccessProviders;
 use tributary_crds::{
     ConfigurationObjects, InsecureMembers, UpstreamCluster, UpstreamClusterSpec, decode_hub_object, hub_problems,
 };
-use tributary_proxy::DialPolicy;
+use tributary_proxy::{CommandPolicy, DialPolicy};
 use tributary_sources::ClusterSpec;
 use tributary_sources::upstream_clusters::cluster_spec;
 
@@ -38,6 +39,10 @@ pub struct HubRules {
     pub reserved_names: Vec<String>,
     /// The policy for the addresses of members.
     pub dial_policy: Arc<DialPolicy>,
+    /// The policy for the commands of items of ClusterSources.
+    pub command_policy: Arc<CommandPolicy>,
+    /// The access providers of ClusterProfiles; `None` without the file.
+    pub access_providers: Option<Arc<AccessProviders>>,
     /// The address and the hosts of this endpoint, which no member may have.
     pub own: OwnEndpoint,
 }
@@ -385,7 +390,8 @@ pub(crate) async fn describe(
         Ok((_, files)) if !files.is_empty() => Err("the object names a file".to_owned()),
         Ok((spec, _)) => {
             let dial_policy = Some(Arc::clone(&rules.dial_policy));
-            Ok(ClusterSpec { origin: origin(&name), is_from_hub: true, dial_policy, ..spec })
+            let command_policy = Some(Arc::clone(&rules.command_policy));
+            Ok(ClusterSpec { origin: origin(&name), is_from_hub: true, dial_policy, command_policy, ..spec })
         }
         Err(error) => Err(explain(&error)),
     }

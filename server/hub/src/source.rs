@@ -143,7 +143,8 @@ impl HubSource {
     /// data directory. The first call waits for the lists of the ClusterSources.
     pub async fn accept(&mut self, others: &OtherSources<'_>, check: ConfigurationCheck<'_>) -> Acceptance {
         let mut accepted = self.accept_present(others, check).await;
-        let has_started = self.collections.follow_sources(self.in_force.source_lists());
+        let has_started = self.collections.follow_sources(self.in_force.source_lists())
+            | self.collections.follow_decisions(self.in_force.decision_namespaces());
         if has_started && std::mem::take(&mut self.is_starting) {
             self.wait_for_sources().await;
             let is_changed = accepted.is_changed;

@@ -14,7 +14,8 @@ use tributary_router::{ForeignMember, GatewayFacts};
 use tributary_sources::ClusterSpec;
 use tributary_sources::upstream_clusters::cluster_spec;
 
-use crate::in_force::{InForce, ItemInForce, ItemReading, MemberInForce, UnusableItem};
+use crate::in_force::{InForce, ItemInForce, ItemReading, MemberInForce, UnusableItem, fingerprint};
+use crate::item_command::{allowed_plugin, is_listed};
 use crate::members::{HubRules, ItemReference, JudgedMember, check_addresses};
 use crate::verdict::{check_problems, shorten};
 use crate::{ConditionState, HubKind, ItemVerdict, ObjectReference, SourceVerdict, Verdict};
@@ -78,7 +79,7 @@ pub(crate) async fn judge_items(
                 None => read_item(source, &reading.reader, object, secrets.as_ref(), earlier, rules).await,
             };
             let earlier = earlier.map(|earlier| with_present_identity(earlier, reading.reader.identity()));
-            judged.push(judge_item(source, object, &read.result, earlier));
+            judged.push(judge_item(source, object, &read.result, earlier, rules));
             reading.items.insert(object.uid().to_owned(), read);
         }
     }
@@ -129,6 +130,9 @@ async fn make_member(
     earlier: Option<&Arc<MemberInForce>>,
     rules: &HubRules,
 ) -> Result<Arc<MemberInForce>, ConditionState> {
+    if let (Some(problem), None) = (&item.item.not_ready, earlier) {
+        return Err(ConditionState::failed(problem.reason, shorten(problem.message.clone())));
+    }
     let is_same = |own: &Arc<ItemInForce>| own.fingerprint == item.fingerprint;
     let same = earlier.filter(|earlier| earlier.spec.is_some() && earlier.item.as_ref().is_some_and(is_same));
     if let Some(same) = same {
@@ -148,7 +152,7 @@ async fn make_member(
     let mut member = MemberInForce { object, order: 0, cluster, item, resolved: None, spec: None, seen: None };
     match describe_item(&member, rules).await {
         Some(Ok(spec)) => member.spec = Some(Arc::new(spec)),
-        Some(Err(problem)) => return Err(ConditionState::failed("Invalid", shorten(problem))),
+        Some(Err(state)) => return Err(state),
         None => {}
     }
     Ok(Arc::new(member))
@@ -178,26 +182,37 @@ fn without_credentials(item: &SourceItem) -> UpstreamCluster {
 /// Makes the description of an item for the router; `None` for an UpstreamCluster.
 ///
 /// # Errors
-/// The problem with the connection settings.
-pub(crate) async fn describe_item(member: &MemberInForce, rules: &HubRules) -> Option<Result<ClusterSpec, String>> {
-    let item = &member.item.as_ref()?.item;
-    let proxy_headers = match proxy_headers(item) {
-        Ok(headers) => headers,
-        Err(problem) => return Some(Err(problem)),
-    };
+/// The problem with the connection settings, or with the command that prints the credential.
+pub(crate) async fn describe_item(
+    member: &MemberInForce,
+    rules: &HubRules,
+) -> Option<Result<ClusterSpec, ConditionState>> {
+    let own = member.item.as_ref()?;
+    Some(describe_connection(&own.item, rules).await.map(|spec| ClusterSpec { origin: member.origin(), ..spec }))
+}
+
+async fn describe_connection(item: &SourceItem, rules: &HubRules) -> Result<ClusterSpec, ConditionState> {
+    let proxy_headers = proxy_headers(item).map_err(ConditionState::invalid)?;
+    let plugin = allowed_plugin(item, &rules.command_policy).await?;
     // An item contains no relative path, so the base is not used.
-    Some(match cluster_spec(&item.upstream_cluster(), Path::new("")).await {
-        Ok((_, files)) if !files.is_empty() => Err("the item names a file".to_owned()),
-        Ok((spec, _)) => Ok(ClusterSpec {
-            origin: member.origin(),
-            is_from_hub: true,
-            dial_policy: Some(Arc::clone(&rules.dial_policy)),
-            warnings: item.warnings.iter().map(|warning| warning.message.clone()).collect(),
-            impersonator: item.impersonator.clone(),
-            proxy_headers,
-            ..spec
-        }),
-        Err(error) => Err(explain(&error)),
+    let (mut spec, files) = cluster_spec(&item.upstream_cluster(), Path::new(""))
+        .await
+        .map_err(|error| ConditionState::invalid(explain(&error)))?;
+    if !files.is_empty() {
+        return Err(ConditionState::invalid("the item names a file".to_owned()));
+    }
+    if let (Some(plugin), Ok(config)) = (plugin, &mut spec.config) {
+        config.auth_info.exec = Some(plugin);
+        spec.user_fingerprint = format!("{} {:x}", spec.user_fingerprint, fingerprint(&item.command));
+    }
+    Ok(ClusterSpec {
+        is_from_hub: true,
+        dial_policy: Some(Arc::clone(&rules.dial_policy)),
+        command_policy: Some(Arc::clone(&rules.command_policy)),
+        warnings: item.warnings.iter().map(|warning| warning.message.clone()).collect(),
+        impersonator: item.impersonator.clone(),
+        proxy_headers,
+        ..spec
     })
 }
 
@@ -224,6 +239,7 @@ fn judge_item(
     object: &Object,
     read: &Result<Arc<MemberInForce>, UnusableItem>,
     earlier: Option<Arc<MemberInForce>>,
+    rules: &HubRules,
 ) -> JudgedMember {
     let reference = || ObjectReference {
         kind: HubKind::ClusterSource,
@@ -251,13 +267,20 @@ fn judge_item(
         }
         Err(UnusableItem { state, keeps_earlier }) => {
             judged.accepted = state.clone();
-            // The source or a flag no longer allows servers that are not verified.
-            let withdraws = matches!(state.reason.as_str(), "MissingCA" | "InsecureSkipVerify");
-            let is_withdrawn = |earlier: &Arc<MemberInForce>| withdraws && earlier.cluster.spec.insecure_skip_verify;
-            judged.earlier = judged.earlier.take().filter(|earlier| *keeps_earlier && !is_withdrawn(earlier));
+            let stays = |earlier: &Arc<MemberInForce>| *keeps_earlier && !is_withdrawn(earlier, &state.reason, rules);
+            judged.earlier = judged.earlier.take().filter(stays);
         }
     }
     judged
+}
+
+/// Returns whether the source or a flag no longer allows the earlier form of a refused item: servers that are not
+/// verified, or its command.
+fn is_withdrawn(earlier: &MemberInForce, reason: &str, rules: &HubRules) -> bool {
+    let is_unverified =
+        matches!(reason, "MissingCA" | "InsecureSkipVerify") && earlier.cluster.spec.insecure_skip_verify;
+    let command = earlier.item.as_ref().and_then(|own| own.item.command.as_ref());
+    is_unverified || command.is_some_and(|command| !is_listed(command, &rules.command_policy))
 }
 
 /// Adds the verdicts on items to the verdicts on their sources. `items` has the listed items of each source.
@@ -291,7 +314,12 @@ pub(crate) fn foreign_member(item: &SourceItem) -> Option<ForeignMember> {
     let gateway = (system == ForeignSystem::ClusterGateway).then(|| GatewayFacts {
         namespace: namespace.clone(),
         alias: item.alias.clone(),
-        credential_type: if has_certificate { "X509Certificate" } else { "ServiceAccountToken" }.to_owned(),
+        credential_type: match (&item.command, has_certificate) {
+            (Some(_), _) => "Dynamic",
+            (None, true) => "X509Certificate",
+            (None, false) => "ServiceAccountToken",
+        }
+        .to_owned(),
         endpoint: spec.endpoints.first().cloned().unwrap_or_default(),
         ca_bundle: spec.ca_data.clone(),
     });

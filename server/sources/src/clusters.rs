@@ -104,6 +104,7 @@ impl Clusters {
             passes_tokens,
             proxy_headers,
             dial_policy,
+            command_policy,
             ..
         } = spec;
         for problem in spec.warnings {
@@ -120,6 +121,7 @@ impl Clusters {
                     breaker,
                     proxy_headers: proxy_headers.clone(),
                     dial_policy,
+                    command_policy,
                     ..self.tuning.clone()
                 };
                 let client = connected(name.clone(), config, &further_endpoints, tuning, passes_tokens);

@@ -9,7 +9,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_crds::{ConfigurationObjects, SecretText};
 use tributary_hosts::ClusterHosts;
 use tributary_policy::LoggingModes;
-use tributary_proxy::DialPolicy;
+use tributary_proxy::{CommandPolicy, DialPolicy};
 use tributary_router::{
     ClusterAddress, ClusterAuthorization, DispatchSettings, FlowSettings, ForeignMember, MemberRules,
 };
@@ -69,6 +69,8 @@ pub struct ClusterSpec {
     pub proxy_headers: HeaderMap,
     /// The policy for the addresses of each dial. `None` allows all addresses.
     pub dial_policy: Option<Arc<DialPolicy>>,
+    /// The policy for credential plugins. `None` allows all plugins, with the environment of this process.
+    pub command_policy: Option<Arc<CommandPolicy>>,
 }
 
 impl ClusterSpec {
@@ -98,6 +100,7 @@ impl ClusterSpec {
             impersonator: None,
             proxy_headers: HeaderMap::new(),
             dial_policy: None,
+            command_policy: None,
         }
     }
 }

@@ -128,6 +128,9 @@ impl ConfigurationSources {
             configuration = read;
         }
         check_distinct_names(&configuration.clusters)?;
+        if let Some(problem) = configuration.objects.need_of_a_hub().filter(|_| !self.may_be_empty) {
+            anyhow::bail!(problem);
+        }
         if configuration.clusters.is_empty() && !self.may_be_empty {
             anyhow::bail!(no_clusters_message(self.files.as_ref().map(FileSource::path)));
         }

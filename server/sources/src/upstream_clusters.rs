@@ -205,6 +205,7 @@ pub async fn cluster_spec(
         impersonator: None,
         proxy_headers: http::HeaderMap::new(),
         dial_policy: None,
+        command_policy: None,
         name,
     };
     Ok((spec, files))

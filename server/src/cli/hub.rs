@@ -1,15 +1,17 @@
 //! The flags of hub mode and of the aggregated API.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use clap::{ArgAction, Args, ValueEnum};
 use tributary_apimachinery::ForeignSystem;
 use tributary_crds::InsecureMembers;
-use tributary_hub::{AggregatedService, HubAddress, HubRules, OwnEndpoint};
+use tributary_hub::{AccessProviders, AggregatedService, HubAddress, HubRules, OwnEndpoint};
 use tributary_listener::ListenAddress;
-use tributary_proxy::DialPolicy;
+use tributary_proxy::{AllowedCommand, CommandPolicy, DialPolicy};
 
 use super::boolean::boolean;
 
@@ -128,23 +130,38 @@ pub struct HubObjectArguments {
     /// Allow insecureSkipVerify in objects of the hub
     #[arg(long)]
     pub hub_allow_insecure_skip_verify: bool,
+    /// Allow items of ClusterSources to run this command for their credential. The command gets an empty environment.
+    /// With a digest, the file must have this SHA-256 digest at each run. Can be given several times. Without the flag,
+    /// no command runs
+    #[arg(long, value_name = "PATH[@sha256:HEX]")]
+    pub exec_allow: Vec<AllowedCommand>,
+    /// The access providers for ClusterProfiles, in the JSON format of cluster-inventory-api. The first provider of the
+    /// file that a profile has is used. Its command also needs --exec-allow. Read at the start
+    #[arg(long, value_name = "FILE")]
+    pub cluster_profile_providers: Option<PathBuf>,
 }
 
 impl HubObjectArguments {
     /// Returns the rules for objects of the hub.
-    pub fn rules(&self) -> HubRules {
+    ///
+    /// # Errors
+    /// The file of --cluster-profile-providers cannot be read.
+    pub fn rules(&self) -> anyhow::Result<HubRules> {
         let insecure = match self.hub_allow_insecure_skip_verify {
             true => InsecureMembers::Allowed,
             false => InsecureMembers::Refused,
         };
         let policy = DialPolicy::new(self.hub_allow_cidr.clone(), self.hub_deny_cidr.clone());
-        HubRules {
+        let access_providers = self.cluster_profile_providers.as_deref().map(read_providers).transpose()?;
+        Ok(HubRules {
             namespace: self.hub_secret_namespace.clone(),
             reserved_names: Vec::new(),
             insecure,
             dial_policy: Arc::new(policy),
+            command_policy: Arc::new(CommandPolicy::new(self.exec_allow.clone())),
+            access_providers: access_providers.map(Arc::new),
             own: OwnEndpoint::default(),
-        }
+        })
     }
 
     /// Returns the location of the hub; `None` without hub mode.
@@ -155,4 +172,15 @@ impl HubObjectArguments {
             (None, false) => None,
         }
     }
+}
+
+fn read_providers(path: &Path) -> anyhow::Result<AccessProviders> {
+    let text = fs::read_to_string(path);
+    let text = text.with_context(|| format!("--cluster-profile-providers: {} cannot be read", path.display()))?;
+    AccessProviders::parse(&text).map_err(|problem| {
+        anyhow::anyhow!(
+            "--cluster-profile-providers: {}: {problem}; give JSON in the form of cluster-inventory-api",
+            path.display()
+        )
+    })
 }

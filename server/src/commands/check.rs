@@ -44,7 +44,7 @@ pub async fn check(arguments: CheckArguments) -> Result<(), Failure> {
         return Err(Failure::usage(anyhow::anyhow!(NOTHING_TO_CHECK)));
     }
     let mut findings = match &arguments.config {
-        Some(path) => examine(path).await,
+        Some(path) => examine(path, arguments.hub.address().is_some()).await,
         None => Findings::default(),
     };
     if let Some(path) = &arguments.authentication_config {
@@ -67,7 +67,7 @@ pub async fn check(arguments: CheckArguments) -> Result<(), Failure> {
     }
 }
 
-async fn examine(path: &Path) -> Findings {
+async fn examine(path: &Path, has_hub: bool) -> Findings {
     let objects = match tributary_crds::load(path) {
         Ok(objects) => objects,
         Err(errors) => {
@@ -79,6 +79,7 @@ async fn examine(path: &Path) -> Findings {
         return Findings { errors: vec![no_objects_message(path)], ..Findings::default() };
     }
     let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+    errors.extend(objects.need_of_a_hub().filter(|_| !has_hub));
     for problem in objects.validate() {
         let list = if problem.severity == Severity::Error { &mut errors } else { &mut warnings };
         list.push(problem.to_string());
@@ -248,7 +249,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config.yaml");
         std::fs::write(&path, text).unwrap();
-        examine(&path).await
+        examine(&path, false).await
     }
 
     const CLUSTER: &str = "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: { name: eu }\nspec:\n  \
@@ -286,7 +287,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let at = directory.path().display().to_string();
         let is_refused = async |path: &Path, expected: &str| {
-            let found = examine(path).await;
+            let found = examine(path, false).await;
             let [error] = &found.errors[..] else { panic!("{:?}", found.errors) };
             assert!(error.starts_with(&at) && error.contains(expected), "{error}");
             assert!(error.contains("tributary join CONTEXT --config"), "{error}");
@@ -299,7 +300,31 @@ mod tests {
         std::fs::write(&file, "# nothing\n---\n").unwrap();
         is_refused(&file, "no configuration object").await;
         std::fs::write(directory.path().join("eu.yaml"), CLUSTER).unwrap();
-        assert_eq!(examine(directory.path()).await.errors, Vec::<String>::new());
+        assert_eq!(examine(directory.path(), false).await.errors, Vec::<String>::new());
+    }
+
+    #[tokio::test]
+    async fn cluster_source_of_a_file_needs_a_hub() {
+        let directory = tempfile::tempdir().unwrap();
+        let source = "apiVersion: tributary.dev/v1alpha1\nkind: ClusterSource\nmetadata: { name: kubevela }\n\
+                      spec: { clusterGatewaySecrets: { namespace: vela-system } }\n";
+        std::fs::write(directory.path().join("source.yaml"), source).unwrap();
+        let without = examine(directory.path(), false).await;
+        let [error] = &without.errors[..] else { panic!("{:?}", without.errors) };
+        assert!(error.contains("source.yaml") && error.contains("ClusterSource \"kubevela\""), "{error}");
+        assert!(error.contains("add --hub-kubeconfig or --hub-in-cluster"), "{error}");
+        assert_eq!(examine(directory.path(), true).await.errors, Vec::<String>::new());
+        let flags = tributary_sources::ConfigurationFlags {
+            config: Some(directory.path()),
+            kubeconfig: None,
+            contexts: None,
+            has_hub: false,
+        };
+        let without = tributary_sources::ConfigurationSources::new(flags).unwrap().read().await.err().unwrap();
+        assert!(without.to_string().contains("is in a hub"), "{without}");
+        let with = tributary_sources::ConfigurationFlags { has_hub: true, ..flags };
+        let read = tributary_sources::ConfigurationSources::new(with).unwrap().read().await.unwrap();
+        assert_eq!(read.objects.sources.len(), 1);
     }
 
     #[tokio::test]

@@ -174,9 +174,9 @@ async fn selector_watch_turns_changes_into_added_and_deleted() {
     fixture.member.apply(web).unwrap();
     events.expect("MODIFIED").await;
     let left = fixture.member.apply(pod("a")).unwrap();
-    let gone = events.expect("DELETED").await;
-    assert_eq!(version(&gone), left.to_string(), "the event's version");
-    assert_eq!(gone["metadata"]["labels"]["role"], "web", "the previous state");
+    let deleted = events.expect("DELETED").await;
+    assert_eq!(version(&deleted), left.to_string(), "the event's version");
+    assert_eq!(deleted["metadata"]["labels"]["role"], "web", "the previous state");
     fixture.member.delete("pods", "default", "a").unwrap();
     assert!(events.quiet().await);
 }

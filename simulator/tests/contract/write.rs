@@ -149,9 +149,9 @@ async fn collection_delete_removes_only_selected_objects() {
     let path = format!("/api/v1/namespaces/{namespace}/pods");
     let selected = fixture.get(&format!("{path}?labelSelector=tier%3Dservice")).await.names();
     let before = fixture.get(&path).await.names().len();
-    let gone =
+    let deleted =
         fixture.answer(fixture.request("DELETE", &format!("{path}?labelSelector=tier%3Dservice"), JSON, "")).await;
-    assert_eq!(gone.names(), selected);
+    assert_eq!(deleted.names(), selected);
     assert_eq!(fixture.get(&path).await.names().len(), before - selected.len());
 }
 

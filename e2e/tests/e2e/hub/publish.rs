@@ -151,8 +151,9 @@ fn has_condition(profile: &Value, name: &str, status: &str) -> bool {
     conditions.any(|condition| condition["type"] == name && condition["status"] == status)
 }
 
-/// The CustomResourceDefinition of ClusterProfile, with the fields of cluster-inventory-api that Tributary writes.
-fn definition() -> Value {
+/// The CustomResourceDefinition of ClusterProfile, with the fields of cluster-inventory-api that Tributary writes or
+/// reads.
+pub(super) fn definition() -> Value {
     let text = || json!({"type": "string"});
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let condition = json!({
@@ -188,7 +189,8 @@ fn definition() -> Value {
                 "properties": {
                     "conditions": {"type": "array", "items": condition},
                     "version": {"type": "object", "properties": {"kubernetes": text()}},
-                    "accessProviders": {"type": "array", "items": provider},
+                    "accessProviders": {"type": "array", "items": provider.clone()},
+                    "credentialProviders": {"type": "array", "items": provider},
                 },
             },
         },

@@ -27,16 +27,16 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// Adds the namespaces of the foreign systems, and helpers for their objects.
 impl Hub {
-    async fn create(&self, path: &str, object: &Value) -> anyhow::Result<Value> {
+    pub(super) async fn create(&self, path: &str, object: &Value) -> anyhow::Result<Value> {
         self.server.http().post(path, object).send().await?.expect(201)?.json()
     }
 
-    async fn create_namespace(&self, name: &str) -> anyhow::Result<()> {
+    pub(super) async fn create_namespace(&self, name: &str) -> anyhow::Result<()> {
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         self.create("/api/v1/namespaces", &object).await.map(drop)
     }
 
-    async fn create_source(&self, name: &str, spec: Value) -> anyhow::Result<()> {
+    pub(super) async fn create_source(&self, name: &str, spec: Value) -> anyhow::Result<()> {
         let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "ClusterSource", "metadata": {"name": name}, "spec": spec});
         self.create(SOURCES, &object).await.map(drop)
     }
@@ -57,7 +57,12 @@ impl Hub {
     }
 
     /// Waits until the status of a source has these counts, and returns the refused items with their reasons.
-    async fn counts(&self, source: &str, found: u64, accepted: u64) -> anyhow::Result<BTreeMap<String, String>> {
+    pub(super) async fn counts(
+        &self,
+        source: &str,
+        found: u64,
+        accepted: u64,
+    ) -> anyhow::Result<BTreeMap<String, String>> {
         let read = async || {
             let object = self.server.http().get(&format!("{SOURCES}/{source}")).send().await?.expect(200)?.json()?;
             anyhow::Ok(object["status"].clone())
@@ -75,7 +80,7 @@ impl Hub {
     }
 
     /// Waits until a condition of a source has this reason.
-    async fn condition(&self, source: &str, name: &str, reason: &str) -> anyhow::Result<()> {
+    pub(super) async fn condition(&self, source: &str, name: &str, reason: &str) -> anyhow::Result<()> {
         eventually(SOON, async || {
             let object = self.server.http().get(&format!("{SOURCES}/{source}")).send().await?.expect(200)?.json()?;
             let conditions = object["status"]["conditions"].as_array().into_iter().flatten();

@@ -54,7 +54,7 @@ impl FollowedKinds {
                 resource,
                 namespace: None,
                 list_permits: kinds.list_permits.clone(),
-                room: kinds.room.clone(),
+                object_memory: kinds.room.clone(),
                 precedence: Precedence::default(),
                 retention: ObjectRetention::MetadataUntilPublished,
                 tuning: ReflectorTuning::default(),

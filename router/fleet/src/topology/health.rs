@@ -48,11 +48,11 @@ pub async fn next_state(
 }
 
 fn health_of(known: &Reachability) -> MemberHealth {
-    let lost = match &known.state {
+    let loss = match &known.state {
         ReachabilityState::Unreachable { reason, .. } => {
-            Some(MemberLoss { heard: known.heard.unwrap_or(known.since), reason: reason.clone() })
+            Some(MemberLoss { last_data_at: known.heard.unwrap_or(known.since), reason: reason.clone() })
         }
         ReachabilityState::Unknown | ReachabilityState::Reachable => None,
     };
-    MemberHealth { lost, unready_since: known.unready_since, recoveries: known.recoveries }
+    MemberHealth { loss, unready_since: known.unready_since, recoveries: known.recoveries }
 }

@@ -17,7 +17,7 @@ impl MemberUnreadBytes {
     /// Creates a limit in bytes.
     pub fn new(max: usize, metrics: ShareMetrics) -> Self {
         let what = "unread bytes of long-running answers from clusters (--max-member-unread-bytes)";
-        Self(FairSemaphore::with_piece_size(what, max, ANSWER_WINDOW, metrics))
+        Self(FairSemaphore::with_unit(what, max, ANSWER_WINDOW, metrics))
     }
 
     /// Reserves bytes for a request until the returned portion is dropped.

@@ -100,7 +100,7 @@ async fn wait_for_version(
     within: Duration,
 ) -> Result<Snapshot, NotReached> {
     match heard {
-        AcceptedAnswers::Always => cacher.wait_for_known(version, within).await,
+        AcceptedAnswers::Always => cacher.wait_for_earlier_version(version, within).await,
         AcceptedAnswers::FromNow => cacher.wait_for(version, within).await,
     }
 }

@@ -1,5 +1,5 @@
 use serde_json::{Value, json};
-use tributary_cluster_sources::{NamespaceScope, RefusedItem, SourceItem, SourceReader};
+use tributary_cluster_sources::{NamespaceScope, Program, RefusedItem, SourceItem, SourceReader};
 
 use crate::{CA, CERTIFICATE, KEY, assert_refused, changed, encode, read as read_document, reader, secret};
 
@@ -56,8 +56,21 @@ fn wrong_cluster_secrets_are_refused_with_the_field_and_the_remedy() {
         (json!({"config": null}), json!({}), "MissingCA", "tlsClientConfig.caData"),
         (json!({}), json!({"username": "ann"}), "PasswordNotAllowed", "username"),
         (json!({}), json!({"password": "hunter2"}), "PasswordNotAllowed", "password"),
-        (json!({}), json!({"awsAuthConfig": {"clusterName": "eu"}}), "ExecNotAllowed", "awsAuthConfig"),
-        (json!({}), json!({"execProviderConfig": {"command": "aws"}}), "ExecNotAllowed", "execProviderConfig"),
+        (json!({}), json!({"awsAuthConfig": {"roleARN": "arn"}}), "InvalidExec", "awsAuthConfig.clusterName"),
+        (json!({}), json!({"awsAuthConfig": "hunter2"}), "Unreadable", "key \"config\""),
+        (
+            json!({}),
+            json!({"execProviderConfig": {"command": "aws"}}),
+            "InvalidExec",
+            "execProviderConfig: the command",
+        ),
+        (json!({}), json!({"execProviderConfig": {"command": "/bin/a"}}), "InvalidExec", "apiVersion is \"\""),
+        (
+            json!({}),
+            json!({"execProviderConfig": {"command": "/bin/a", "env": {"LD_PRELOAD": "hunter2"}}}),
+            "ExecNotAllowed",
+            "execProviderConfig: env is not allowed",
+        ),
         (json!({}), json!({"proxyUrl": "x"}), "InvalidProxy", "proxyUrl"),
         (json!({}), json!({"bearerToken": null}), "MissingCredential", "bearerToken"),
         (json!({}), json!({"tlsClientConfig": {"insecure": true}}), "InsecureSkipVerify", "tlsClientConfig.insecure"),
@@ -86,4 +99,27 @@ fn server_with_and_without_a_slash_is_one_server() {
     let endpoints = |server: &str| read(&json!({ "server": server }), &json!({})).unwrap().spec.endpoints;
     assert_eq!(endpoints("https://eu/"), ["https://eu"]);
     assert_eq!(endpoints("https://eu"), ["https://eu"]);
+}
+
+/// Argo CD prefers `awsAuthConfig`, then `execProviderConfig`, to a stored credential.
+#[test]
+fn commands_of_argo_cd_print_the_credential() {
+    let exec = json!({
+        "command": "/usr/local/bin/argocd-k8s-auth", "args": ["gcp"], "provideClusterInfo": true, "config": {"a": 1},
+        "apiVersion": "client.authentication.k8s.io/v1beta1", "installHint": "x",
+    });
+    let item = read(&json!({}), &json!({ "execProviderConfig": exec })).unwrap();
+    assert!(item.spec.credentials.is_none());
+    let command = item.command.unwrap();
+    assert_eq!(command.program, Program::Path("/usr/local/bin/argocd-k8s-auth".to_owned()));
+    assert_eq!((command.args, command.cluster_config), (vec!["gcp".to_owned()], Some(json!({"a": 1}))));
+    assert!(command.provide_cluster_info && command.env.is_empty());
+
+    let aws = json!({"clusterName": "eu-1", "roleARN": "arn:aws:iam::1:role/r", "profile": "p"});
+    let item = read(&json!({}), &json!({ "awsAuthConfig": aws, "execProviderConfig": exec })).unwrap();
+    let command = item.command.unwrap();
+    assert_eq!(command.program, Program::FileName("argocd-k8s-auth".to_owned()));
+    let args = ["aws", "--cluster-name", "eu-1", "--role-arn", "arn:aws:iam::1:role/r", "--profile", "p"];
+    assert_eq!(command.args, args);
+    assert_eq!(command.api_version, "client.authentication.k8s.io/v1beta1");
 }

@@ -1,5 +1,5 @@
 use serde_json::{Value, json};
-use tributary_cluster_sources::{RefusedItem, SourceItem};
+use tributary_cluster_sources::{Program, RefusedItem, SourceItem};
 use tributary_crds::InsecureMembers;
 
 use crate::{
@@ -128,18 +128,29 @@ fn unsupported_labels_are_refused_by_name() {
 }
 
 #[test]
-fn secret_with_a_command_is_refused() {
+fn secret_with_a_command_has_no_stored_credential() {
     let with_exec = |exec: Value| {
-        let data = json!({"endpoint": "https://eu", "ca.crt": CA, "exec": exec});
+        let data = json!({"endpoint": "https://eu", "ca.crt": CA, "exec": exec, "token": "hunter2"});
         read(&secret("vela-system", "eu", &json!({TYPE: "Dynamic"}), &data))
     };
-    let exec = |command: &str| {
-        let config = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": command, "args": ["hunter2"]});
-        json!(config.to_string())
+    let exec = |change: Value| {
+        let config =
+            json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "/usr/bin/aws", "args": ["get"]});
+        with_exec(json!(changed(config, &change).to_string()))
     };
-    assert_refused(with_exec(exec("aws")), "InvalidExec", "\"aws\" is not an absolute path");
-    assert_refused(with_exec(exec("./aws")), "InvalidExec", "is not an absolute path");
-    assert_refused(with_exec(exec("/usr/bin/aws")), "ExecNotAllowed", "\"/usr/bin/aws\"");
+    let item = exec(json!({})).unwrap();
+    assert!(item.spec.credentials.is_none());
+    let command = item.command.unwrap();
+    assert_eq!(command.program, Program::Path("/usr/bin/aws".to_owned()));
+    assert_eq!((command.args, command.provide_cluster_info), (vec!["get".to_owned()], false));
+
+    for path in ["aws", "./aws", ""] {
+        assert_refused(exec(json!({ "command": path })), "InvalidExec", "is not an absolute path");
+    }
+    assert_refused(exec(json!({"apiVersion": "v1alpha1"})), "InvalidExec", "apiVersion is \"v1alpha1\"");
+    let env = json!([{"name": "LD_PRELOAD", "value": "hunter2"}]);
+    assert_refused(exec(json!({ "env": env })), "ExecNotAllowed", "env is not allowed");
+    assert_refused(exec(json!({"args": "hunter2"})), "InvalidExec", "is not JSON");
     assert_refused(with_exec(json!("hunter2")), "InvalidExec", "is not JSON");
     assert_refused(with_exec(json!(null)), "MissingCredential", "key \"exec\"");
 }

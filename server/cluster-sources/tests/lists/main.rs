@@ -4,6 +4,7 @@
 
 mod argo_cd;
 mod cluster_gateway;
+mod cluster_profiles;
 mod karmada;
 mod kube_gateway;
 mod kubeconfigs;
@@ -16,7 +17,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use tributary_apimachinery::{Object, ObjectDecoder, Snapshot};
-use tributary_cluster_sources::{RefusedItem, Secrets, SourceItem, SourceReader};
+use tributary_cluster_sources::{AccessProviders, RefusedItem, Secrets, SourceItem, SourceReader};
 use tributary_crds::{ClusterSource, ClusterSourceSpec, InsecureMembers};
 
 /// The only text that must not appear in messages.
@@ -26,6 +27,13 @@ const CA: &str = "-----BEGIN CERTIFICATE-----\nauthority\n";
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nclient\n";
 const KEY: &str = "-----BEGIN PRIVATE KEY-----\nhunter2\n";
 
+/// A file of access providers.
+const PROVIDERS: &str = r#"{"providers": [
+    {"name": "first", "execConfig": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "/usr/bin/first", "provideClusterInfo": true}},
+    {"name": "second", "profileSourcedCLIArgsPolicy": "Append", "execConfig": {
+        "apiVersion": "client.authentication.k8s.io/v1beta1", "command": "/usr/bin/second", "args": ["get"]}}]}"#;
+
 fn encode(text: &str) -> String {
     STANDARD.encode(text)
 }
@@ -33,7 +41,8 @@ fn encode(text: &str) -> String {
 /// Returns a reader for a source that is described by its `spec`.
 fn reader_with(spec: Value, insecure: InsecureMembers) -> SourceReader {
     let spec: ClusterSourceSpec = serde_json::from_value(spec).unwrap();
-    SourceReader::new(&ClusterSource::new("source", spec), insecure).unwrap()
+    let providers = Arc::new(AccessProviders::parse(PROVIDERS).unwrap());
+    SourceReader::new(&ClusterSource::new("source", spec), insecure, Some(&providers)).unwrap()
 }
 
 fn reader(spec: Value) -> SourceReader {

@@ -71,7 +71,8 @@ fn source_of_a_list_without_a_door_for_its_names_has_no_identity_of_its_own() {
     for list in [json!({"karmadaClusters": {}}), json!({"argoCDSecrets": {"namespace": "argocd"}})] {
         let spec: ClusterSourceSpec =
             serde_json::from_value(changed(list, &json!({"identity": {"type": "Stored"}}))).unwrap();
-        let refusal = SourceReader::new(&ClusterSource::new("source", spec), InsecureMembers::Refused).unwrap_err();
+        let refusal =
+            SourceReader::new(&ClusterSource::new("source", spec), InsecureMembers::Refused, None).unwrap_err();
         assert_eq!(refusal.reason, "NotSupported");
     }
 }
@@ -82,7 +83,7 @@ fn source_with_a_wrong_rule_is_refused() {
         {"name": "r", "type": "PrivilegedIdentityExchanger", "source": {"userPattern": "("}},
     ]}});
     let spec: ClusterSourceSpec = serde_json::from_value(source(&identity)).unwrap();
-    let refusal = SourceReader::new(&ClusterSource::new("source", spec), InsecureMembers::Refused).unwrap_err();
+    let refusal = SourceReader::new(&ClusterSource::new("source", spec), InsecureMembers::Refused, None).unwrap_err();
     assert_eq!(refusal.reason, "InvalidRules");
     assert!(refusal.message.starts_with("spec.identity.rules[0] (r).source.userPattern"), "{refusal:?}");
 }

@@ -1,6 +1,9 @@
 //! The acceptance of objects against each other and against other sources.
 
+mod commands;
+mod decisions;
 mod figures;
+mod files;
 
 use std::sync::LazyLock;
 
@@ -9,13 +12,14 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tributary_apimachinery::{ClusterName, ObjectDecoder, Snapshot};
 use tributary_crds::InsecureMembers;
-use tributary_proxy::DialPolicy;
+use tributary_proxy::{CommandPolicy, DialPolicy};
 use tributary_router::ForeignMember;
 use tributary_sources::ClusterSpec;
 use tributary_sources::clusters::indices::IndexOwners;
 
 use super::*;
-use crate::OwnEndpoint;
+use crate::placement_decisions::ListedDecisions;
+use crate::{AccessProviders, OwnEndpoint};
 
 /// An authority in the form of a Secret.
 fn authority() -> Value {
@@ -33,6 +37,8 @@ fn rules() -> HubRules {
         reserved_names: vec!["reviewer".to_owned()],
         insecure: InsecureMembers::Allowed,
         dial_policy: Arc::new(DialPolicy::default()),
+        command_policy: Arc::default(),
+        access_providers: Some(Arc::new(AccessProviders::parse(commands::PROVIDERS).unwrap())),
         own: OwnEndpoint {
             address: Some("127.0.0.1:7443".parse().unwrap()),
             merged_hosts: vec!["all.example.com".parse().unwrap()],
@@ -54,6 +60,11 @@ struct Hub {
     others: Vec<ClusterSpec>,
     indexes: IndexOwners,
     has_no_merged_host: bool,
+    decisions: ListedDecisions,
+    /// The ClusterSources of files.
+    file_sources: Vec<ClusterSource>,
+    /// The values of `--exec-allow`.
+    allowed_commands: Vec<String>,
 }
 
 impl Hub {
@@ -121,6 +132,7 @@ impl Hub {
             objects: std::array::from_fn(of_kind),
             secrets: collect(self.secrets.values().collect()),
             sources: sources.collect(),
+            decisions: self.decisions.clone(),
             is_current: true,
         }
     }
@@ -138,7 +150,10 @@ impl Hub {
         if self.has_no_merged_host {
             rules.own.merged_hosts.clear();
         }
-        let base = LoadedConfiguration { clusters: self.others.clone(), ..LoadedConfiguration::default() };
+        let allowed = self.allowed_commands.iter().map(|command| command.parse().unwrap());
+        rules.command_policy = Arc::new(CommandPolicy::new(allowed.collect()));
+        let mut base = LoadedConfiguration { clusters: self.others.clone(), ..LoadedConfiguration::default() };
+        base.objects.sources.clone_from(&self.file_sources);
         let others = OtherSources { configuration: &base, indexes: self.indexes.clone() };
         accept(&mut self.in_force, &mut self.guard, snapshot, &others, &rules, check).await
     }

@@ -46,7 +46,7 @@ impl PublishedCollection {
             namespace: Some(place.namespace.clone()),
             decoder: ObjectDecoder::new(api_version, kind, Arc::default()),
             list_permits: ListPermits::default(),
-            room: ObjectMemoryLimit::unbounded(),
+            object_memory: ObjectMemoryLimit::unbounded(),
             precedence: Precedence::default(),
             retention: ObjectRetention::UntilDeleted,
             tuning: ReflectorTuning {

@@ -34,8 +34,9 @@ pub(super) async fn print_verdicts(address: &HubAddress, arguments: &CheckArgume
     };
     let base = ConfigurationSources::new(flags).map_err(Failure::usage)?.read().await.map_err(Failure::usage)?;
     let client = Arc::new(HubClient::connect(address).await.map_err(Failure::Usage)?);
+    let rules = arguments.hub.rules().map_err(Failure::Usage)?;
     // The log names the reason why the hub does not list its objects.
-    let started = timeout(LIST_TIMEOUT, HubSource::start(client, arguments.hub.rules(), None)).await;
+    let started = timeout(LIST_TIMEOUT, HubSource::start(client, rules, None)).await;
     let Ok(started) = started else {
         let seconds = LIST_TIMEOUT.as_secs();
         let problem = "the hub has not listed its objects and Secrets";

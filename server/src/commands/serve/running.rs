@@ -138,7 +138,7 @@ impl RunningEndpoint {
                 merged_hosts: self.arguments.merged_hosts.clone(),
                 local_hosts: self.arguments.listen.local_hosts(),
             },
-            ..self.arguments.hub.objects.rules()
+            ..self.arguments.hub.objects.rules().map_err(Failure::Usage)?
         };
         let copy = self.arguments.hub.hub_remember.then(|| self.identity.directory.clone());
         let denied = Arc::clone(&self.denied_users);
