@@ -127,7 +127,7 @@ mod tests {
             Authority::Hub,
         ];
         for other in others {
-            let Ok(called) = ClusterName::new(&*other.name()) else { continue };
+            let Ok(called) = ClusterName::new(&other.name()) else { continue };
             let authorities = [Authority::Member(called.clone()), Authority::ClientCertificatesOf(called.clone())];
             assert!(authorities.iter().all(|own| own.name() != other.name() && own.has_own_connection()), "{called}");
             assert_ne!(authorities[0].name(), authorities[1].name());

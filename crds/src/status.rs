@@ -11,7 +11,7 @@ pub struct ConfigurationStatus {
     /// The `metadata.generation` that the conditions describe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Accepted`: the object is valid and in use. `Ready` (UpstreamCluster only): the cluster answers.
+    /// `Accepted`: the present generation is in force. The other conditions depend on the kind (docs/hub.md).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,
@@ -21,14 +21,9 @@ pub struct ConfigurationStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UpstreamClusterStatus {
-    /// The `metadata.generation` that the conditions describe.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// `Accepted`: the generation is valid and in force. `ResolvedRefs`: the Secret is usable. `Ready`: the cluster
-    /// answers. `Synced`: the cached resources are up to date.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "conditions_schema")]
-    pub conditions: Vec<Condition>,
+    /// The conditions, and the generation that they describe.
+    #[serde(flatten)]
+    pub common: ConfigurationStatus,
     /// The version of the cluster's server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
@@ -56,13 +51,9 @@ pub struct UpstreamClusterStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterSourceStatus {
-    /// The `metadata.generation` that the conditions describe.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// `Accepted`: the source is valid and in force. `Synced`: the list is up to date.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "conditions_schema")]
-    pub conditions: Vec<Condition>,
+    /// The conditions, and the generation that they describe.
+    #[serde(flatten)]
+    pub common: ConfigurationStatus,
     /// The field of `spec` with the list, such as `karmadaClusters`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub list: Option<String>,

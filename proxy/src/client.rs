@@ -244,6 +244,11 @@ impl ClusterClient {
         Ok(())
     }
 
+    /// Returns whether the member has an impersonator.
+    pub fn has_impersonator(&self) -> bool {
+        self.member.impersonator.load().is_some()
+    }
+
     /// Sets the bearer token of the member's impersonator, for requests with [`RequestIdentity::ByImpersonator`]. Such
     /// requests share the connections of the client, so the configured user must have no client certificate: a
     /// kube-apiserver prefers the certificate of the connection to the token.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tributary_answers::refusal::{ClusterRefusal, Refusal, RequestRefusal};
 use tributary_answers::termination_reason::TerminationReason;
@@ -56,13 +57,44 @@ pub(crate) struct Caller {
     pub(crate) door: Door,
     /// Member that the path names at the door of a foreign system. The identity that the member sees belongs to this
     /// name. `None` before [`enter_door`](Self::enter_door), and at other doors.
-    named_member: Option<Arc<ForeignMember>>,
-    /// True if the client asks cluster-gateway to impersonate the caller, whatever the source of the member says.
-    asks_to_impersonate: bool,
+    named_member: Option<NamedMember>,
     /// Set once Tributary has sent a part of a write to a cluster.
     written: OnceLock<()>,
     /// Set once the answer lacks objects because the user's rights in some clusters are unknown.
     lacks_rights: OnceLock<()>,
+}
+
+/// Member by its name in a foreign system. The identity that the member sees belongs to this name.
+#[derive(Clone, Debug)]
+struct NamedMember {
+    member: Arc<ForeignMember>,
+    /// True if the client asks cluster-gateway to impersonate the caller, whatever the source of the member says.
+    impersonates: bool,
+    /// The present members of foreign systems.
+    present: watch::Receiver<Arc<ForeignMembers>>,
+}
+
+impl NamedMember {
+    /// Returns whether the member sees the caller, whatever the caller's name is.
+    fn sees_caller(&self) -> bool {
+        match self.member.identity {
+            IdentityPolicy::Impersonate => true,
+            IdentityPolicy::Stored => self.impersonates,
+            IdentityPolicy::Rules(_) => false,
+        }
+    }
+
+    /// Waits until the name leads to a different member, or the member must see a different user. Cancellation is safe.
+    async fn wait_for_change(mut self) -> TerminationReason {
+        let Self { member: own, present, .. } = &mut self;
+        let is_same = |now: &Arc<ForeignMember>| now.cluster == own.cluster && now.identity == own.identity;
+        let is_other = |members: &Arc<ForeignMembers>| !members.find(own.system, &own.name).is_some_and(is_same);
+        if present.wait_for(is_other).await.is_err() {
+            // The router has ended.
+            std::future::pending::<()>().await;
+        }
+        TerminationReason::NameChanged
+    }
 }
 
 /// Key of a caller's identity. Members give equal answers to callers with equal keys.
@@ -138,7 +170,6 @@ impl Caller {
             upgrade: arrival.upgrade.clone(),
             door: arrival.door,
             named_member: None,
-            asks_to_impersonate: false,
             written: OnceLock::new(),
             lacks_rights: OnceLock::new(),
         })
@@ -150,7 +181,7 @@ impl Caller {
         Self { admitted: OnceLock::new(), upgrade: None, ..self.clone() }
     }
 
-    /// Finds the member that the path names at the door of a foreign system.
+    /// Finds the member that the path names at the door of a foreign system. `subscribe` follows the members.
     ///
     /// # Errors
     /// The system's answer for an unknown name, if the name has changed its member since the arrival of the request.
@@ -159,13 +190,15 @@ impl Caller {
         arrival: &RequestArrival,
         received: ReceivedRequest<'_>,
         members: &ForeignMembers,
+        subscribe: impl FnOnce() -> watch::Receiver<Arc<ForeignMembers>>,
     ) -> Result<(), Refusal> {
         let Some(cluster) = &received.info.cluster else { return Ok(()) };
         let (Some(system), Some(name)) = (arrival.door.foreign_system(), &arrival.foreign_name) else { return Ok(()) };
         let member = members.find(system, name).filter(|member| member.cluster == *cluster);
         let member = member.ok_or_else(|| ClusterRefusal::NotInSystem { system, name: name.to_string() })?;
-        self.asks_to_impersonate = Query::parse(received.query).get("impersonate") == Some("true");
-        self.named_member = Some(Arc::clone(member));
+        let impersonates = Query::parse(received.query).get("impersonate") == Some("true");
+        let (member, present) = (Arc::clone(member), subscribe());
+        self.named_member = Some(NamedMember { member, impersonates, present });
         Ok(())
     }
 
@@ -261,6 +294,13 @@ impl Caller {
         let age = self.rights().and_then(CallerRights::max_stream_age);
         let age = age.and_then(|age| Some((Instant::now().checked_add(age)?, TerminationReason::Age)));
         expiry.into_iter().chain(age).min_by_key(|(at, _)| *at)
+    }
+
+    /// Resolves once the member in the path of a foreign system must see a different user than in this request. `None` if
+    /// the member sees the caller. Cancellation is safe.
+    pub(crate) fn identity_change(&self) -> Option<impl Future<Output = TerminationReason> + Send + use<>> {
+        let named = self.named_member.as_ref().filter(|named| !named.sees_caller());
+        named.cloned().map(NamedMember::wait_for_change)
     }
 
     /// Resolves once the caller must not get more of a stream: the user is denied, the credentials are no longer valid,
@@ -359,18 +399,16 @@ impl Caller {
         rights: &CallerRights,
         cluster: &ClusterName,
     ) -> Result<ExchangedIdentity<'_>, RequestRefusal> {
-        let Some(member) = self.named_member.as_ref().filter(|member| member.cluster == *cluster) else {
+        let Some(named) = self.named_member.as_ref().filter(|named| named.member.cluster == *cluster) else {
             return Ok(ExchangedIdentity::Caller);
         };
-        match &member.identity {
-            IdentityPolicy::Impersonate => return Ok(ExchangedIdentity::Caller),
-            IdentityPolicy::Stored if self.asks_to_impersonate => return Ok(ExchangedIdentity::Caller),
-            IdentityPolicy::Stored | IdentityPolicy::Rules(_) => {}
+        if named.sees_caller() {
+            return Ok(ExchangedIdentity::Caller);
         }
         if self.given.is_some() {
             return Err(RequestRefusal::ImpersonatesStored);
         }
-        Ok(member.identity.exchange(rights.actor().user(), &member.name))
+        Ok(named.member.identity.exchange(rights.actor().user(), &named.member.name))
     }
 
     /// Returns the user's own token, if this cluster accepts the token itself.
@@ -384,6 +422,11 @@ impl Caller {
     /// impersonate.
     pub(crate) fn has_own_token(&self, cluster: &ClusterSetup) -> bool {
         self.own_token(cluster).is_some()
+    }
+
+    /// Returns whether the member's impersonator, and not Tributary's account, impersonates the user in the cluster.
+    pub(crate) fn is_by_impersonator(&self, cluster: &ClusterSetup) -> bool {
+        self.door.uses_impersonator() && cluster.client.as_ref().is_ok_and(ClusterClient::has_impersonator)
     }
 
     /// Returns whether the user of a personal endpoint impersonates another user. Memory holds the objects that the

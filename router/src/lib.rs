@@ -172,7 +172,7 @@ pub struct Router {
     cluster_store: ClusterStore,
     /// Karmada's own servers; `None` without doors of Karmada.
     karmada: ArcSwapOption<KarmadaServers>,
-    foreign: ArcSwap<ForeignMembers>,
+    foreign: watch::Sender<Arc<ForeignMembers>>,
     /// Writer of the health of cluster-gateway's clusters; unset without a hub.
     gateway_health: OnceLock<Arc<dyn WriteGatewayHealth>>,
     started: Instant,
@@ -224,7 +224,7 @@ impl Router {
             readable_cache: ReadableCache::default(),
             cluster_store: ClusterStore::default(),
             karmada: ArcSwapOption::empty(),
-            foreign: ArcSwap::default(),
+            foreign: watch::Sender::default(),
             gateway_health: OnceLock::new(),
             started: Instant::now(),
             keeping: Mutex::default(),
@@ -284,9 +284,10 @@ impl Router {
         self.karmada.load_full()
     }
 
-    /// Replaces the members that foreign systems know. A name takes effect at a door once the door has it, too.
+    /// Replaces the members that foreign systems know. A name takes effect at a door once the door has it, too. Streams
+    /// end whose member would see a different user now.
     pub fn set_foreign_members(&self, members: Arc<ForeignMembers>) {
-        self.foreign.store(members);
+        self.foreign.send_replace(members);
     }
 
     /// Sets the writer of the health of cluster-gateway's clusters. A second call has no effect.
@@ -481,7 +482,7 @@ impl Router {
             merged_discovery: self.fleet.merged_discovery(),
             clusters: self.fleet.clusters(),
             epochs: self.epochs(),
-            foreign: self.foreign.load_full(),
+            foreign: Arc::clone(&self.foreign.borrow()),
         }
     }
 
@@ -495,6 +496,11 @@ impl Router {
 
     pub(crate) fn is_alone(&self) -> bool {
         self.alone
+    }
+
+    /// Subscribes to the members that foreign systems know.
+    pub(crate) fn foreign_members(&self) -> watch::Receiver<Arc<ForeignMembers>> {
+        self.foreign.subscribe()
     }
 
     pub(crate) fn dispatch(&self) -> &Arc<DispatchGate> {

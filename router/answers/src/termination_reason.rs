@@ -15,6 +15,9 @@ pub enum TerminationReason {
     /// The user is in the file of denied users.
     #[error("the administrator of this server denies you access (--denied-users-file)")]
     Denied,
+    /// The source of the cluster now lets the cluster see a different user, or no longer knows the cluster.
+    #[error("the source of the cluster has changed the identity or the target of the cluster's name")]
+    NameChanged,
     /// A dispatch policy now refuses the request.
     #[error("a dispatch policy now refuses the request that opened this stream")]
     Policy,

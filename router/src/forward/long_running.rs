@@ -5,6 +5,7 @@
 //! ```text
 //! the user's rights in the member ─▶ FollowedGrant ─┐
 //! the policies, as they change ─▶ Dispatched ────────┤
+//! the identity at a foreign door ─▶ Caller ──────────┤
 //! the credentials' end, the longest age ─▶ Caller ──┴─▶ Lasting ─┬─ before the member's answer ─▶ a refusal
 //!                                                                ├─ during a body ────────────▶ ended_by
 //!                                                                └─ during a tunnel ──────────▶ TunnelEnd
@@ -119,8 +120,8 @@ fn termination(
     let version = cluster.version().map(|version| version.order());
     let mut grant =
         caller.rights().map(|rights| FollowedGrant::new(rights, cluster.name(), authorized_verbs(info, version), info));
-    let dispatched = caller.dispatched.clone();
-    if end.is_none() && grant.is_none() && dispatched.is_none() {
+    let (dispatched, identity_change) = (caller.dispatched.clone(), caller.identity_change());
+    if end.is_none() && grant.is_none() && dispatched.is_none() && identity_change.is_none() {
         return None;
     }
     let name = cluster.name().clone();
@@ -129,6 +130,7 @@ fn termination(
             why = wait_for_stream_end(end) => why,
             why = or_pending(grant.as_mut().map(FollowedGrant::lost)) => why,
             why = or_pending(dispatched.map(|dispatched| refused(dispatched, &name))) => why,
+            why = or_pending(identity_change) => why,
         }
     }))
 }

@@ -56,7 +56,7 @@ pub(crate) fn admit(
     check_request_loop(headers).map_err(RequestRefusal::Loop)?;
     bounded(info, query)?;
     let mut caller = Caller::from_request(headers, context, router.rights())?;
-    caller.enter_door(&context.arrival, received, members)?;
+    caller.enter_door(&context.arrival, received, members, || router.foreign_members())?;
     if health::is_check(info) {
         return Ok(Admitted { caller, permit: AdmissionPermit::default() });
     }

@@ -40,7 +40,7 @@ pub struct Acceptance {
     /// The users that objects of the hub deny.
     pub denied: BTreeSet<String>,
     /// The verdict on each object of the hub.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Arc<[Verdict]>,
     /// Whether the objects in force have changed.
     pub is_changed: bool,
     /// Time of the next decision without a change of the hub.
@@ -63,6 +63,7 @@ impl<'a> Listed<'a> {
             members.push(items);
             is_current &= items.gone == 0 || listed.is_current;
         }
+        members.push(disappeared_with_all_sources(snapshot, in_force));
         let was_guarded = guard.decides_at().is_some();
         let may_remove = guard.may_remove(&members, denied_users, is_current, Instant::now());
         if !may_remove && !was_guarded {
@@ -79,29 +80,24 @@ impl<'a> Listed<'a> {
     /// Returns the objects in force that stay although the hub does not list them: the hub has not listed their
     /// collection, or absent objects must not leave yet.
     fn retained<'b, T>(&self, kind: HubKind, in_force: &'b BTreeMap<String, T>) -> Vec<&'b T> {
-        match self.snapshot.names(kind) {
+        match self.snapshot.objects(kind) {
             None => in_force.values().collect(),
             Some(_) if self.may_remove => Vec::new(),
-            Some(names) => {
-                in_force.iter().filter(|(name, _)| !names.contains(name.as_str())).map(|(_, object)| object).collect()
-            }
+            Some(_) => self.snapshot.absent(kind, in_force.keys()).into_iter().map(|name| &in_force[name]).collect(),
         }
     }
 }
 
 /// Counts the objects in force that the hub no longer lists.
 fn disappeared<T>(snapshot: &HubSnapshot, kind: HubKind, in_force: &BTreeMap<String, T>) -> Disappeared {
-    let names = snapshot.names(kind);
-    let is_gone = |name: &&String| names.as_ref().is_some_and(|names| !names.contains(name.as_str()));
-    Disappeared { gone: in_force.keys().filter(is_gone).count(), in_force: in_force.len() }
+    Disappeared { gone: snapshot.absent(kind, in_force.keys()).len(), in_force: in_force.len() }
 }
 
 /// Counts the UpstreamClusters in force that the hub no longer lists.
 fn disappeared_members(snapshot: &HubSnapshot, in_force: &InForce) -> Disappeared {
-    let names = snapshot.names(HubKind::UpstreamCluster);
-    let is_gone = |name: &&String| names.as_ref().is_some_and(|names| !names.contains(name.as_str()));
     let own = in_force.members.iter().filter(|(_, member)| member.item.is_none()).map(|(name, _)| name);
-    Disappeared { gone: own.clone().filter(is_gone).count(), in_force: own.count() }
+    let gone = snapshot.absent(HubKind::UpstreamCluster, own.clone()).len();
+    Disappeared { gone, in_force: own.count() }
 }
 
 /// Counts the members of a source that the source no longer lists.
@@ -109,6 +105,15 @@ fn disappeared_items(source: &str, listed: &ListedSource, in_force: &InForce) ->
     let uids: HashSet<&str> = listed.items.iter().map(|item| item.uid()).collect();
     let own = in_force.members.values().filter(|member| member.source() == Some(source));
     let gone = own.clone().filter(|member| !uids.contains(member.object.uid.as_str())).count();
+    Disappeared { gone, in_force: own.count() }
+}
+
+/// Counts the members that would leave because the hub lists no ClusterSource any more. A single deletion among several
+/// ClusterSources counts at once.
+fn disappeared_with_all_sources(snapshot: &HubSnapshot, in_force: &InForce) -> Disappeared {
+    let sources = disappeared(snapshot, HubKind::ClusterSource, &in_force.sources);
+    let own = in_force.members.values().filter(|member| member.item.is_some());
+    let gone = if sources.gone > 0 && sources.gone == sources.in_force { own.clone().count() } else { 0 };
     Disappeared { gone, in_force: own.count() }
 }
 
@@ -122,7 +127,7 @@ pub(crate) async fn accept(
     rules: &HubRules,
     check: ConfigurationCheck<'_>,
 ) -> Acceptance {
-    let before = in_force.clone();
+    let before = in_force.without_readings();
     let listed = Listed::new(snapshot, in_force, guard);
     let mut verdicts = Vec::new();
     accept_sources(in_force, &listed, &others.configuration.objects.sources, rules, &mut verdicts);
@@ -141,7 +146,7 @@ pub(crate) async fn accept(
     add_item_verdicts(in_force, &snapshot.sources, items, &mut verdicts);
     let denied = in_force.denied_users.values().flat_map(|object| object.value.iter().cloned()).collect();
     let is_changed = in_force.differs_from(&before);
-    Acceptance { configuration, denied, verdicts, is_changed, decides_at: guard.decides_at() }
+    Acceptance { configuration, denied, verdicts: verdicts.into(), is_changed, decides_at: guard.decides_at() }
 }
 
 /// Judges each member alone, in the order in which conflicts are decided.
@@ -178,7 +183,10 @@ async fn judge_and_order_members(
 
 /// Makes the descriptions of members that were read from the data directory.
 async fn describe_remembered(in_force: &mut InForce, rules: &HubRules) {
-    for member in in_force.members.values_mut().filter(|member| member.spec.is_none()) {
+    if in_force.members.values().all(|member| member.spec.is_some()) {
+        return;
+    }
+    for member in Arc::make_mut(&mut in_force.members).values_mut().filter(|member| member.spec.is_none()) {
         // A flag that allowed the member's settings may be absent now.
         if let Err(state) = check_problems(hub_problems(&member.cluster, rules.insecure)) {
             tracing::warn!(cluster = member.object.name, problem = state.message, "the remembered member is not used");
@@ -218,7 +226,7 @@ fn record_members(
     verdicts: &mut Vec<Verdict>,
 ) -> BTreeMap<String, Vec<ItemVerdict>> {
     let mut items: BTreeMap<String, Vec<ItemVerdict>> = BTreeMap::new();
-    let before = std::mem::take(&mut in_force.members);
+    let (before, mut members) = (std::mem::take(&mut in_force.members), BTreeMap::new());
     for member in judged {
         let is_upstream_cluster = !member.is_item();
         let JudgedMember { object, item, draft, mut accepted, resolved_refs, .. } = member;
@@ -249,8 +257,9 @@ fn record_members(
         if !before.get(&draft.object.name).is_some_and(is_same) {
             Arc::make_mut(&mut draft).order = in_force.reserve_order();
         }
-        in_force.members.insert(draft.object.name.clone(), draft);
+        members.insert(draft.object.name.clone(), draft);
     }
+    in_force.members = Arc::new(members);
     items
 }
 
@@ -362,8 +371,8 @@ fn decode_object<T: DeserializeOwned>(document: Value, kind: HubKind) -> Result<
 
 /// Returns the clusters of all sources, for the validation of registries.
 fn known_objects(base: &LoadedConfiguration, members: &[JudgedMember]) -> ConfigurationObjects {
-    let of_members = members.iter().filter_map(|member| member.draft.as_ref()?.spec.as_deref());
-    let specs: Vec<ClusterSpec> = base.clusters.iter().chain(of_members).cloned().collect();
+    let of_members = members.iter().filter_map(|member| member.draft.as_ref()?.spec.as_ref());
+    let specs: Vec<Arc<ClusterSpec>> = base.clusters.iter().chain(of_members).cloned().collect();
     ConfigurationObjects { clusters: known_clusters(&specs), ..ConfigurationObjects::default() }
 }
 

@@ -7,13 +7,14 @@ use std::time::Duration;
 use http::{Request, Uri};
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::ServiceExt as _;
 use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::body::Body;
-use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder, ObjectKey, Snapshot};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder, Snapshot};
 use tributary_cacher::{
     Cacher, CacherConfig, CacherState, ListPermits, ObjectMemoryLimit, ObjectRetention, Precedence, ReflectorTuning,
     StaleReason, Transport, Update, UpdateObserver,
@@ -46,6 +47,13 @@ const COLLECTION_BYTES_MAX: u64 = 200 << 20;
 /// within 15 s, and a calm hub gets few requests.
 const WATCH_SILENCE: Duration = Duration::from_secs(300);
 
+/// The part of an object that the writer of status reads.
+#[derive(Deserialize)]
+struct StatusPart {
+    #[serde(default)]
+    status: Value,
+}
+
 /// The status of an object in the hub.
 pub(crate) struct PresentStatus {
     pub(crate) status: Value,
@@ -72,9 +80,16 @@ impl HubSnapshot {
         self.objects[kind as usize].as_ref()
     }
 
-    /// Returns the names of the objects of a kind; `None` until the hub has listed them.
-    pub(crate) fn names(&self, kind: HubKind) -> Option<BTreeSet<&str>> {
-        Some(self.objects(kind)?.iter().map(|object| object.name()).collect())
+    /// Returns the names that the list of a kind lacks; none until the hub has listed the kind. `names` are sorted.
+    pub(crate) fn absent<'a>(&self, kind: HubKind, names: impl Iterator<Item = &'a String>) -> Vec<&'a String> {
+        let Some(objects) = self.objects(kind) else { return Vec::new() };
+        // The list has the order of names, so one walk finds all.
+        let mut listed = objects.iter().map(|object| object.name()).peekable();
+        let is_absent = |name: &&String| {
+            while listed.next_if(|listed| *listed < name.as_str()).is_some() {}
+            listed.peek().is_none_or(|listed| *listed != name.as_str())
+        };
+        names.filter(is_absent).collect()
     }
 }
 
@@ -374,14 +389,12 @@ impl HubCollections {
     /// this uid.
     pub(crate) fn status_of(&self, reference: &ObjectReference) -> Option<PresentStatus> {
         let objects = self.cachers[reference.kind as usize].snapshot()?;
-        // Keys of cluster-scoped objects begin with an empty namespace.
-        let object = objects.get(ObjectKey::new("", &reference.name).as_str())?;
+        let object = objects.get(&reference.name)?;
         if object.uid() != reference.uid {
             return None;
         }
-        let mut document: Value = serde_json::from_slice(object.json()).ok()?;
-        let resource_version = document["metadata"]["resourceVersion"].as_str()?.to_owned();
-        Some(PresentStatus { status: document["status"].take(), resource_version })
+        let StatusPart { status } = serde_json::from_slice(object.json()).ok()?;
+        Some(PresentStatus { status, resource_version: object.resource_version().to_string() })
     }
 
     fn all(&self) -> impl Iterator<Item = &Cacher> {

@@ -10,6 +10,7 @@ use tributary_apimachinery::{Snapshot, without_brackets};
 use tributary_crds::{Credentials, SecretReference, SecretText, UpstreamCluster, UpstreamClusterSpec};
 
 use crate::ConditionState;
+use crate::in_force::ResolvedSecret;
 
 /// The annotation of a Secret with the name of the only member that the credential is for. Without it, a user who may
 /// create UpstreamClusters could send a foreign token to a server of their own.
@@ -60,8 +61,7 @@ struct SecretMetadata {
     annotations: Option<BTreeMap<String, String>>,
 }
 
-/// Returns the member's spec with the values of its Secret in place of `secretRef`. A spec without `secretRef` is
-/// returned unchanged.
+/// Returns the values of the member's Secret, or without `secretRef` those of its spec.
 ///
 /// # Errors
 /// [`UnusableSecret`].
@@ -69,9 +69,11 @@ pub(crate) fn resolve_secret(
     cluster: &UpstreamCluster,
     secrets: Option<&Snapshot>,
     namespace: &str,
-) -> Result<UpstreamClusterSpec, UnusableSecret> {
+) -> Result<ResolvedSecret, UnusableSecret> {
     let spec = &cluster.spec;
-    let Some(reference) = &spec.secret_ref else { return Ok(spec.clone()) };
+    let Some(reference) = &spec.secret_ref else {
+        return Ok(ResolvedSecret { credentials: spec.credentials.clone(), ca_data: spec.ca_data.clone() });
+    };
     let name = &reference.name;
     let Some(secrets) = secrets else {
         let message = format!("Secret {name}: Tributary has not read the Secrets of namespace {namespace} yet.");
@@ -153,7 +155,7 @@ fn apply(
     spec: &UpstreamClusterSpec,
     reference: &SecretReference,
     data: &BTreeMap<String, String>,
-) -> Result<UpstreamClusterSpec, UnusableSecret> {
+) -> Result<ResolvedSecret, UnusableSecret> {
     let has_named = [&reference.token_key, &reference.certificate_key, &reference.key_key, &reference.ca_key]
         .into_iter()
         .any(Option::is_some);
@@ -209,7 +211,7 @@ fn apply(
         );
         return Err(UnusableSecret::missing("KeyNotFound", message));
     }
-    Ok(UpstreamClusterSpec { secret_ref: None, credentials: Some(credentials), ca_data, ..spec.clone() })
+    Ok(ResolvedSecret { credentials: Some(credentials), ca_data })
 }
 
 /// Decodes a token and removes surrounding white space, as for token files.

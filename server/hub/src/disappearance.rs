@@ -19,7 +19,7 @@ pub(crate) struct Disappeared {
 
 /// Decides whether objects are removed that the hub no longer lists. If most members of a list or all DeniedUsers are
 /// gone, no object of any kind is removed until the hub has confirmed its lists.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct DisappearanceGuard {
     /// Time since which the hub's lists have too few objects.
     since: Option<Instant>,

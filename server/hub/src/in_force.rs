@@ -7,7 +7,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tributary_apimachinery::ResourceVersion;
 use tributary_cluster_sources::{ItemObject, SourceItem, SourceList, SourceReader, UsedSecret};
-use tributary_crds::{ClusterSource, MergedEndpoint, ResourceRegistry, UpstreamCluster, UpstreamClusterSpec};
+use tributary_crds::{
+    ClusterSource, Credentials, MergedEndpoint, ResourceRegistry, UpstreamCluster, UpstreamClusterSpec,
+};
 use tributary_sources::ClusterSpec;
 
 use crate::placement_decisions::Selections;
@@ -30,11 +32,15 @@ pub(crate) struct ItemInForce {
     pub(crate) item: SourceItem,
     /// A hash of the item, without warnings.
     pub(crate) fingerprint: u64,
+    /// The warnings about settings of the item, for the log of a later process, too.
+    #[serde(default)]
+    pub(crate) warnings: Vec<String>,
 }
 
 impl ItemInForce {
     pub(crate) fn new(source: &str, item: SourceItem) -> Self {
-        Self { source: source.to_owned(), fingerprint: fingerprint(&item), item }
+        let warnings = item.warnings.iter().map(|warning| warning.message.clone()).collect();
+        Self { source: source.to_owned(), fingerprint: fingerprint(&item), item, warnings }
     }
 }
 
@@ -58,14 +64,32 @@ pub(crate) struct MemberInForce {
     /// The item of a ClusterSource; `None` for an UpstreamCluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) item: Option<Arc<ItemInForce>>,
-    /// The spec with the values of the Secret. `None` if no credential was ever resolved, and for an item of a source.
-    pub(crate) resolved: Option<UpstreamClusterSpec>,
+    /// The values of the Secret. `None` if no credential was ever resolved, and for an item of a source.
+    pub(crate) resolved: Option<ResolvedSecret>,
     /// The description for the router. Made anew after a start.
     #[serde(skip)]
     pub(crate) spec: Option<Arc<ClusterSpec>>,
     /// The versions from which this value was made. Equal versions need no new judgement.
     #[serde(skip)]
     pub(crate) seen: Option<SeenVersions>,
+}
+
+/// The credential and the authorities of a member, from its Secret or from its object.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ResolvedSecret {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) credentials: Option<Credentials>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ca_data: Option<String>,
+}
+
+impl ResolvedSecret {
+    /// Returns the spec of a member with these values in place of `secretRef`.
+    pub(crate) fn complete(&self, spec: &UpstreamClusterSpec) -> UpstreamClusterSpec {
+        let Self { credentials, ca_data } = self.clone();
+        UpstreamClusterSpec { secret_ref: None, credentials, ca_data, ..spec.clone() }
+    }
 }
 
 impl MemberInForce {
@@ -128,12 +152,12 @@ pub(crate) fn conflict_order(
 }
 
 /// The objects of the hub that are in force. Serializes to the copy in the data directory, which contains credentials.
-#[derive(Clone, Default, Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct InForce {
     /// The order of the next object that is accepted for the first time.
     pub(crate) next_order: u64,
     /// Shared with the acceptance, which replaces only the values of changed members.
-    pub(crate) members: BTreeMap<String, Arc<MemberInForce>>,
+    pub(crate) members: Arc<BTreeMap<String, Arc<MemberInForce>>>,
     pub(crate) registries: BTreeMap<String, ObjectInForce<ResourceRegistry>>,
     pub(crate) merged_endpoints: BTreeMap<String, ObjectInForce<MergedEndpoint>>,
     pub(crate) denied_users: BTreeMap<String, ObjectInForce<BTreeSet<String>>>,
@@ -169,6 +193,20 @@ impl InForce {
     /// sources, then the order of first acceptance.
     pub fn order_of(&self, name: &str) -> Option<(bool, u64)> {
         self.members.get(name).map(|member| (member.item.is_some(), member.order))
+    }
+
+    /// Copies the objects in force, without the readings of sources.
+    pub(crate) fn without_readings(&self) -> Self {
+        Self {
+            next_order: self.next_order,
+            members: Arc::clone(&self.members),
+            registries: self.registries.clone(),
+            merged_endpoints: self.merged_endpoints.clone(),
+            denied_users: self.denied_users.clone(),
+            sources: self.sources.clone(),
+            selections: self.selections.clone(),
+            readings: BTreeMap::new(),
+        }
     }
 
     /// Returns whether a value differs from which the configuration is made. Writes of status change no such value.

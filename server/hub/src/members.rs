@@ -2,7 +2,7 @@
 
 mod claims;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) use claims::Claims;
 pub use claims::leads_to;
 
 use crate::credential::{UnusableSecret, resolve_secret};
-use crate::in_force::{MemberInForce, SeenVersions};
+use crate::in_force::{MemberInForce, ResolvedSecret, SeenVersions};
 use crate::verdict::{check_problems, shorten};
 use crate::{ConditionState, HubKind, ObjectReference};
 
@@ -139,14 +139,36 @@ pub(crate) async fn judge_members(
     in_force: &BTreeMap<String, Arc<MemberInForce>>,
     rules: &HubRules,
 ) -> Vec<JudgedMember> {
+    let secrets = ListedSecrets::new(secrets, rules);
     let mut judged = Vec::with_capacity(listed.len());
     for object in listed.iter() {
         // An object that was deleted and made anew is a new object.
         let same = |earlier: &&Arc<MemberInForce>| earlier.item.is_none() && earlier.object.uid == object.uid();
         let earlier = in_force.get(object.name()).filter(same).cloned();
-        judged.push(judge_member(object, secrets, earlier, rules).await);
+        judged.push(judge_member(object, &secrets, earlier, rules).await);
     }
     judged
+}
+
+/// The Secrets of the hub, with an index by name.
+struct ListedSecrets<'a> {
+    all: Option<&'a Snapshot>,
+    /// The versions by the name of the Secret. A lookup in the snapshot takes ten times as long.
+    versions: HashMap<&'a str, ResourceVersion>,
+}
+
+impl<'a> ListedSecrets<'a> {
+    fn new(all: Option<&'a Snapshot>, rules: &HubRules) -> Self {
+        let own = all.into_iter().flat_map(Snapshot::iter).filter(|secret| secret.namespace() == rules.namespace);
+        Self { all, versions: own.map(|secret| (secret.name(), secret.resource_version())).collect() }
+    }
+
+    /// Returns the versions from which a member is made.
+    fn seen_versions(&self, object: &Object, cluster: &UpstreamCluster) -> SeenVersions {
+        let reference = cluster.spec.secret_ref.as_ref();
+        let secret = reference.and_then(|reference| self.versions.get(reference.name.as_str()).copied());
+        SeenVersions { object: object.resource_version(), secret }
+    }
 }
 
 /// Resolves the present Secret of the last accepted generation, which stays in force if the present generation is
@@ -179,7 +201,7 @@ async fn with_present_secret(
 
 async fn judge_member(
     object: &Object,
-    secrets: Option<&Snapshot>,
+    secrets: &ListedSecrets<'_>,
     earlier: Option<Arc<MemberInForce>>,
     rules: &HubRules,
 ) -> JudgedMember {
@@ -199,7 +221,7 @@ async fn judge_member(
         resolved_refs: None,
     };
     if let Some(same) =
-        judged.earlier.as_ref().filter(|own| own.seen == Some(seen_versions(object, own, secrets, rules)))
+        judged.earlier.as_ref().filter(|own| own.seen == Some(secrets.seen_versions(object, &own.cluster)))
     {
         judged.object = same.object.clone();
         judged.resolved_refs = same.cluster.spec.secret_ref.as_ref().map(|_| resolved());
@@ -207,7 +229,7 @@ async fn judge_member(
         return judged;
     }
     if let Some(earlier) = judged.earlier.take() {
-        judged.earlier = Some(with_present_secret(earlier, secrets, rules).await);
+        judged.earlier = Some(with_present_secret(earlier, secrets.all, rules).await);
     }
     let (document, generation) = match read_document(object) {
         Ok(read) => read,
@@ -222,18 +244,6 @@ async fn judge_member(
         Ok(cluster) => resolve_member(&mut judged, cluster, object, secrets, rules).await,
     }
     judged
-}
-
-fn seen_versions(
-    object: &Object,
-    member: &MemberInForce,
-    secrets: Option<&Snapshot>,
-    rules: &HubRules,
-) -> SeenVersions {
-    let secret = member.cluster.spec.secret_ref.as_ref();
-    let secret = secret.and_then(|reference| secrets?.get(&format!("{}/{}", rules.namespace, reference.name)));
-    let version = |secret: &Arc<Object>| -> ResourceVersion { secret.resource_version() };
-    SeenVersions { object: object.resource_version(), secret: secret.map(version) }
 }
 
 fn resolved() -> ConditionState {
@@ -283,7 +293,7 @@ async fn resolve_member(
     judged: &mut JudgedMember,
     cluster: UpstreamCluster,
     object: &Object,
-    secrets: Option<&Snapshot>,
+    secrets: &ListedSecrets<'_>,
     rules: &HubRules,
 ) {
     let order = judged.earlier.as_ref().map_or(0, |earlier| earlier.order);
@@ -296,13 +306,13 @@ async fn resolve_member(
         spec: None,
         seen: None,
     };
-    match resolve_secret(&member.cluster, secrets, &rules.namespace) {
-        Ok(resolved_spec) => {
+    match resolve_secret(&member.cluster, secrets.all, &rules.namespace) {
+        Ok(resolved_secret) => {
             let has_secret = member.cluster.spec.secret_ref.is_some();
             judged.resolved_refs = has_secret.then(resolved);
-            match describe_member(member, resolved_spec, judged.earlier.as_deref(), rules).await {
+            match describe_member(member, resolved_secret, judged.earlier.as_deref(), rules).await {
                 Ok(mut member) => {
-                    member.seen = Some(seen_versions(object, &member, secrets, rules));
+                    member.seen = Some(secrets.seen_versions(object, &member.cluster));
                     judged.draft = Some(Arc::new(member));
                 }
                 Err((member, problem)) if has_secret => {
@@ -358,7 +368,7 @@ fn origin(name: &str) -> String {
 /// The member, and the problem with its connection settings.
 async fn describe_member(
     member: MemberInForce,
-    resolved: UpstreamClusterSpec,
+    resolved: ResolvedSecret,
     earlier: Option<&MemberInForce>,
     rules: &HubRules,
 ) -> Result<MemberInForce, (Box<MemberInForce>, String)> {
@@ -380,11 +390,11 @@ async fn describe_member(
 /// The problem with the connection settings.
 pub(crate) async fn describe(
     cluster: &UpstreamCluster,
-    resolved: &UpstreamClusterSpec,
+    resolved: &ResolvedSecret,
     rules: &HubRules,
 ) -> Result<ClusterSpec, String> {
     let name = cluster.metadata.name.clone().unwrap_or_default();
-    let complete = UpstreamCluster { spec: resolved.clone(), ..cluster.clone() };
+    let complete = UpstreamCluster { spec: resolved.complete(&cluster.spec), ..cluster.clone() };
     // A hub object contains no relative path, so the base is not used.
     match cluster_spec(&complete, Path::new("")).await {
         Ok((_, files)) if !files.is_empty() => Err("the object names a file".to_owned()),

@@ -14,7 +14,7 @@ const OBJECTS_MAX: usize = 5_000;
 #[derive(Clone)]
 pub struct HubMonitor {
     pub(crate) collections: Arc<HubCollections>,
-    pub(crate) verdicts: watch::Receiver<Vec<Verdict>>,
+    pub(crate) verdicts: watch::Receiver<Arc<[Verdict]>>,
 }
 
 impl HubMonitor {

@@ -46,7 +46,7 @@ pub struct HubSource {
     problem: Mutex<Option<String>>,
     /// The last problem of each source that was logged.
     source_problems: Mutex<BTreeMap<String, String>>,
-    verdicts: watch::Sender<Vec<Verdict>>,
+    verdicts: watch::Sender<Arc<[Verdict]>>,
     client: Arc<HubClient>,
 }
 
@@ -90,7 +90,7 @@ impl HubSource {
             is_starting: true,
             problem: Mutex::default(),
             source_problems: Mutex::default(),
-            verdicts: watch::Sender::default(),
+            verdicts: watch::Sender::new(Arc::default()),
             client,
         })
     }
@@ -152,7 +152,7 @@ impl HubSource {
             accepted.is_changed |= is_changed;
         }
         self.is_starting = false;
-        self.verdicts.send_replace(accepted.verdicts.clone());
+        self.verdicts.send_replace(Arc::clone(&accepted.verdicts));
         self.write_copy();
         accepted
     }

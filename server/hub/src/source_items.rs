@@ -100,7 +100,8 @@ fn with_present_identity(member: &Arc<MemberInForce>, identity: &IdentityPolicy)
     let is_changed = |own: &&Arc<ItemInForce>| discriminant(&own.item.identity) != discriminant(identity);
     let Some(own) = member.item.as_ref().filter(is_changed) else { return Arc::clone(member) };
     let item = SourceItem { identity: identity.clone(), ..own.item.clone() };
-    let item = Some(Arc::new(ItemInForce::new(&own.source, item)));
+    let item = ItemInForce { warnings: own.warnings.clone(), ..ItemInForce::new(&own.source, item) };
+    let item = Some(Arc::new(item));
     Arc::new(MemberInForce { item, ..MemberInForce::clone(member) })
 }
 
@@ -188,7 +189,8 @@ pub(crate) async fn describe_item(
     rules: &HubRules,
 ) -> Option<Result<ClusterSpec, ConditionState>> {
     let own = member.item.as_ref()?;
-    Some(describe_connection(&own.item, rules).await.map(|spec| ClusterSpec { origin: member.origin(), ..spec }))
+    let described = describe_connection(&own.item, rules).await;
+    Some(described.map(|spec| ClusterSpec { origin: member.origin(), warnings: own.warnings.clone(), ..spec }))
 }
 
 async fn describe_connection(item: &SourceItem, rules: &HubRules) -> Result<ClusterSpec, ConditionState> {
@@ -209,7 +211,6 @@ async fn describe_connection(item: &SourceItem, rules: &HubRules) -> Result<Clus
         is_from_hub: true,
         dial_policy: Some(Arc::clone(&rules.dial_policy)),
         command_policy: Some(Arc::clone(&rules.command_policy)),
-        warnings: item.warnings.iter().map(|warning| warning.message.clone()).collect(),
         impersonator: item.impersonator.clone(),
         proxy_headers,
         ..spec

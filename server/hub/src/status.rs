@@ -1,5 +1,7 @@
 //! The status of an object of the hub, as Tributary wants it to be. Without I/O.
 
+use std::fmt::Debug;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -34,15 +36,36 @@ pub(crate) struct DesiredStatus {
     values: Map<String, Value>,
 }
 
-/// The last write of this process to an object.
+/// The last write of this process to an object. It has fingerprints, because a status takes several kilobytes.
 #[derive(Clone, Debug)]
 pub(crate) struct LastWrite {
-    pub(crate) status: DesiredStatus,
+    status: u64,
+    conditions: u64,
+    /// Tributary's fields in the hub's answer. A CustomResourceDefinition of another version may have dropped fields.
+    answered: u64,
     pub(crate) at: Instant,
-    /// The status in the hub's answer. A CustomResourceDefinition of another version may have dropped fields.
-    pub(crate) answered: Value,
     /// The resourceVersion before the write. `None` if the write changed nothing.
-    pub(crate) replaced_version: Option<String>,
+    replaced_version: Option<String>,
+}
+
+impl LastWrite {
+    /// Records a write. `answered` is the status in the hub's answer.
+    pub(crate) fn new(status: &DesiredStatus, answered: &Value, at: Instant, replaced_version: Option<String>) -> Self {
+        Self {
+            status: fingerprint(status),
+            conditions: fingerprint(&status.conditions),
+            answered: status.own_fingerprint(answered),
+            at,
+            replaced_version,
+        }
+    }
+}
+
+/// Returns a hash of the value's debug text.
+pub(crate) fn fingerprint(value: &impl Debug) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    format!("{value:?}").hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Urgency of a write. The order is the order of writes.
@@ -79,8 +102,8 @@ impl DesiredStatus {
         Self { object: verdict.object.clone(), conditions, values }
     }
 
-    /// Returns the urgency of a write now; `None` if the status must not be written now. Without an earlier write of
-    /// this process, the object's present status decides.
+    /// Returns the urgency of a write now; `None` if the status must not be written now. `last` is the last write to this
+    /// object. Without an earlier write of this process, the object's present status decides.
     pub(crate) fn urgency(
         &self,
         present: &PresentStatus,
@@ -88,7 +111,7 @@ impl DesiredStatus {
         now: Instant,
     ) -> Option<WriteUrgency> {
         let condition = self.has_changed_condition(&present.status).then_some(WriteUrgency::Condition);
-        let Some(last) = last.filter(|last| last.status.object.uid == self.object.uid) else {
+        let Some(last) = last else {
             let differs = self.values.iter().any(|(field, value)| present.status[field] != *value);
             return condition.or(differs.then_some(WriteUrgency::Values));
         };
@@ -97,11 +120,11 @@ impl DesiredStatus {
             return None;
         }
         // A server that drops conditions would otherwise be written to without end.
-        if condition.is_some() && last.status.conditions != self.conditions {
+        if condition.is_some() && last.conditions != fingerprint(&self.conditions) {
             return condition;
         }
-        let differs = last.status != *self || self.own_fields(&present.status).ne(self.own_fields(&last.answered));
-        (differs && now.duration_since(last.at) >= VALUES_INTERVAL).then_some(WriteUrgency::Values)
+        let differs = || last.status != fingerprint(self) || last.answered != self.own_fingerprint(&present.status);
+        (now.duration_since(last.at) >= VALUES_INTERVAL && differs()).then_some(WriteUrgency::Values)
     }
 
     fn has_changed_condition(&self, present: &Value) -> bool {
@@ -114,10 +137,11 @@ impl DesiredStatus {
         })
     }
 
-    /// Returns the parts of a status that Tributary writes.
-    fn own_fields<'a>(&'a self, status: &'a Value) -> impl Iterator<Item = &'a Value> {
+    /// Returns the fingerprint of the parts of a status that Tributary writes.
+    fn own_fingerprint(&self, status: &Value) -> u64 {
         let conditions = self.conditions.iter().map(|condition| present_condition(status, condition.name));
-        conditions.chain(self.values.keys().map(|field| &status[field]))
+        let values = self.values.keys().map(|field| &status[field]);
+        fingerprint(&conditions.chain(values).collect::<Vec<_>>())
     }
 
     /// Returns the body of a server-side apply. `now` becomes the transition time of changed conditions.
@@ -333,8 +357,7 @@ mod tests {
 
     /// A write that replaced version 1.
     fn written(status: &DesiredStatus, answered: &Value, at: Instant) -> LastWrite {
-        let replaced_version = Some("1".to_owned());
-        LastWrite { status: status.clone(), at, answered: answered.clone(), replaced_version }
+        LastWrite::new(status, answered, at, Some("1".to_owned()))
     }
 
     #[test]
@@ -358,7 +381,7 @@ mod tests {
         assert_eq!(desired.urgency(&present(status.clone(), "2"), Some(&last), later), None);
         assert_eq!(desired.urgency(&present(status, "2"), None, later), None, "a new leader finds the right status");
         // A server that drops unknown fields causes no repeated write.
-        let last = LastWrite { answered: json!({}), ..last };
+        let last = written(&desired, &json!({}), now);
         assert_eq!(desired.urgency(&present(json!({}), "2"), Some(&last), later), None);
     }
 

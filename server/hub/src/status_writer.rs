@@ -1,6 +1,6 @@
 //! Writes the status of the hub's objects. The holder of the Lease writes for all replicas.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ type PendingWrite = BoxFuture<'static, Result<Value, HubError>>;
 pub struct StatusWriter {
     pub(crate) client: Arc<HubClient>,
     pub(crate) collections: Arc<HubCollections>,
-    pub(crate) verdicts: watch::Receiver<Vec<Verdict>>,
+    pub(crate) verdicts: watch::Receiver<Arc<[Verdict]>>,
     pub(crate) candidate: LeaseCandidate,
     pub(crate) record: WriteRecord,
     /// Publishes the members; `None` if nothing is published.
@@ -71,7 +71,8 @@ impl StatusWriter {
                     let report = read_report().await;
                     self.write_due(&report).await;
                     if let Some(publisher) = &mut self.publisher {
-                        publisher.write_due(&report, &self.candidate.leadership()).await;
+                        let is_complete = self.verdicts.borrow().iter().all(Verdict::has_known_members);
+                        publisher.write_due(&report, is_complete, &self.candidate.leadership()).await;
                     }
                 })
                 .await;
@@ -85,20 +86,17 @@ impl StatusWriter {
     /// Writes the status of objects that are due, until the Lease must be renewed.
     async fn write_due(&mut self, report: &Report) {
         let now = Timestamp::now();
-        let verdicts = self.verdicts.borrow_and_update().clone();
-        let statuses: Vec<_> = verdicts
-            .iter()
-            .filter_map(|verdict| {
-                let present = self.collections.status_of(&verdict.object)?;
-                let (name, source) = (&verdict.object.name, &verdict.source);
-                let state = ObjectState {
-                    member: MemberState::from_report(report, name, now),
-                    source: source.as_ref().map(|_| self.collections.source_condition(name)),
-                };
-                Some((DesiredStatus::render(verdict, &state, &present.status), present))
-            })
-            .collect();
-        let (client, candidate) = (&self.client, &self.candidate);
+        let verdicts = Arc::clone(&self.verdicts.borrow_and_update());
+        let (client, candidate, collections) = (&self.client, &self.candidate, &self.collections);
+        let statuses = verdicts.iter().filter_map(|verdict| {
+            let present = collections.status_of(&verdict.object)?;
+            let (name, source) = (&verdict.object.name, &verdict.source);
+            let state = ObjectState {
+                member: MemberState::from_report(report, name, now),
+                source: source.as_ref().map(|_| collections.source_condition(name)),
+            };
+            Some((DesiredStatus::render(verdict, &state, &present.status), present))
+        });
         let write = |desired: &DesiredStatus, present: &PresentStatus| {
             // Each write checks the Lease first.
             let remaining = candidate.remaining(Instant::now())?;
@@ -123,12 +121,10 @@ impl WriteRecord {
     /// [`RETRY_PERIOD`], because the Lease must be renewed.
     async fn write_round(
         &mut self,
-        statuses: Vec<(DesiredStatus, PresentStatus)>,
+        statuses: impl Iterator<Item = (DesiredStatus, PresentStatus)>,
         mut write: impl FnMut(&DesiredStatus, &PresentStatus) -> Option<PendingWrite>,
     ) {
         let begun = Instant::now();
-        let uids: HashSet<&str> = statuses.iter().map(|(desired, _)| desired.object.uid.as_str()).collect();
-        self.written.retain(|uid, _| uids.contains(uid.as_str()));
         self.refused.retain(|_, at| begun.duration_since(*at) < REFUSED_INTERVAL);
         for (desired, present) in self.due(statuses, begun) {
             let (object, now) = (desired.object.clone(), Instant::now());
@@ -138,7 +134,7 @@ impl WriteRecord {
                     let is_changed = answer["metadata"]["resourceVersion"] != json!(present.resource_version);
                     let replaced_version = is_changed.then_some(present.resource_version);
                     let answered = answer["status"].take();
-                    self.written.insert(object.uid, LastWrite { status: desired, at: now, answered, replaced_version });
+                    self.written.insert(object.uid, LastWrite::new(&desired, &answered, now, replaced_version));
                 }
                 // The object was deleted, deleted and made anew, or changed since the snapshot.
                 Err(error) if matches!(error.code(), Some(404 | 409)) => {}
@@ -156,23 +152,24 @@ impl WriteRecord {
         }
     }
 
-    /// Returns the statuses that are due, in the order of writes.
+    /// Returns the statuses that are due, in the order of writes. Forgets the writes to absent objects.
     fn due(
-        &self,
-        statuses: Vec<(DesiredStatus, PresentStatus)>,
+        &mut self,
+        statuses: impl Iterator<Item = (DesiredStatus, PresentStatus)>,
         now: Instant,
-    ) -> impl Iterator<Item = (DesiredStatus, PresentStatus)> + use<> {
-        let mut due: Vec<_> = statuses
-            .into_iter()
-            .filter(|(desired, _)| !self.refused.contains_key(&desired.object.uid))
-            .filter_map(|(desired, present)| {
-                let last = self.written.get(&desired.object.uid);
-                let urgency = desired.urgency(&present, last, now)?;
-                Some(((urgency, last.map(|last| last.at)), desired, present))
-            })
-            .collect();
+    ) -> Vec<(DesiredStatus, PresentStatus)> {
+        let (mut due, mut before) = (Vec::new(), std::mem::take(&mut self.written));
+        for (desired, present) in statuses {
+            let uid = desired.object.uid.clone();
+            let last = before.remove(&uid);
+            let urgency = desired.urgency(&present, last.as_ref(), now);
+            if let Some(urgency) = urgency.filter(|_| !self.refused.contains_key(&uid)) {
+                due.push(((urgency, last.as_ref().map(|last| last.at)), desired, present));
+            }
+            self.written.extend(last.map(|last| (uid, last)));
+        }
         due.sort_by_key(|(order, ..)| *order);
-        due.into_iter().map(|(_, desired, present)| (desired, present))
+        due.into_iter().map(|(_, desired, present)| (desired, present)).collect()
     }
 }
 
@@ -249,8 +246,9 @@ mod tests {
                 let present = hub.present(&format!("member-{index:03}"));
                 (DesiredStatus::render(&verdict(index, &change), &ObjectState::default(), &present.status), present)
             });
-            let statuses = statuses.collect();
-            record.write_round(statuses, |desired, present| hub.apply(desired, present)).await;
+            record
+                .write_round(statuses.collect::<Vec<_>>().into_iter(), |desired, present| hub.apply(desired, present))
+                .await;
         }
         for window in hub.writes.windows(6) {
             assert!(window[5].1 - window[0].1 >= Duration::from_secs(1), "{window:?}");
@@ -274,7 +272,7 @@ mod tests {
             });
             statuses.collect()
         };
-        record.write_round(all(&hub, &|_| "First"), |desired, present| hub.apply(desired, present)).await;
+        record.write_round(all(&hub, &|_| "First").into_iter(), |desired, present| hub.apply(desired, present)).await;
         assert_eq!(hub.writes.len(), 8);
         // A foreign writer changes the messages of all objects. Only the last object gets a new condition.
         for (status, version) in hub.objects.values_mut() {
@@ -284,7 +282,7 @@ mod tests {
         hub.writes.clear();
         tokio::time::advance(Duration::from_secs(60)).await;
         let second = all(&hub, &|index| if index == 7 { "Second" } else { "First" });
-        record.write_round(second, |desired, present| hub.apply(desired, present)).await;
+        record.write_round(second.into_iter(), |desired, present| hub.apply(desired, present)).await;
         let names: Vec<&str> = hub.writes.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!((names.len(), names[0], names[1]), (8, "member-007", "member-000"));
     }
@@ -302,7 +300,7 @@ mod tests {
                 attempts += 1;
                 Some(std::future::ready(Err(refusal.clone())).boxed())
             };
-            record.write_round(statuses, refuse).await;
+            record.write_round(statuses.into_iter(), refuse).await;
         }
         assert_eq!(attempts, 2);
     }

@@ -181,6 +181,13 @@ impl SourceVerdict {
 }
 
 impl Verdict {
+    /// Returns whether the members that come from the object are known. They are unknown for a ClusterSource whose list
+    /// is not read.
+    pub(crate) fn has_known_members(&self) -> bool {
+        let is_read = self.source.as_ref().is_some_and(|source| source.items.is_some());
+        self.object.kind != HubKind::ClusterSource || is_read
+    }
+
     /// Returns the messages of the conditions that do not apply; `None` if the object has no problem.
     pub fn problem(&self) -> Option<String> {
         let states = [Some(&self.accepted), self.resolved_refs.as_ref()];

@@ -3,6 +3,7 @@
 pub mod indices;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use http::HeaderMap;
 use tokio_util::sync::CancellationToken;
@@ -59,7 +60,7 @@ impl Clusters {
     /// Applies new descriptions. An unchanged cluster keeps its client and connections; a new user replaces the
     /// client's credentials. A cluster without a usable client is listed with the reason, and each update retries to
     /// create the client. The streams of a removed cluster end.
-    pub async fn update(&mut self, specs: Vec<ClusterSpec>) {
+    pub async fn update(&mut self, specs: Vec<Arc<ClusterSpec>>) {
         let names: Vec<ClusterName> = specs.iter().map(|spec| spec.name.clone()).collect();
         self.namespaces = specs.iter().filter_map(|spec| Some((spec.name.clone(), context_namespace(spec)?))).collect();
         let mut known = BTreeMap::new();
@@ -68,16 +69,15 @@ impl Clusters {
             if let Some(Ok(client)) = self.known.get(&spec.name).map(|known| &known.setup.client) {
                 client.set_drained(&spec.drained_endpoints);
             }
-            let impersonator = spec.impersonator.clone();
             let entry = match self.known.remove(&spec.name) {
-                Some(same) if same.matches_spec(&spec, &names) => same.apply_user(spec).await,
+                Some(same) if same.matches_spec(&spec, &names) => same.apply_user(&spec).await,
                 Some(moved) if moved.differs_only_in_endpoints(&spec) => match moved.apply_endpoints(&spec).await {
-                    Ok(same) => same.apply_user(spec).await,
-                    Err(before) => self.connect(spec, Some(*before)).await,
+                    Ok(same) => same.apply_user(&spec).await,
+                    Err(before) => self.connect(&spec, Some(*before)).await,
                 },
-                before => self.connect(spec, before).await,
+                before => self.connect(&spec, before).await,
             };
-            entry.set_impersonator(impersonator.as_ref());
+            entry.set_impersonator(spec.impersonator.as_ref());
             known.insert(entry.setup.name.clone(), entry);
         }
         for gone in std::mem::replace(&mut self.known, known).into_values() {
@@ -86,51 +86,31 @@ impl Clusters {
     }
 
     /// Creates a cluster's client. Repeated failures with the same reason are logged once.
-    async fn connect(&mut self, spec: ClusterSpec, before: Option<ConnectedCluster>) -> ConnectedCluster {
-        let ClusterSpec {
-            name,
-            origin,
-            config,
-            further_endpoints,
-            drained_endpoints,
-            probe,
-            breaker,
-            address,
-            connection_fingerprint,
-            user_fingerprint,
-            index,
-            impersonation,
-            authorization,
-            passes_tokens,
-            proxy_headers,
-            dial_policy,
-            command_policy,
-            ..
-        } = spec;
-        for problem in spec.warnings {
+    async fn connect(&mut self, spec: &ClusterSpec, before: Option<ConnectedCluster>) -> ConnectedCluster {
+        let ClusterSpec { name, origin, probe, breaker, proxy_headers, passes_tokens, .. } = spec;
+        for problem in &spec.warnings {
             tracing::warn!(cluster = %name, origin, problem, "the cluster is used, though its configuration is dangerous");
         }
         let shutdown = before.as_ref().map(|known| known.shutdown.clone());
         let shutdown = shutdown.unwrap_or_else(|| self.tuning.shutdown.child_token());
-        let client = match config {
+        let client = match &spec.config {
             Ok(config) => {
-                let (probe, breaker) = (probe.clone(), breaker.clone());
                 let tuning = ClientTuning {
                     shutdown: shutdown.clone(),
-                    probe,
-                    breaker,
+                    probe: probe.clone(),
+                    breaker: breaker.clone(),
                     proxy_headers: proxy_headers.clone(),
-                    dial_policy,
-                    command_policy,
+                    dial_policy: spec.dial_policy.clone(),
+                    command_policy: spec.command_policy.clone(),
                     ..self.tuning.clone()
                 };
-                let client = connected(name.clone(), config, &further_endpoints, tuning, passes_tokens);
+                let client = connected(name.clone(), config, &spec.further_endpoints, tuning, *passes_tokens);
                 client.await.map_err(|e| explain(&e))
             }
-            Err(reason) => Err(reason),
+            Err(reason) => Err(reason.clone()),
         };
         if let Ok(client) = &client {
-            client.set_drained(&drained_endpoints);
+            client.set_drained(&spec.drained_endpoints);
         }
         let said = before.and_then(|known| known.setup.client.err());
         match &client {
@@ -142,20 +122,27 @@ impl Clusters {
         }
         // Only usable clients are counted.
         self.clients += u64::from(client.is_ok());
-        let (client_generation, described) = (self.clients, address.clone());
-        let setup = ClusterSetup { name, client, client_generation, address, index, impersonation, authorization };
+        let setup = ClusterSetup {
+            name: name.clone(),
+            client,
+            client_generation: self.clients,
+            address: spec.address.clone(),
+            index: spec.index,
+            impersonation: spec.impersonation.clone(),
+            authorization: spec.authorization,
+        };
         ConnectedCluster {
-            origin,
-            address: described,
-            connection_fingerprint,
-            probe,
-            breaker,
-            user_fingerprint,
+            origin: origin.clone(),
+            address: spec.address.clone(),
+            connection_fingerprint: spec.connection_fingerprint.clone(),
+            probe: probe.clone(),
+            breaker: breaker.clone(),
+            user_fingerprint: spec.user_fingerprint.clone(),
             refused_user: None,
             shutdown,
             duplicate_of: None,
-            passes_tokens,
-            proxy_headers,
+            passes_tokens: *passes_tokens,
+            proxy_headers: proxy_headers.clone(),
             setup,
         }
     }
@@ -227,20 +214,20 @@ fn context_namespace(spec: &ClusterSpec) -> Option<String> {
 /// Creates a client, with support for users' bearer tokens if configured.
 async fn connected(
     name: ClusterName,
-    config: kube::Config,
+    config: &kube::Config,
     further: &[Address],
     tuning: ClientTuning,
     passes_tokens: bool,
 ) -> Result<ClusterClient, ConnectError> {
     let client = ClusterClient::connect_to_all(name, config.clone(), further, tuning.clone()).await?;
-    if passes_tokens { client.enable_user_tokens(&config, further, tuning).await } else { Ok(client) }
+    if passes_tokens { client.enable_user_tokens(config, further, tuning).await } else { Ok(client) }
 }
 
 impl ConnectedCluster {
     /// Applies the credentials of a cluster's new description to its client. If the new credentials are unusable, the
     /// client keeps the previous credentials, because a certificate and its key may be replaced one after the other.
-    async fn apply_user(self, spec: ClusterSpec) -> Self {
-        let (name, origin) = (&self.setup.name, spec.origin);
+    async fn apply_user(self, spec: &ClusterSpec) -> Self {
+        let (name, origin) = (&self.setup.name, spec.origin.clone());
         let (Ok(client), Ok(config)) = (&self.setup.client, &spec.config) else { return Self { origin, ..self } };
         if self.user_fingerprint == spec.user_fingerprint && self.refused_user.is_none() {
             return Self { origin, ..self };
@@ -252,7 +239,7 @@ impl ConnectedCluster {
         match client.set_user(config).await {
             Ok(()) => {
                 tracing::info!(cluster = %name, origin, "the cluster's credentials are renewed");
-                Self { origin, user_fingerprint: spec.user_fingerprint, refused_user: None, ..self }
+                Self { origin, user_fingerprint: spec.user_fingerprint.clone(), refused_user: None, ..self }
             }
             Err(error) => {
                 let reason = explain(&error);
@@ -326,6 +313,10 @@ mod tests {
 
     use super::*;
 
+    async fn update(clusters: &mut Clusters, specs: impl IntoIterator<Item = ClusterSpec>) {
+        clusters.update(specs.into_iter().map(Arc::new).collect()).await;
+    }
+
     fn spec(name: &str, address: &str) -> ClusterSpec {
         ClusterSpec { address: ClusterAddress::from_description(address), ..ClusterSpec::named(name) }
     }
@@ -344,18 +335,18 @@ mod tests {
     #[tokio::test]
     async fn new_credentials_keep_the_cluster_client() {
         let mut clusters = Clusters::new(ClientTuning::default());
-        clusters.update(vec![with_token("a", "1", "t")]).await;
+        update(&mut clusters, [with_token("a", "1", "t")]).await;
         let client = clusters.setups()[0].client.clone().unwrap();
-        clusters.update(vec![with_token("a", "1", "t")]).await;
+        update(&mut clusters, [with_token("a", "1", "t")]).await;
         assert_eq!(client.renewals(), 0, "nothing has changed");
-        clusters.update(vec![with_token("a", "1", "u")]).await;
+        update(&mut clusters, [with_token("a", "1", "u")]).await;
         assert_eq!((client.renewals(), clusters.any_failed()), (1, false));
         assert_eq!(clusters.revisions().pop().map(|(_, user)| user), Some("u".to_owned()));
         // The new bearer token is invalid in an HTTP header, so the client keeps its previous credentials.
-        clusters.update(vec![with_token("a", "1", "a\nb")]).await;
+        update(&mut clusters, [with_token("a", "1", "a\nb")]).await;
         assert_eq!((client.renewals(), clusters.any_failed()), (1, true), "the old one stays, and it is tried again");
         assert!(clusters.setups()[0].client.is_ok());
-        clusters.update(vec![with_token("a", "1", "u")]).await;
+        update(&mut clusters, [with_token("a", "1", "u")]).await;
         assert_eq!((client.renewals(), clusters.any_failed()), (1, false));
     }
 
@@ -372,7 +363,7 @@ mod tests {
         for (described, expected) in [("shop", Some("shop")), ("team", Some("team")), ("default", None)] {
             let mut spec = spec("a", "1");
             spec.config.as_mut().unwrap().default_namespace = described.to_owned();
-            clusters.update(vec![spec]).await;
+            update(&mut clusters, [spec]).await;
             assert_eq!(namespaces(&clusters), [("a".to_owned(), expected.map(str::to_owned))]);
         }
     }
@@ -409,7 +400,7 @@ mod tests {
             (&[5], false),
             (&[5, 6], false),
         ] {
-            clusters.update(vec![at(ports)]).await;
+            update(&mut clusters, [at(ports)]).await;
             assert_eq!(addresses(&clusters), ports.iter().map(u16::to_string).collect::<Vec<_>>());
             let revision = clusters.setups()[0].revision();
             let is_same = seen.last() == Some(&revision);
@@ -420,7 +411,7 @@ mod tests {
             connection_fingerprint: Some(ClusterAddress::from_description("another authority")),
             ..at(&[5, 6, 7])
         };
-        clusters.update(vec![other]).await;
+        update(&mut clusters, [other]).await;
         assert!(seen.last() != Some(&clusters.setups()[0].revision()));
     }
 
@@ -446,7 +437,7 @@ mod tests {
                 },
             ),
         ] {
-            clusters.update(vec![described]).await;
+            update(&mut clusters, [described]).await;
             let setup = clusters.setups().remove(0);
             assert_eq!(setup.address, ClusterAddress::from_description("1"), "{name}");
             let revision = Some(setup.revision());
@@ -469,21 +460,21 @@ mod tests {
             });
             drained.map(|endpoint| endpoint.address.replace("127.0.0.1:", "")).collect()
         };
-        clusters.update(vec![draining(&[1, 2], 2)]).await;
+        update(&mut clusters, [draining(&[1, 2], 2)]).await;
         assert_eq!(drained(&clusters), ["2"], "from the beginning");
         let first = clusters.revisions();
-        clusters.update(vec![draining(&[1, 2], 1)]).await;
+        update(&mut clusters, [draining(&[1, 2], 1)]).await;
         assert_eq!(drained(&clusters), ["1"]);
         assert!(clusters.revisions() == first);
         // The same update adds and drains an endpoint.
-        clusters.update(vec![draining(&[1, 2, 3], 3)]).await;
+        update(&mut clusters, [draining(&[1, 2, 3], 3)]).await;
         assert_eq!(drained(&clusters), ["3"]);
         assert!(clusters.revisions() == first);
-        clusters.update(vec![at(&[1, 2, 3])]).await;
+        update(&mut clusters, [at(&[1, 2, 3])]).await;
         assert_eq!(drained(&clusters), Vec::<String>::new());
         assert!(clusters.revisions() == first);
         // The only endpoint of a cluster can be drained, too.
-        clusters.update(vec![draining(&[7], 7)]).await;
+        update(&mut clusters, [draining(&[7], 7)]).await;
         assert_eq!(drained(&clusters), ["7"]);
     }
 
@@ -491,13 +482,13 @@ mod tests {
     async fn connections_to_a_cluster_end_when_it_is_removed() {
         let tuning = ClientTuning::default();
         let mut clusters = Clusters::new(tuning.clone());
-        clusters.update(vec![with_token("a", "1", "t"), spec("b", "1")]).await;
+        update(&mut clusters, [with_token("a", "1", "t"), spec("b", "1")]).await;
         let ends = |clusters: &Clusters, name: &str| clusters.known[&ClusterName::new(name).unwrap()].shutdown.clone();
         let (a, b) = (ends(&clusters, "a"), ends(&clusters, "b"));
-        clusters.update(vec![with_token("a", "1", "u"), spec("b", "1")]).await;
-        clusters.update(vec![with_token("a", "another address", "u"), spec("b", "1")]).await;
+        update(&mut clusters, [with_token("a", "1", "u"), spec("b", "1")]).await;
+        update(&mut clusters, [with_token("a", "another address", "u"), spec("b", "1")]).await;
         assert!(!a.is_cancelled() && !b.is_cancelled());
-        clusters.update(vec![spec("b", "1")]).await;
+        update(&mut clusters, [spec("b", "1")]).await;
         assert!(a.is_cancelled() && !b.is_cancelled());
         tuning.shutdown.cancel();
         assert!(b.is_cancelled(), "all of them end with the process");
@@ -507,16 +498,16 @@ mod tests {
     async fn refused_duplicate_cluster_is_accepted_after_removal_of_its_twin() {
         let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
         let mut clusters = Clusters::new(ClientTuning::default());
-        clusters.update(vec![spec("a", "1"), spec("b", "2")]).await;
+        update(&mut clusters, [spec("a", "1"), spec("b", "2")]).await;
         let [first, second] = ["1", "2"].map(ClusterAddress::from_description);
         assert_eq!(addresses_and_problems(&clusters), [(first.clone(), None), (second.clone(), None)]);
         clusters.refuse(&b, &a, "same".to_owned());
         let refused = clusters.revisions();
         assert_eq!(addresses_and_problems(&clusters), [(first, None), (second.clone(), Some("same".to_owned()))]);
         assert!(!clusters.any_failed(), "another try would not help");
-        clusters.update(vec![spec("a", "1"), spec("b", "2")]).await;
+        update(&mut clusters, [spec("a", "1"), spec("b", "2")]).await;
         assert!(clusters.revisions() == refused, "an unchanged configuration changes nothing");
-        clusters.update(vec![spec("b", "2")]).await;
+        update(&mut clusters, [spec("b", "2")]).await;
         assert_eq!(addresses_and_problems(&clusters), [(second, None)]);
         assert!(clusters.setups()[0].client.is_ok());
     }
@@ -526,13 +517,13 @@ mod tests {
         let mut broken = spec("a", "1");
         broken.config = Ok(kube::Config::new("ftp://127.0.0.1".parse().unwrap()));
         let mut clusters = Clusters::new(ClientTuning::default());
-        clusters.update(vec![broken]).await;
+        update(&mut clusters, [broken]).await;
         assert!(clusters.any_failed());
         assert_eq!(clusters.names().len(), 1);
         assert!(clusters.setups()[0].client.is_err());
         let first = clusters.revisions();
         let unreadable = ClusterSpec { config: Err("no such file".to_owned()), ..spec("a", "1") };
-        clusters.update(vec![unreadable]).await;
+        update(&mut clusters, [unreadable]).await;
         assert_eq!(clusters.setups()[0].client.as_ref().unwrap_err(), "no such file");
         assert!(clusters.revisions() != first, "another reason is news");
     }

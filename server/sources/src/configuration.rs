@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use tributary_apimachinery::ClusterName;
-use tributary_crds::{ConfigurationObjects, SecretText};
+use tributary_crds::{ConfigurationObjects, SecretText, UpstreamCluster};
 use tributary_hosts::ClusterHosts;
 use tributary_policy::LoggingModes;
 use tributary_proxy::{CommandPolicy, DialPolicy};
@@ -14,9 +14,10 @@ use tributary_router::{
     ClusterAddress, ClusterAuthorization, DispatchSettings, FlowSettings, ForeignMember, MemberRules,
 };
 
-use crate::dispatch::dispatch_settings;
+use crate::dispatch;
 use crate::flow_control::flow_settings;
 use crate::logging::logging_modes;
+use crate::named_clusters::named_clusters;
 
 /// A source's description of a cluster.
 #[derive(Clone)]
@@ -118,10 +119,11 @@ impl ClusterSpec {
 #[derive(Default)]
 pub struct LoadedConfiguration {
     /// The clusters from all sources, with distinct names.
-    pub clusters: Vec<ClusterSpec>,
+    pub clusters: Vec<Arc<ClusterSpec>>,
     /// The names of clusters in foreign systems, from the ClusterSources of the hub.
     pub foreign: Vec<ForeignMember>,
-    /// The configuration objects of files and of the hub. Without registries, the router's defaults apply.
+    /// The configuration objects of files and of the hub, without the members of the hub. Without registries, the
+    /// router's defaults apply.
     pub objects: ConfigurationObjects,
     /// The dispatch policies. Without policies, all requests are allowed.
     pub dispatch: DispatchSettings,
@@ -135,21 +137,24 @@ pub struct LoadedConfiguration {
 
 impl LoadedConfiguration {
     /// Creates the configuration of validated objects. `clusters` also contains the clusters of kubeconfig contexts.
-    pub fn new(clusters: Vec<ClusterSpec>, objects: ConfigurationObjects, files: Vec<PathBuf>) -> Self {
-        Self {
-            clusters,
-            foreign: Vec::new(),
-            dispatch: dispatch_settings(&objects),
-            flow_control: flow_settings(&objects),
-            logging: logging_modes(&objects),
-            objects,
-            files,
-        }
+    pub fn new(clusters: Vec<Arc<ClusterSpec>>, objects: ConfigurationObjects, files: Vec<PathBuf>) -> Self {
+        let mut configuration = Self { clusters, objects, files, ..Self::default() };
+        configuration.set_policies(&[]);
+        configuration
+    }
+
+    /// Makes the policies, the flow control and the access log modes of the objects and of further clusters.
+    pub fn set_policies(&mut self, further: &[(ClusterName, &UpstreamCluster)]) {
+        let clusters = [&named_clusters(&self.objects), further].concat();
+        self.dispatch = dispatch::convert(&self.objects, &clusters);
+        self.flow_control = flow_settings(&self.objects, &clusters);
+        self.logging = logging_modes(&self.objects, &clusters);
     }
 
     /// Returns the first cluster whose own hosts have authorities for client certificates.
-    pub fn cluster_with_authorities(&self) -> Option<&ClusterSpec> {
-        let vouches = |spec: &&ClusterSpec| spec.hosts.tls.as_ref().is_some_and(|own| own.client_authorities.is_some());
+    pub fn cluster_with_authorities(&self) -> Option<&Arc<ClusterSpec>> {
+        let vouches =
+            |spec: &&Arc<ClusterSpec>| spec.hosts.tls.as_ref().is_some_and(|own| own.client_authorities.is_some());
         self.clusters.iter().find(vouches)
     }
 }

@@ -1,25 +1,27 @@
 //! Converts the dispatch policies of configuration objects into the router's settings. Without I/O.
 
-use tributary_apimachinery::ClusterName;
-use tributary_crds::{ConfigurationObjects, Dispatch, DispatchPolicy, UpstreamCluster};
+use tributary_crds::{ConfigurationObjects, Dispatch, DispatchPolicy};
 use tributary_policy::Policy;
 use tributary_router::{DispatchSettings, EntryPointPolicies};
 
+use crate::named_clusters::{NamedCluster, named_clusters};
+
 /// Converts the dispatch policies of validated configuration objects into the router's settings.
 pub fn dispatch_settings(objects: &ConfigurationObjects) -> DispatchSettings {
+    convert(objects, &named_clusters(objects))
+}
+
+/// Converts the policies of `objects`, apart from their clusters, and of these clusters.
+pub(super) fn convert(objects: &ConfigurationObjects, clusters: &[NamedCluster<'_>]) -> DispatchSettings {
     // Validation allows at most one MergedEndpoint, so the first is the only one.
     let endpoint = objects.merged_endpoints.first();
     let global = endpoint.map(|endpoint| endpoint.spec.global_dispatch_policies.iter().map(Policy::from).collect());
     let merged = endpoint.map(|endpoint| policies(&endpoint.spec.dispatch_policies, Dispatch::Policies));
-    let clusters = objects.clusters.iter().filter_map(convert_cluster).collect();
+    let entry = |(name, cluster): &NamedCluster<'_>| {
+        (name.clone(), policies(&cluster.spec.dispatch_policies, cluster.spec.dispatch))
+    };
+    let clusters = clusters.iter().map(entry).collect();
     DispatchSettings { global: global.unwrap_or_default(), merged: merged.unwrap_or_default(), clusters }
-}
-
-/// Converts the dispatch policies of a cluster. Returns `None` for an invalid cluster name, which a separate check
-/// refuses.
-fn convert_cluster(cluster: &UpstreamCluster) -> Option<(ClusterName, EntryPointPolicies)> {
-    let name = ClusterName::new(cluster.metadata.name.as_deref().unwrap_or_default()).ok()?;
-    Some((name, policies(&cluster.spec.dispatch_policies, cluster.spec.dispatch)))
 }
 
 fn policies(written: &[DispatchPolicy], dispatch: Dispatch) -> EntryPointPolicies {
@@ -31,6 +33,7 @@ fn policies(written: &[DispatchPolicy], dispatch: Dispatch) -> EntryPointPolicie
 mod tests {
     use std::path::Path;
 
+    use tributary_apimachinery::ClusterName;
     use tributary_policy::{Action, Mode};
 
     use super::*;

@@ -2,28 +2,25 @@
 
 use std::num::{NonZeroU16, NonZeroU32};
 
-use tributary_apimachinery::{ClusterName, duration};
-use tributary_crds::{ConfigurationObjects, FlowControlSchema, LimitBy, UpstreamCluster};
+use tributary_apimachinery::duration;
+use tributary_crds::{ConfigurationObjects, FlowControlSchema, LimitBy};
 use tributary_flow_control::{
     Deck, Dimension, Limited, MaxRequestsInflight, Queueing, Schema, SchemaKind, TokenBucket,
 };
 use tributary_router::{EntryPointSchemas, FlowSettings};
 
+use crate::named_clusters::NamedCluster;
+
 /// Converts the flow-control schemas of validated configuration objects. Flow control applies only to requests whose
-/// policy names a schema.
-pub(super) fn flow_settings(objects: &ConfigurationObjects) -> FlowSettings {
+/// policy names a schema. `clusters` take the place of the clusters in `objects`.
+pub(super) fn flow_settings(objects: &ConfigurationObjects, clusters: &[NamedCluster<'_>]) -> FlowSettings {
     // Validation allows at most one MergedEndpoint, so the first is the only one.
     let merged = objects.merged_endpoints.first();
     let merged = merged.map(|endpoint| schemas(&endpoint.spec.flow_control.flow_control_schemas));
-    let clusters = objects.clusters.iter().filter_map(convert_cluster);
-    FlowSettings { merged: merged.unwrap_or_default(), clusters: clusters.collect() }
-}
-
-/// Converts the flow-control schemas of a cluster. Returns `None` for an invalid cluster name, which a separate check
-/// refuses.
-fn convert_cluster(cluster: &UpstreamCluster) -> Option<(ClusterName, EntryPointSchemas)> {
-    let name = ClusterName::new(cluster.metadata.name.as_deref().unwrap_or_default()).ok()?;
-    Some((name, schemas(&cluster.spec.flow_control.flow_control_schemas)))
+    let written = clusters.iter().map(|(name, cluster)| (name, &cluster.spec.flow_control.flow_control_schemas));
+    let clusters = written.filter(|(_, written)| !written.is_empty());
+    let clusters = clusters.map(|(name, written)| (name.clone(), schemas(written))).collect();
+    FlowSettings { merged: merged.unwrap_or_default(), clusters }
 }
 
 fn schemas(written: &[FlowControlSchema]) -> EntryPointSchemas {
@@ -92,14 +89,18 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
+    use tributary_apimachinery::ClusterName;
+
     use super::*;
+    use crate::named_clusters::named_clusters;
 
     fn settings(spec: &str) -> FlowSettings {
         let text = format!(
             "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {{name: eu}}\nspec: {spec}\n---\n\
              apiVersion: tributary.dev/v1alpha1\nkind: MergedEndpoint\nmetadata: {{name: all}}\nspec: {spec}\n"
         );
-        flow_settings(&tributary_crds::parse(&text, Path::new("test.yaml")).unwrap())
+        let objects = tributary_crds::parse(&text, Path::new("test.yaml")).unwrap();
+        flow_settings(&objects, &named_clusters(&objects))
     }
 
     #[test]
@@ -114,7 +115,7 @@ mod tests {
                 (&[Schema { name: "few".into(), kind: kind.clone() }][..], &None)
             );
         }
-        let nothing = flow_settings(&ConfigurationObjects::default());
+        let nothing = flow_settings(&ConfigurationObjects::default(), &[]);
         assert!(nothing.merged.schemas.is_empty() && nothing.clusters.is_empty());
     }
 

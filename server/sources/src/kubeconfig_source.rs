@@ -1,5 +1,7 @@
 //! The configuration source of personal mode: the contexts of kubeconfig files.
 
+use std::sync::Arc;
+
 use tributary_router::ClusterAddress;
 
 use crate::contexts::{ContextSelection, ContextsError, SelectedContext};
@@ -59,11 +61,11 @@ impl KubeconfigSource {
                 Ok(target) => {
                     usable += 1;
                     configuration.files.extend(target.files.iter().cloned());
-                    configuration.clusters.push(spec(chosen, Ok(target)));
+                    configuration.clusters.push(Arc::new(spec(chosen, Ok(target))));
                 }
                 Err(problem) => {
                     refuses |= chosen.named;
-                    configuration.clusters.push(spec(chosen, Err(problem.to_string())));
+                    configuration.clusters.push(Arc::new(spec(chosen, Err(problem.to_string()))));
                     problems.push(problem);
                 }
             }

@@ -21,6 +21,7 @@ mod flow_control;
 pub mod kubeconfig;
 pub mod kubeconfig_source;
 mod logging;
+mod named_clusters;
 pub mod policies;
 mod secure_serving;
 pub mod upstream_clusters;
@@ -28,6 +29,7 @@ pub mod watch;
 pub mod yaml;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 
@@ -162,7 +164,7 @@ fn no_clusters_message(config: Option<&Path>) -> String {
     }
 }
 
-fn check_distinct_names(clusters: &[ClusterSpec]) -> anyhow::Result<()> {
+fn check_distinct_names(clusters: &[Arc<ClusterSpec>]) -> anyhow::Result<()> {
     for (at, second) in clusters.iter().enumerate() {
         if let Some(first) = clusters[..at].iter().find(|first| first.name == second.name) {
             anyhow::bail!(

@@ -1,6 +1,7 @@
 //! Converts flags and registries into the router's policies. Without I/O.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tributary_apimachinery::{ClusterName, InvalidResourcePattern, ItemResourceVersions, Partial, ResourcePattern};
 use tributary_crds::ResourceRegistry;
@@ -81,18 +82,17 @@ pub fn policies(
 }
 
 /// Removes members of the hub without an index from the resources with integer item versions.
-pub fn omit_unnumbered(policies: &mut Policies, clusters: &[ClusterSpec]) {
-    let unnumbered =
-        |name: &ClusterName| clusters.iter().any(|spec| spec.is_from_hub && spec.index.is_none() && spec.name == *name);
-    if !clusters.iter().any(|spec| unnumbered(&spec.name)) {
+pub fn omit_unnumbered(policies: &mut Policies, clusters: &[Arc<ClusterSpec>]) {
+    let is_unnumbered = |spec: &&Arc<ClusterSpec>| spec.is_from_hub && spec.index.is_none();
+    if !clusters.iter().any(|spec| is_unnumbered(&spec)) {
         return;
     }
     let all = policies.rules.iter_mut().map(|(_, policy)| policy).chain([&mut policies.default]);
     for policy in all.filter(|policy| policy.item_resource_versions == ItemResourceVersions::Integer) {
         let selected = policy.clusters.take();
         let is_selected = |name: &ClusterName| selected.as_ref().is_none_or(|names| names.contains(name));
-        let numbered = clusters.iter().map(|spec| &spec.name).filter(|name| is_selected(name) && !unnumbered(name));
-        policy.clusters = Some(numbered.cloned().collect());
+        let numbered = clusters.iter().filter(|spec| !is_unnumbered(spec) && is_selected(&spec.name));
+        policy.clusters = Some(numbered.map(|spec| spec.name.clone()).collect());
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -71,7 +72,7 @@ impl FileSource {
     ///
     /// # Errors
     /// All validation errors, or the first cluster without a valid client configuration.
-    pub async fn read(&self, contexts: &[ClusterSpec]) -> anyhow::Result<LoadedConfiguration> {
+    pub async fn read(&self, contexts: &[Arc<ClusterSpec>]) -> anyhow::Result<LoadedConfiguration> {
         let objects = tributary_crds::load(&self.path)?;
         let (errors, warnings): (Vec<_>, Vec<_>) =
             problems(&objects, contexts).into_iter().partition(|problem| problem.severity == Severity::Error);
@@ -84,7 +85,7 @@ impl FileSource {
             let name = cluster.metadata.name.as_deref().unwrap_or_default();
             let (spec, more) =
                 cluster_spec(cluster, self.base()).await.with_context(|| format!("UpstreamCluster {name}"))?;
-            clusters.push(spec);
+            clusters.push(Arc::new(spec));
             files.extend(more);
         }
         Ok(LoadedConfiguration::new(clusters, objects, files))
@@ -113,7 +114,7 @@ pub fn no_objects_message(path: &Path) -> String {
 }
 
 /// Validates objects together with the clusters of `contexts`. Returns errors and warnings.
-fn problems(objects: &tributary_crds::ConfigurationObjects, contexts: &[ClusterSpec]) -> Vec<ValidationProblem> {
+fn problems(objects: &tributary_crds::ConfigurationObjects, contexts: &[Arc<ClusterSpec>]) -> Vec<ValidationProblem> {
     let taken: BTreeSet<_> = objects.clusters.iter().filter_map(|cluster| cluster.spec.index).collect();
     let known = stand_ins(contexts, &taken);
     let mut all = objects.clone();
@@ -127,13 +128,13 @@ fn problems(objects: &tributary_crds::ConfigurationObjects, contexts: &[ClusterS
 /// Returns an UpstreamCluster for each cluster, with its name, labels and index, for the validation of registries. A
 /// cluster without an index gets any unused index here, so that the validation accepts the cluster: a context gets its
 /// index later, and registries omit a member without an index.
-pub fn known_clusters(clusters: &[ClusterSpec]) -> Vec<UpstreamCluster> {
+pub fn known_clusters(clusters: &[Arc<ClusterSpec>]) -> Vec<UpstreamCluster> {
     stand_ins(clusters, &clusters.iter().filter_map(|cluster| cluster.index).collect())
 }
 
-fn stand_ins(clusters: &[ClusterSpec], taken: &BTreeSet<u16>) -> Vec<UpstreamCluster> {
+fn stand_ins(clusters: &[Arc<ClusterSpec>], taken: &BTreeSet<u16>) -> Vec<UpstreamCluster> {
     let mut free = (0..=INDEX_MAX).filter(|index| !taken.contains(index));
-    let stand_in = |cluster: &ClusterSpec| {
+    let stand_in = |cluster: &Arc<ClusterSpec>| {
         let reference = KubeconfigReference { path: cluster.origin.clone(), context: None };
         let index = cluster.index.or_else(|| free.next());
         let spec = UpstreamClusterSpec { kubeconfig: Some(reference), index, ..UpstreamClusterSpec::default() };

@@ -27,6 +27,16 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// Adds the namespaces of the foreign systems, and helpers for their objects.
 impl Hub {
+    /// Starts a hub with a source of cluster-gateway's Secrets, and with the Secret `eu` of the first member.
+    async fn start_with_gateway_secret(context: &TestContext) -> anyhow::Result<Self> {
+        let hub = Self::start(context).await?;
+        hub.create_namespace("vela-system").await?;
+        hub.create_source("kubevela", json!({"clusterGatewaySecrets": {"namespace": "vela-system"}})).await?;
+        let [first, _] = &hub.members;
+        hub.create_gateway_secret("eu", &first.access().server, first).await?;
+        Ok(hub)
+    }
+
     pub(super) async fn create(&self, path: &str, object: &Value) -> anyhow::Result<Value> {
         self.server.http().post(path, object).send().await?.expect(201)?.json()
     }
@@ -94,11 +104,8 @@ impl Hub {
 
 async fn secrets_of_cluster_gateway_are_members(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
-    let hub = Hub::start(&context).await?;
-    hub.create_namespace("vela-system").await?;
+    let hub = Hub::start_with_gateway_secret(&context).await?;
     let [first, second] = &hub.members;
-    hub.create_source("kubevela", json!({"clusterGatewaySecrets": {"namespace": "vela-system"}})).await?;
-    hub.create_gateway_secret("eu", &first.access().server, first).await?;
     let tributary = hub.builder().start().await?;
     let http = hub.http(&tributary).await?;
     hub.serves(&http, &["eu"]).await?;
@@ -144,11 +151,8 @@ async fn secrets_of_cluster_gateway_are_members(context: TestContext) -> anyhow:
 
 async fn hostile_secret_displaces_no_member(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
-    let hub = Hub::start(&context).await?;
-    hub.create_namespace("vela-system").await?;
+    let hub = Hub::start_with_gateway_secret(&context).await?;
     let [first, second] = &hub.members;
-    hub.create_source("kubevela", json!({"clusterGatewaySecrets": {"namespace": "vela-system"}})).await?;
-    hub.create_gateway_secret("eu", &first.access().server, first).await?;
     hub.add("own", second).await?;
     let tributary = context.fixture.watch_log(hub.builder().start().await?).await;
     let http = hub.http(&tributary).await?;

@@ -368,6 +368,24 @@ async fn member_gets_exactly_user_and_groups_from_its_impersonator() {
     assert!(recorders[1].came().iter().all(|(_, own)| *own == expected));
 }
 
+/// A refusal by Tributary's own account would be 503, because only an administrator could help.
+#[tokio::test]
+async fn refusal_of_a_limited_impersonator_is_the_answer_of_the_member() {
+    let (fixture, rbac) = fixture(["a"]).await;
+    let setups = vec![setup(fixture.member("a"), "a").await];
+    setups[0].client.as_ref().unwrap().set_impersonator(Some("second")).unwrap();
+    fixture.member("a").control().accept("second", None);
+    fixture.router.set_clusters(setups);
+    let (direct, karmada) = (ann(&fixture), ann(&fixture).at_doors_of_karmada(&["a"]));
+    let path = format!("/apis/cluster.karmada.io/v1alpha1/clusters/a/proxy{SHOP}/of-a");
+    let patch = async |client: &Client, path: &str| client.send("PATCH", path, &[MERGE], r#"{"data":{"v":"2"}}"#).await;
+    until(async || patch(&karmada, &path).await.code == 200).await;
+    rbac[0].close();
+    let message = patch(&karmada, &path).await.refused(403);
+    assert!(message.contains("cannot impersonate resource"), "{message}");
+    patch(&direct, &format!("/clusters/a{SHOP}/of-a")).await.refused(503);
+}
+
 /// Karmada sends these requests with its own rights (karmada-io/karmada#5485).
 #[tokio::test]
 async fn karmada_5485_requests_without_a_member_reach_the_control_plane_as_the_caller() {

@@ -13,7 +13,7 @@ use tributary_router::{
 };
 
 use super::members::{Came, Rbac, SHOP, fixture, write};
-use crate::harness::{Client, Fixture};
+use crate::harness::{Client, Fixture, SOON, name};
 
 const GATEWAYS: &str = "/apis/cluster.core.oam.dev/v1alpha1/clustergateways";
 const VIRTUAL_CLUSTERS: &str = "/apis/cluster.core.oam.dev/v1alpha1/virtualclusters";
@@ -110,6 +110,29 @@ async fn member_with_a_stored_identity_answers_each_request_itself() {
     let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "new"}});
     assert_eq!(write(&stored, "POST", &format!("{GATEWAYS}/stored/proxy{SHOP}"), &object).await.code, 201);
     assert_eq!(stored.get(&format!("{GATEWAYS}/eu.example/proxy{SHOP}")).await.code, 403);
+}
+
+#[tokio::test]
+async fn stream_with_a_chosen_identity_ends_when_the_source_becomes_stricter() {
+    let (fixture, _, mount) = start().await;
+    let watch = async |caller: &str, name: &str, query: &str| {
+        let path = format!("{GATEWAYS}/{name}/proxy{SHOP}?watch=1{query}");
+        user(&fixture, &mount, caller).watch(&path).await
+    };
+    let (mut stored, mut ruled) = (watch("nobody", "stored", "").await, watch("bob", "ruled", "").await);
+    let mut as_caller = watch("ann", "stored", "&impersonate=true").await;
+    for events in [&mut stored, &mut ruled, &mut as_caller] {
+        assert_eq!(name(&events.soon().await["object"]), "of-a");
+    }
+    // The same members in a new configuration change nothing.
+    open_door(&fixture.router);
+    stored.nothing().await;
+    let strict = ["stored", "ruled"].map(|name| member(name, IdentityPolicy::Impersonate));
+    fixture.router.set_foreign_members(Arc::new(ForeignMembers::from_iter(strict)));
+    for mut events in [stored, ruled] {
+        assert_eq!(tokio::time::timeout(SOON, events.next()).await, Ok(None));
+    }
+    as_caller.nothing().await;
 }
 
 #[tokio::test]

@@ -71,7 +71,8 @@ impl Rbac {
             .collect()
     }
 
-    fn close(&self) {
+    /// Makes the member forbid all impersonation.
+    pub(crate) fn close(&self) {
         *self.closed.lock() = true;
     }
 }

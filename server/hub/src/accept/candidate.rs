@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tributary_apimachinery::ItemResourceVersions;
-use tributary_crds::{MergedEndpoint, ResourceRegistry, UpstreamCluster, UpstreamClusterSpec};
+use tributary_crds::{MergedEndpoint, ResourceRegistry};
 use tributary_sources::LoadedConfiguration;
 
 use crate::ConditionState;
@@ -103,38 +103,29 @@ impl<'a> CandidateConfiguration<'a> {
     }
 
     fn configuration(&self, members: &[&MemberInForce]) -> LoadedConfiguration {
-        let mut objects = self.base.objects.clone();
-        let mut clusters = self.base.clusters.clone();
-        let mut foreign = Vec::new();
-        for member in members {
-            let Some(spec) = &member.spec else { continue };
-            foreign.extend(member.item.as_ref().and_then(|own| foreign_member(&own.item)));
-            objects.clusters.push(policies_of(&member.cluster));
-            clusters.push(spec.as_ref().clone());
+        let mut configuration = LoadedConfiguration {
+            clusters: self.base.clusters.clone(),
+            objects: self.base.objects.clone(),
+            files: self.base.files.clone(),
+            ..LoadedConfiguration::default()
+        };
+        let used = members.iter().filter_map(|member| Some((member, member.spec.as_ref()?)));
+        let mut of_members = Vec::with_capacity(members.len());
+        for (member, spec) in used {
+            configuration.foreign.extend(member.item.as_ref().and_then(|own| foreign_member(&own.item)));
+            configuration.clusters.push(Arc::clone(spec));
+            of_members.push((spec.name.clone(), &member.cluster));
         }
-        objects.registries.clone_from(&self.registries);
+        configuration.objects.registries.clone_from(&self.registries);
         // Members come and go, and a placement in an absent member must not refuse the configuration.
-        for registry in &mut objects.registries {
-            let is_known = |name: &String| clusters.iter().any(|spec| spec.name.as_str() == name);
+        for registry in &mut configuration.objects.registries {
+            let is_known = |name: &String| configuration.clusters.iter().any(|spec| spec.name.as_str() == name);
             registry.spec.placement = registry.spec.placement.take().filter(is_known);
         }
-        objects.merged_endpoints.clone_from(&self.merged_endpoints);
-        LoadedConfiguration { foreign, ..LoadedConfiguration::new(clusters, objects, self.base.files.clone()) }
+        configuration.objects.merged_endpoints.clone_from(&self.merged_endpoints);
+        configuration.set_policies(&of_members);
+        configuration
     }
-}
-
-/// Returns the fields of a member that [`LoadedConfiguration::new`] reads: the name and the policies. The rest is in
-/// the [`ClusterSpec`](tributary_sources::ClusterSpec).
-fn policies_of(cluster: &UpstreamCluster) -> UpstreamCluster {
-    let UpstreamClusterSpec { dispatch, dispatch_policies, flow_control, logging, .. } = &cluster.spec;
-    let spec = UpstreamClusterSpec {
-        dispatch: *dispatch,
-        dispatch_policies: dispatch_policies.clone(),
-        flow_control: flow_control.clone(),
-        logging: logging.clone(),
-        ..UpstreamClusterSpec::default()
-    };
-    UpstreamCluster::new(cluster.metadata.name.as_deref().unwrap_or_default(), spec)
 }
 
 fn conflict(problem: String) -> ConditionState {

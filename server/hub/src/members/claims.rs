@@ -1,7 +1,9 @@
 //! The names, indexes, hosts and addresses that only one cluster may have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use http::Uri;
 use tributary_apimachinery::{ForeignSystem, Host, without_brackets};
@@ -15,24 +17,45 @@ use crate::{ConditionState, OwnEndpoint};
 
 /// Returns whether a URL leads to the listener at `address`. `is_own_host` tells whether the listener serves a host.
 pub fn leads_to(address: SocketAddr, url: &Uri, is_own_host: impl Fn(&Host) -> bool) -> bool {
-    let host = without_brackets(url.host().unwrap_or_default());
-    let is_same_host =
-        host == "localhost" || host.parse() == Ok(address.ip()) || host.parse().is_ok_and(|host| is_own_host(&host));
     let default_port = if url.scheme_str() == Some("http") { 80 } else { 443 };
-    is_same_host && url.port_u16().unwrap_or(default_port) == address.port()
+    if url.port_u16().unwrap_or(default_port) != address.port() {
+        return false;
+    }
+    let host = without_brackets(url.host().unwrap_or_default());
+    host == "localhost" || host.parse() == Ok(address.ip()) || host.parse().is_ok_and(|host| is_own_host(&host))
 }
 
-/// The names, indexes and hosts that are in use, each with the description of its owner.
+/// The owner of a name, an index or a host, with its description for messages.
+#[derive(Clone)]
+enum Owner<'a> {
+    /// This endpoint, or a cluster of a different source.
+    Other(&'a str),
+    /// A cluster that a flag trusts.
+    Reserved(&'a str),
+    Member(Arc<MemberInForce>),
+}
+
+impl fmt::Display for Owner<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Other(description) => f.write_str(description),
+            Self::Reserved(name) => write!(f, "A flag trusts cluster {name}, which"),
+            Self::Member(member) => f.write_str(&member.origin()),
+        }
+    }
+}
+
+/// The names, indexes and hosts that are in use, each with its owner.
 pub(crate) struct Claims<'a> {
     own: &'a OwnEndpoint,
     others: &'a OtherSources<'a>,
-    names: BTreeMap<String, String>,
-    indexes: BTreeMap<u16, String>,
-    hosts: BTreeMap<Host, String>,
+    names: HashMap<String, Owner<'a>>,
+    indexes: HashMap<u16, Owner<'a>>,
+    hosts: BTreeMap<Host, Owner<'a>>,
     /// The servers of Argo CD's Secrets. Argo CD identifies clusters by them.
-    argo_cd_servers: BTreeMap<String, String>,
+    argo_cd_servers: BTreeMap<String, Owner<'a>>,
     /// The names in foreign systems, by which the doors of these systems find the members.
-    foreign_names: BTreeMap<(ForeignSystem, String), String>,
+    foreign_names: BTreeMap<(ForeignSystem, String), Owner<'a>>,
 }
 
 impl<'a> Claims<'a> {
@@ -41,25 +64,25 @@ impl<'a> Claims<'a> {
         let mut claims = Self {
             own: &rules.own,
             others,
-            names: BTreeMap::new(),
-            indexes: BTreeMap::new(),
+            names: HashMap::new(),
+            indexes: HashMap::new(),
             hosts: BTreeMap::new(),
             argo_cd_servers: BTreeMap::new(),
             foreign_names: BTreeMap::new(),
         };
         for spec in &others.configuration.clusters {
-            claims.names.insert(spec.name.to_string(), spec.origin.clone());
-            claims.indexes.extend(spec.index.map(|index| (index, spec.origin.clone())));
+            let owner = Owner::Other(&spec.origin);
+            claims.indexes.extend(spec.index.map(|index| (index, owner.clone())));
             let hosts = spec.hosts.names.iter().cloned().map(Host::Name);
-            claims.hosts.extend(hosts.map(|host| (host, spec.origin.clone())));
+            claims.hosts.extend(hosts.map(|host| (host, owner.clone())));
+            claims.names.insert(spec.name.to_string(), owner);
         }
         for name in &rules.reserved_names {
-            let owner = format!("A flag trusts cluster {name}, which");
-            claims.names.entry(name.clone()).or_insert(owner);
+            claims.names.entry(name.clone()).or_insert(Owner::Reserved(name));
         }
         let merged = rules.own.merged_hosts.iter().map(|host| (host.clone(), "the merged view (--merged-host)"));
         let local = rules.own.local_hosts.iter().map(|host| (host.clone(), "this server itself"));
-        claims.hosts.extend(merged.chain(local).map(|(host, owner)| (host, owner.to_owned())));
+        claims.hosts.extend(merged.chain(local).map(|(host, owner)| (host, Owner::Other(owner))));
         claims
     }
 
@@ -67,25 +90,25 @@ impl<'a> Claims<'a> {
     ///
     /// # Errors
     /// The state of `Accepted` if another object has one of them, or if an endpoint is this server itself.
-    pub(crate) fn claim(&mut self, member: &MemberInForce) -> Result<(), ConditionState> {
+    pub(crate) fn claim(&mut self, member: &Arc<MemberInForce>) -> Result<(), ConditionState> {
         let (name, spec) = (&member.object.name, &member.cluster.spec);
         let hosts: Vec<Host> = spec.server_names.iter().filter_map(|host| host.parse().ok()).collect();
         self.check_name(name)?;
         self.check_index(name, spec.index)?;
         self.check_hosts(&hosts)?;
-        self.check_endpoints(&spec.endpoints, &hosts)?;
+        self.check_endpoints(member, &hosts)?;
         let is_argo_cd = member.item.as_ref().is_some_and(|own| own.item.list == SourceKind::ArgoCdSecrets);
         let server = spec.endpoints.first().filter(|_| is_argo_cd);
         self.check_argo_cd_server(server)?;
         let item = member.item.as_ref().map(|own| &own.item);
         let foreign = item.and_then(|item| Some((item.list.foreign_system()?, item.foreign_name.clone())));
         self.check_foreign_name(foreign.as_ref())?;
-        let owner = member.origin();
+        let owner = Owner::Member(Arc::clone(member));
         self.argo_cd_servers.extend(server.map(|server| (server.clone(), owner.clone())));
         self.foreign_names.extend(foreign.map(|foreign| (foreign, owner.clone())));
-        self.names.insert(name.clone(), owner.clone());
         self.indexes.extend(spec.index.map(|index| (index, owner.clone())));
         self.hosts.extend(hosts.into_iter().map(|host| (host, owner.clone())));
+        self.names.insert(name.clone(), owner);
         Ok(())
     }
 
@@ -145,10 +168,20 @@ impl<'a> Claims<'a> {
 
     /// Refuses an endpoint that is this server itself, because requests would loop through it. `hosts` are the hosts of
     /// the member.
-    fn check_endpoints(&self, endpoints: &[String], hosts: &[Host]) -> Result<(), ConditionState> {
+    fn check_endpoints(&self, member: &MemberInForce, hosts: &[Host]) -> Result<(), ConditionState> {
         let Some(address) = self.own.address else { return Ok(()) };
         let is_own_host = |host: &Host| self.hosts.contains_key(host) || hosts.contains(host);
-        let leads_here = |url: &String| url.parse().is_ok_and(|url: Uri| leads_to(address, &url, is_own_host));
+        let leads_here = |url: &Uri| leads_to(address, url, is_own_host);
+        // The description has the same URLs, already parsed.
+        if let Some(spec) = &member.spec
+            && let Ok(config) = &spec.config
+            && !leads_here(&config.cluster_url)
+            && !spec.further_endpoints.iter().any(|further| leads_here(&further.url))
+        {
+            return Ok(());
+        }
+        let endpoints = &member.cluster.spec.endpoints;
+        let leads_here = |url: &String| url.parse().is_ok_and(|url| leads_here(&url));
         let Some(index) = endpoints.iter().position(leads_here) else { return Ok(()) };
         let message = format!(
             "spec.endpoints[{index}]: the address leads to {address}, which is this server itself; give the address of \

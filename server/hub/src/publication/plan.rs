@@ -17,12 +17,14 @@ pub(super) enum Change {
     Delete(Value),
 }
 
-/// Returns the change for each object that differs, by name. `present` are objects of Tributary.
+/// Returns the change for each object that differs, by name. `present` are objects of Tributary. With `is_complete`,
+/// `desired` has the objects of all members, and other objects are deleted.
 pub(super) fn plan_changes(
     desired: BTreeMap<String, Value>,
     present: &BTreeMap<String, Value>,
+    is_complete: bool,
 ) -> BTreeMap<String, Change> {
-    let departed = present.iter().filter(|(name, _)| !desired.contains_key(*name));
+    let departed = present.iter().filter(|(name, _)| is_complete && !desired.contains_key(*name));
     let mut changes: BTreeMap<String, Change> =
         departed.map(|(name, object)| (name.clone(), Change::Delete(deletion_of(object)))).collect();
     for (name, mut object) in desired {
@@ -107,8 +109,8 @@ mod tests {
         let mut with_foreign_label = stored(desired("same", "1"));
         with_foreign_label["metadata"]["labels"]["foreign"] = json!("x");
         let present = named(&[with_foreign_label, stored(desired("changed", "1")), stored(desired("gone", "1"))]);
-        let changes =
-            plan_changes(named(&[desired("same", "1"), desired("changed", "2"), desired("new", "1")]), &present);
+        let wanted = || named(&[desired("same", "1"), desired("changed", "2"), desired("new", "1")]);
+        let changes = plan_changes(wanted(), &present, true);
         let preconditions = json!({"uid": "u1", "resourceVersion": "7"});
         let deletion = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
         let mut applied = desired("changed", "2");
@@ -120,6 +122,9 @@ mod tests {
             ("new".to_owned(), Change::Create(desired("new", "1"))),
         ]);
         assert_eq!(changes, expected);
+        // The object `gone` may belong to a member of a source whose list is not read.
+        let changes = plan_changes(wanted(), &present, false);
+        assert_eq!(changes.into_keys().collect::<Vec<_>>(), ["changed", "new"]);
     }
 
     #[test]
@@ -131,16 +136,16 @@ mod tests {
         };
         let wanted = || named(&[with_status(json!({"version": "2"}))]);
         // The hub ignores the status of a creation.
-        assert_eq!(plan_changes(wanted(), &BTreeMap::new())["eu"], Change::Create(desired("eu", "1")));
+        assert_eq!(plan_changes(wanted(), &BTreeMap::new(), true)["eu"], Change::Create(desired("eu", "1")));
         let old = stored(with_status(json!({"version": "1", "foreign": true})));
-        let changes = plan_changes(wanted(), &named(slice::from_ref(&old)));
+        let changes = plan_changes(wanted(), &named(slice::from_ref(&old)), true);
         let Change::ApplyStatus(body) = &changes["eu"] else { panic!("{changes:?}") };
         assert_eq!((&body["status"], &body["metadata"]["uid"]), (&json!({"version": "2"}), &json!("u1")));
         assert_eq!(body["data"], Value::Null);
         let mut other_data = old;
         other_data["data"]["a"] = json!("2");
-        assert!(matches!(plan_changes(wanted(), &named(&[other_data]))["eu"], Change::Apply(_)));
+        assert!(matches!(plan_changes(wanted(), &named(&[other_data]), true)["eu"], Change::Apply(_)));
         let same = stored(with_status(json!({"version": "2", "foreign": true})));
-        assert_eq!(plan_changes(wanted(), &named(&[same])), BTreeMap::new());
+        assert_eq!(plan_changes(wanted(), &named(&[same]), true), BTreeMap::new());
     }
 }

@@ -1,7 +1,6 @@
 //! Writes the published objects while this replica holds the Lease.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ use super::settings::PublicationSettings;
 use super::token::TokenKeeper;
 use crate::leadership::Leadership;
 use crate::lease::RETRY_PERIOD;
+use crate::status::fingerprint;
 use crate::write_limits::{REFUSED_INTERVAL, WRITE_INTERVAL, WRITE_TIMEOUT};
 use crate::{HubClient, HubError};
 
@@ -79,6 +79,8 @@ type PublicationProblems = BTreeMap<PublishedKind, Vec<String>>;
 /// The state on which a plan depends, beside the present objects.
 struct Inputs {
     members: Vec<ClusterStatus>,
+    /// Whether the members of all ClusterSources are known.
+    is_complete: bool,
     /// The authorities in PEM, with an inner `None` for those of the client's system. `None` if the file is unusable.
     authorities: Option<Option<String>>,
     token: Option<SecretText>,
@@ -135,11 +137,12 @@ impl Publisher {
         }
     }
 
-    /// Writes the objects that are due, until the Lease must be renewed. Cancel: a write may have had its effect.
-    pub(crate) async fn write_due(&mut self, report: &Report, leadership: &Leadership) {
+    /// Writes the objects that are due, until the Lease must be renewed. `is_complete` tells whether the report has the
+    /// members of all ClusterSources; otherwise no object is deleted. Cancel: a write may have had its effect.
+    pub(crate) async fn write_due(&mut self, report: &Report, is_complete: bool, leadership: &Leadership) {
         let begun = Instant::now();
         self.start_collections();
-        let inputs = self.read_inputs(report, leadership).await;
+        let inputs = self.read_inputs(report, is_complete, leadership).await;
         let fingerprint = fingerprint(&self.describe(&inputs));
         if self.settled == Some(fingerprint) {
             return;
@@ -177,7 +180,7 @@ impl Publisher {
         }
     }
 
-    async fn read_inputs(&mut self, report: &Report, leadership: &Leadership) -> Inputs {
+    async fn read_inputs(&mut self, report: &Report, is_complete: bool, leadership: &Leadership) -> Inputs {
         let mut problems = PublicationProblems::new();
         let mut add_problem = |kind, problem| problems.entry(kind).or_default().push(problem);
         let authorities = self.read_authorities().await;
@@ -194,7 +197,8 @@ impl Publisher {
                 add_problem(kind, problem);
             }
         }
-        Inputs { members: member_states(report, Timestamp::now()), authorities: authorities.ok(), token, problems }
+        let members = member_states(report, Timestamp::now());
+        Inputs { members, is_complete, authorities: authorities.ok(), token, problems }
     }
 
     /// Returns the authorities for published objects as PEM; `None` for those of the client's system.
@@ -212,9 +216,10 @@ impl Publisher {
         let members =
             members.map(|one| (&one.origin.name, &one.version, condition(&one.ready), condition(&one.synced)));
         let versions = self.collections.iter().map(PublishedCollection::version);
-        let token = inputs.token.as_ref().map(|token| fingerprint(token.expose()));
+        let token = inputs.token.as_ref().map(|token| fingerprint(&token.expose()));
         let (members, versions): (Vec<_>, Vec<_>) = (members.collect(), versions.collect());
-        format!("{members:?} {versions:?} {token:?} {:?} {:?}", inputs.authorities, inputs.problems)
+        let Inputs { is_complete, authorities, problems, .. } = inputs;
+        format!("{members:?} {is_complete} {versions:?} {token:?} {authorities:?} {problems:?}")
     }
 
     /// Returns the due writes, those of the longest time without a write first.
@@ -236,7 +241,7 @@ impl Publisher {
                 let present = present.get(&name).unwrap_or(&Value::Null);
                 Some((name, place.desired_object(member, &access, with_token.as_ref(), present)?))
             });
-            for (name, change) in plan_changes(desired.collect(), &present) {
+            for (name, change) in plan_changes(desired.collect(), &present, inputs.is_complete) {
                 let object = (kind, name.clone());
                 let attempt = self.attempts.get(&object);
                 let mut is_due = attempt.is_none_or(|attempt| attempt.allows(&change, now));
@@ -308,7 +313,7 @@ impl Publisher {
         let (kind, namespace) = (place.kind.as_str(), &place.namespace);
         match answer {
             Ok(answer) => Some(match repeated(change, &answer) {
-                Some(repeated) => Outcome::Accepted(fingerprint(&format!("{repeated:?}"))),
+                Some(repeated) => Outcome::Accepted(fingerprint(&repeated)),
                 None => Outcome::Repeatable,
             }),
             Err(HubError::Unreachable(_)) => None,
@@ -348,14 +353,8 @@ impl Attempt {
 
     /// Returns whether the hub has accepted this change, and has dropped fields of it.
     fn is_dropped(&self, change: &Change) -> bool {
-        matches!(self.outcome, Outcome::Accepted(repeated) if fingerprint(&format!("{change:?}")) == repeated)
+        matches!(self.outcome, Outcome::Accepted(repeated) if fingerprint(change) == repeated)
     }
-}
-
-fn fingerprint(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// Returns the change that the next plan has if the object in the hub's answer lacks fields of this change; `None` for
@@ -399,7 +398,7 @@ mod tests {
         let answer = json!({"metadata": {"resourceVersion": "8"}});
         let expected = repeated(&change("7", "a"), &answer).unwrap();
         assert_eq!(expected, change("8", "a"));
-        let accepted = attempt(Outcome::Accepted(fingerprint(&format!("{expected:?}"))));
+        let accepted = attempt(Outcome::Accepted(fingerprint(&expected)));
         let now = Instant::now();
         assert!(accepted.is_dropped(&change("8", "a")) && !accepted.allows(&change("8", "a"), now));
         assert!(accepted.allows(&change("8", "b"), now), "the desired status has changed");

@@ -8,6 +8,7 @@
 //! up indexes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use tributary_apimachinery::ClusterName;
 use tributary_merge::integer::CLUSTERS_MAX;
@@ -68,7 +69,7 @@ pub enum ClusterIndexError {
 ///
 /// # Errors
 /// [`ClusterIndexError`]; the file is then unchanged.
-pub async fn assign(directory: &DataDirectory, clusters: &mut [ClusterSpec]) -> Result<(), ClusterIndexError> {
+pub async fn assign(directory: &DataDirectory, clusters: &mut [Arc<ClusterSpec>]) -> Result<(), ClusterIndexError> {
     // Two processes with one data directory must not assign the same index to two clusters.
     let _lock = directory.lock().await?;
     let mut owners = IndexOwners::read(directory)?;
@@ -85,8 +86,8 @@ pub async fn assign(directory: &DataDirectory, clusters: &mut [ClusterSpec]) -> 
 ///
 /// # Errors
 /// [`ClusterIndexError`].
-pub fn check(directory: &DataDirectory, clusters: &[ClusterSpec]) -> Result<(), ClusterIndexError> {
-    let mut others: Vec<ClusterSpec> = clusters.iter().filter(|spec| !spec.is_from_hub).cloned().collect();
+pub fn check(directory: &DataDirectory, clusters: &[Arc<ClusterSpec>]) -> Result<(), ClusterIndexError> {
+    let mut others: Vec<Arc<ClusterSpec>> = clusters.iter().filter(|spec| !spec.is_from_hub).cloned().collect();
     IndexOwners::read(directory)?.assign(&mut others)
 }
 
@@ -111,7 +112,7 @@ impl IndexOwners {
         self.0.get(&index)
     }
 
-    fn assign(&mut self, clusters: &mut [ClusterSpec]) -> Result<(), ClusterIndexError> {
+    fn assign(&mut self, clusters: &mut [Arc<ClusterSpec>]) -> Result<(), ClusterIndexError> {
         let (of_hub, others): (Vec<_>, Vec<_>) = clusters.iter_mut().partition(|spec| spec.is_from_hub);
         let avoided: BTreeSet<u16> = of_hub.iter().filter_map(|spec| spec.index).collect();
         // Configured indexes are assigned first, so that no other cluster gets them.
@@ -128,12 +129,14 @@ impl IndexOwners {
             let index = own.or_else(|| self.free(&avoided));
             let index = index.ok_or_else(|| ClusterIndexError::Exhausted { origin: spec.origin.clone() })?;
             self.0.insert(index, spec.name.clone());
-            spec.index = Some(index);
+            Arc::make_mut(spec).index = Some(index);
         }
         for spec in of_hub {
             // A member must not keep an index that is stored for a different cluster. The acceptance of hub objects has
             // refused such indexes, except an index that was stored a moment ago.
-            spec.index = spec.index.filter(|index| self.0.get(index).is_none_or(|owner| *owner == spec.name));
+            if spec.index.and_then(|index| self.0.get(&index)).is_some_and(|owner| *owner != spec.name) {
+                Arc::make_mut(spec).index = None;
+            }
         }
         Ok(())
     }
@@ -152,13 +155,13 @@ impl IndexOwners {
 mod tests {
     use super::*;
 
-    fn specs(clusters: &[(&str, Option<u16>)]) -> Vec<ClusterSpec> {
+    fn specs(clusters: &[(&str, Option<u16>)]) -> Vec<Arc<ClusterSpec>> {
         let spec = |(name, index): &(&str, Option<u16>)| ClusterSpec {
             origin: format!("UpstreamCluster {name}"),
             index: *index,
             ..ClusterSpec::named(name)
         };
-        clusters.iter().map(spec).collect()
+        clusters.iter().map(spec).map(Arc::new).collect()
     }
 
     async fn assigned(directory: &DataDirectory, clusters: &[(&str, Option<u16>)]) -> Result<Vec<u16>, String> {
@@ -214,7 +217,7 @@ mod tests {
         let mut owners = IndexOwners::default();
         let mut clusters = specs(&[("hub", Some(3)), ("unnumbered", None), ("file", None), ("moved", Some(9))]);
         for name in [0, 1, 3] {
-            clusters[name].is_from_hub = true;
+            Arc::make_mut(&mut clusters[name]).is_from_hub = true;
         }
         owners.0.insert(9, ClusterName::new("moved").unwrap());
         owners.assign(&mut clusters).unwrap();
@@ -223,7 +226,7 @@ mod tests {
         assert_eq!(owners.0.keys().copied().collect::<Vec<_>>(), [9, 10]);
         // A member from the hub loses an index that belonged to a different cluster.
         let mut clusters = specs(&[("hub", Some(9))]);
-        clusters[0].is_from_hub = true;
+        Arc::make_mut(&mut clusters[0]).is_from_hub = true;
         owners.assign(&mut clusters).unwrap();
         assert_eq!(clusters[0].index, None);
     }
@@ -231,9 +234,8 @@ mod tests {
     #[test]
     fn hub_members_with_all_indexes_leave_indexes_to_file_clusters() {
         let mut owners = IndexOwners::default();
-        let mut clusters: Vec<ClusterSpec> = (0..CLUSTERS_MAX)
-            .map(|index| ClusterSpec { index: Some(index), is_from_hub: true, ..ClusterSpec::named("hub") })
-            .collect();
+        let member = |index| ClusterSpec { index: Some(index), is_from_hub: true, ..ClusterSpec::named("hub") };
+        let mut clusters: Vec<Arc<ClusterSpec>> = (0..CLUSTERS_MAX).map(member).map(Arc::new).collect();
         clusters.extend(specs(&[("file", None)]));
         owners.assign(&mut clusters).unwrap();
         assert_eq!(clusters.last().unwrap().index, Some(0));

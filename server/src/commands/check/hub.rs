@@ -47,7 +47,7 @@ pub(super) async fn print_verdicts(address: &HubAddress, arguments: &CheckArgume
     let mut source = started.map_err(Failure::runtime)?;
     let check = |configuration: &LoadedConfiguration| check_whole(configuration).map_err(|error| format!("{error:#}"));
     let others = OtherSources { configuration: &base, indexes: IndexOwners::default() };
-    let mut verdicts = source.accept(&others, &check).await.verdicts;
+    let mut verdicts = source.accept(&others, &check).await.verdicts.to_vec();
     verdicts.sort_by(|a, b| (a.object.kind, &a.object.name).cmp(&(b.object.kind, &b.object.name)));
     print(&render(&verdicts));
     let is_refused = |verdict: &&Verdict| {

@@ -290,7 +290,7 @@ impl RunningEndpoint {
     }
 
     /// Applies the set of clusters that review bearer tokens, as configured.
-    fn review_tokens_of(&self, clusters: &[ClusterSpec]) -> anyhow::Result<()> {
+    fn review_tokens_of(&self, clusters: &[Arc<ClusterSpec>]) -> anyhow::Result<()> {
         let Some(clients) = &self.clients else { return Ok(()) };
         let all = clusters.iter().map(|spec| spec.name.clone()).collect();
         let reviewing = clusters.iter().filter(|spec| spec.token_review).map(|spec| spec.name.clone());
@@ -490,9 +490,9 @@ impl RunningEndpoint {
 
 /// Refuses a cluster whose address is this endpoint, because requests to this cluster would loop through the endpoint
 /// forever.
-fn check_not_this_endpoint(address: SocketAddr, hosts: &HostTable, clusters: &[ClusterSpec]) -> anyhow::Result<()> {
+fn check_not_this_endpoint(address: SocketAddr, hosts: &HostTable, clusters: &[Arc<ClusterSpec>]) -> anyhow::Result<()> {
     let leads_here = |url: &http::Uri| leads_to(address, url, |host| hosts.has(host));
-    let leads_here = |spec: &&ClusterSpec| {
+    let leads_here = |spec: &&Arc<ClusterSpec>| {
         spec.config.as_ref().is_ok_and(|config| leads_here(&config.cluster_url))
             || spec.further_endpoints.iter().any(|further| leads_here(&further.url))
     };
@@ -546,7 +546,7 @@ mod tests {
             let config = Ok(kube::Config::new(server.parse().unwrap()));
             let spec = ClusterSpec::new(ClusterName::new("a").unwrap(), "context \"a\"".to_owned(), config);
             assert_eq!(
-                check_not_this_endpoint(address, &hosts, std::slice::from_ref(&spec)).is_ok(),
+                check_not_this_endpoint(address, &hosts, &[Arc::new(spec.clone())]).is_ok(),
                 expected,
                 "{server}"
             );
@@ -554,7 +554,7 @@ mod tests {
             let config = Ok(kube::Config::new(http::Uri::from_static("https://other.example")));
             let behind = ClusterSpec { config, further_endpoints, ..spec };
             assert_eq!(
-                check_not_this_endpoint(address, &hosts, &[behind]).is_ok(),
+                check_not_this_endpoint(address, &hosts, &[Arc::new(behind)]).is_ok(),
                 expected,
                 "{server} behind another"
             );
