@@ -333,8 +333,8 @@ impl ClusterClient {
     }
 
     /// Compares the expected uid with a uid that the cluster reported on an open connection.
-    pub fn compare_cluster(&self, told: &ClusterUid) -> UidMatch {
-        self.member.known.as_ref().map_or(UidMatch::Same, |known| known.compare(told))
+    pub fn compare_cluster(&self, reported: &ClusterUid) -> UidMatch {
+        self.member.known.as_ref().map_or(UidMatch::Same, |known| known.compare(reported))
     }
 
     /// Returns the cluster that has replaced the expected cluster at the member's addresses.
@@ -542,7 +542,7 @@ impl ClusterClient {
     /// Returns the time since the cluster last sent a response head or bytes of a body. `None` before the first
     /// response.
     pub fn since_last_answer(&self) -> Option<Duration> {
-        self.member.observer.heard_at().map(|heard| heard.elapsed())
+        self.member.observer.last_data_at().map(|last_data_at| last_data_at.elapsed())
     }
 
     /// Probes `/readyz` of each endpoint every 5 s, and every second while the endpoint is unreachable. The probes run

@@ -109,7 +109,7 @@ impl KnownCluster {
 
     /// Compares a reported uid with the expected uid. Without an expected uid, the reported uid becomes the expected
     /// uid.
-    pub(crate) fn compare(&self, told: &ClusterUid) -> UidMatch {
+    pub(crate) fn compare(&self, reported: &ClusterUid) -> UidMatch {
         let mut compared = UidMatch::Same;
         self.0.send_if_modified(|known| {
             if known.is_closed {
@@ -118,16 +118,16 @@ impl KnownCluster {
             }
             match &known.uid {
                 None => {
-                    (known.uid, known.is_confirmed) = (Some(told.clone()), true);
+                    (known.uid, known.is_confirmed) = (Some(reported.clone()), true);
                     true
                 }
-                Some(uid) if uid == told => {
+                Some(uid) if uid == reported => {
                     known.withheld_since = None;
                     !std::mem::replace(&mut known.is_confirmed, true)
                 }
                 Some(_) => {
                     compared = UidMatch::Other;
-                    let successor = Some(Successor::Uid(told.clone()));
+                    let successor = Some(Successor::Uid(reported.clone()));
                     let is_news = known.successor != successor;
                     known.successor = successor;
                     is_news

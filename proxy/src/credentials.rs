@@ -382,10 +382,10 @@ impl UserCredentials {
                 Ok(own(Some(header), version, Some(self.token_file_interval)))
             }
             CredentialSource::Exec(plugin) => {
-                let given = plugin.credentials(old.and_then(|old| old.run)).await?;
+                let output = plugin.credentials(old.and_then(|old| old.run)).await?;
                 Ok(match old {
-                    Some(old) if old.run == Some(given.run) => old.clone(),
-                    _ => Arc::new(self.apply_plugin_output(&given)),
+                    Some(old) if old.run == Some(output.run) => old.clone(),
+                    _ => Arc::new(self.apply_plugin_output(&output)),
                 })
             }
             CredentialSource::Provider(layer) => match fetch_authorization(layer).await {
@@ -397,17 +397,17 @@ impl UserCredentials {
 
     /// Converts a plugin's output to credentials. The certificate version stays the same if the certificate is
     /// unchanged.
-    fn apply_plugin_output(&self, given: &PluginCredentials) -> CurrentCredentials {
-        let certificate = given.certificate.clone().map_or_else(|| self.configured.0.clone(), Certificate::Plugin);
+    fn apply_plugin_output(&self, output: &PluginCredentials) -> CurrentCredentials {
+        let certificate = output.certificate.clone().map_or_else(|| self.configured.0.clone(), Certificate::Plugin);
         let (connection_certificate, version) = self.connection_certificate();
         let same = connection_certificate == certificate && !certificate.is_in_files();
         CurrentCredentials {
-            authorization: given.authorization.clone(),
+            authorization: output.authorization.clone(),
             certificate,
             version: if same { version } else { self.counters.next_version() },
-            renew_at: given.renew_at,
-            expires: given.expires,
-            run: Some(given.run),
+            renew_at: output.renew_at,
+            expires: output.expires,
+            run: Some(output.run),
             is_of_configured_user: true,
         }
     }

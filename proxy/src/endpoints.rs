@@ -319,12 +319,12 @@ impl Endpoints {
         if criteria.has_limits() && !endpoint.observer.admit() {
             return Err(failures::open_breaker(&self.cluster, endpoint, count));
         }
-        let held = endpoint.begin_request(criteria.kind);
+        let request = endpoint.begin_request(criteria.kind);
         // The request already counts as in flight, so a drain that starts now waits for the request.
         endpoint.check_drain(&self.cluster, criteria.has_fixed_endpoint())?;
         let opened = open(Arc::clone(endpoint)).await?;
         endpoint.check_drain(&self.cluster, criteria.has_fixed_endpoint())?;
-        Ok((held, opened))
+        Ok((request, opened))
     }
 
     /// Returns whether responses to requests of this origin change the measured load of an endpoint. True for clients'
@@ -455,8 +455,8 @@ async fn opened_in_time<T>(
     }
     // A new connection may take long although the endpoint is alive: several connections may open one after the other,
     // or responses may arrive on other streams during a slow handshake.
-    let was_heard = endpoint.observer.heard_at().is_some_and(|heard| heard >= begun);
-    if !was_heard && endpoint.pool.dialed() == dialed {
+    let has_sent_data = endpoint.observer.last_data_at().is_some_and(|last_data_at| last_data_at >= begun);
+    if !has_sent_data && endpoint.pool.dialed() == dialed {
         let (address, dial_wait) = (&endpoint.target.address, dial_wait.as_secs_f32());
         endpoint.observer.unreachable(format!("no connection to {address} within {dial_wait:.1} s"));
     }

@@ -55,19 +55,19 @@ impl Exhaustion {
         error: &(dyn Error + 'static),
         try_socket: impl FnOnce() -> io::Result<()>,
     ) -> Option<Self> {
-        let mut is_told = false;
+        let mut has_io_error = false;
         let mut cause = Some(error);
         while let Some(error) = cause {
-            if let Some(said) = error.downcast_ref::<io::Error>() {
-                is_told = true;
-                let found = Self::from_io_error(said);
+            if let Some(io_error) = error.downcast_ref::<io::Error>() {
+                has_io_error = true;
+                let found = Self::from_io_error(io_error);
                 if found.is_some() {
                     return found;
                 }
             }
             cause = error.source();
         }
-        if is_told { None } else { Self::from_trial(try_socket()) }
+        if has_io_error { None } else { Self::from_trial(try_socket()) }
     }
 
     /// Returns the exhausted resource from an error's text. `std` puts the OS error number at the end of the text. A

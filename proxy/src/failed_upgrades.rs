@@ -40,7 +40,7 @@ const MEMBERS_USERS_MAX: usize = USERS_MAX / 2;
 enum BucketOwner {
     User(u64),
     /// Shared bucket of the users beyond the maximum whom the cluster authenticates.
-    MembersUsers,
+    SharedByMemberUsers,
     /// Shared bucket of all other users beyond the maximum.
     Others,
 }
@@ -93,7 +93,7 @@ fn bucket_owner(
     now: Instant,
 ) -> BucketOwner {
     let (max, shared) = match is_members {
-        true => (MEMBERS_USERS_MAX, BucketOwner::MembersUsers),
+        true => (MEMBERS_USERS_MAX, BucketOwner::SharedByMemberUsers),
         false => (USERS_MAX, BucketOwner::Others),
     };
     let own = BucketOwner::User(user);

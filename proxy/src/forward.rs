@@ -101,12 +101,13 @@ pub(crate) async fn forward(
         // If the credentials were replaced (`UnauthorizedCause::CredentialsReplaced`), the server that sent the 401 is
         // unknown. Without this check, a malicious workload could act on the request, answer 401 after a change of
         // credentials, and receive the request again.
-        let is_unknown_sender = unauthorized_cause != UnauthorizedCause::CredentialsRejected
-            && Box::pin(replay.is_unknown_sender(&mut response)).await;
+        let is_api_servers_401 = unauthorized_cause != UnauthorizedCause::CredentialsRejected
+            && Box::pin(replay.is_api_servers_401(&mut response)).await;
         let may_repeat = replay.is_idempotent() && !replayed;
-        let is_worth_it = is_unknown_sender && may_repeat;
-        let may_be_known = Box::pin(may_be_known(member, unauthorized_cause, &user, &credentials, is_worth_it)).await;
-        let again = if may_repeat && may_be_known { replay.request() } else { None };
+        let is_worth_it = is_api_servers_401 && may_repeat;
+        let may_retry_succeed =
+            Box::pin(may_retry_succeed(member, unauthorized_cause, &user, &credentials, is_worth_it)).await;
+        let again = if may_repeat && may_retry_succeed { replay.request() } else { None };
         match again {
             Some(again) => {
                 replayed = true;
@@ -119,7 +120,7 @@ pub(crate) async fn forward(
                     user = now;
                 }
             }
-            None if is_unknown_sender => {
+            None if is_api_servers_401 => {
                 return Err(ForwardError::UnknownSender { cluster: member.name.clone() });
             }
             None if unauthorized_cause == UnauthorizedCause::CredentialsRejected => {
@@ -133,7 +134,7 @@ pub(crate) async fn forward(
 
 /// Returns whether the cluster may accept the request if it is retried. Renews rejected credentials in any case.
 /// `is_worth_it` says whether the caller would retry after a 401 of a server that did not know valid credentials yet.
-async fn may_be_known(
+async fn may_retry_succeed(
     member: &ClientInner,
     unauthorized_cause: UnauthorizedCause,
     user: &MemberUser,

@@ -259,7 +259,7 @@ fn remove_bearer_subprotocols(headers: &mut HeaderMap) {
         return;
     }
     // A subprotocol header that is not text is removed, because it might contain a token.
-    let kept: Vec<&str> = headers
+    let remaining: Vec<&str> = headers
         .get_all(SEC_WEBSOCKET_PROTOCOL)
         .iter()
         .filter_map(|value| value.to_str().ok())
@@ -267,7 +267,7 @@ fn remove_bearer_subprotocols(headers: &mut HeaderMap) {
         .map(str::trim)
         .filter(|protocol| !protocol.is_empty() && !is_bearer(protocol))
         .collect();
-    match HeaderValue::try_from(kept.join(", ")) {
+    match HeaderValue::try_from(remaining.join(", ")) {
         Ok(value) if !value.is_empty() => headers.insert(SEC_WEBSOCKET_PROTOCOL, value),
         _ => headers.remove(SEC_WEBSOCKET_PROTOCOL),
     };
@@ -359,22 +359,22 @@ mod tests {
                 &["sec-websocket-protocol: v5.channel.k8s.io"],
             ),
         ];
-        for (given, expected) in table {
-            let mut headers = map(given);
+        for (input, expected) in table {
+            let mut headers = map(input);
             prepare_request(&mut headers, None, Recipient::Workload);
-            assert_eq!(lines(&headers), *expected, "{given:?}");
+            assert_eq!(lines(&headers), *expected, "{input:?}");
             // Each header that is removed for a workload is also removed for an API.
-            let mut headers = map(given);
+            let mut headers = map(input);
             prepare_request(&mut headers, None, Recipient::Api);
             let words_of_the_api = ["accept", "sec-websocket-", "te: ", "user-agent"];
-            let taken = |line: &&&str| words_of_the_api.iter().any(|word| line.starts_with(word));
-            assert_eq!(lines(&headers), expected.iter().filter(taken).copied().collect::<Vec<_>>(), "{given:?}");
+            let is_allowed = |line: &&&str| words_of_the_api.iter().any(|word| line.starts_with(word));
+            assert_eq!(lines(&headers), expected.iter().filter(is_allowed).copied().collect::<Vec<_>>(), "{input:?}");
         }
     }
 
     #[test]
     fn unknown_headers_of_api_requests_are_removed() {
-        let taken = [
+        let allowed = [
             ("Accept", "application/json"),
             ("Accept-Encoding", "gzip"),
             ("Content-Type", "application/apply-patch+yaml"),
@@ -398,9 +398,9 @@ mod tests {
             ("Referer", "https://example.com"),
             ("Sec_WebSocket_Key", "1"),
         ];
-        let mut headers = map(&[&taken[..], &foreign].concat());
+        let mut headers = map(&[&allowed[..], &foreign].concat());
         prepare_request(&mut headers, None, Recipient::Api);
-        assert_eq!(lines(&headers), lines(&map(&taken)));
+        assert_eq!(lines(&headers), lines(&map(&allowed)));
         let mut headers = map(&foreign);
         prepare_request(&mut headers, None, Recipient::Workload);
         let of_workloads =
@@ -416,7 +416,7 @@ mod tests {
         for name in API_HEADERS.iter().chain(&API_HEADER_PREFIXES) {
             assert!(!is_never_forwarded(name) && may_pass(name, Recipient::Workload), "{name}");
         }
-        let kept_back = [
+        let forbidden = [
             "authorization",
             "connection",
             "content-length",
@@ -438,13 +438,13 @@ mod tests {
             "x-remote-user",
             "x_remote_group",
         ];
-        for name in kept_back {
+        for name in forbidden {
             assert!(is_never_forwarded(name) && !is_api_header(name), "{name}");
         }
     }
 
     /// Returns the names of headers with sensitive values, which HPACK does not store in its table.
-    fn not_kept(headers: &HeaderMap) -> Vec<&str> {
+    fn unstored_names(headers: &HeaderMap) -> Vec<&str> {
         let mut names: Vec<_> =
             headers.iter().filter(|(_, value)| value.is_sensitive()).map(|(name, _)| name.as_str()).collect();
         names.sort_unstable();
@@ -467,12 +467,12 @@ mod tests {
         ] {
             let mut headers = map(&[&once[..], &again].concat());
             prepare_request(&mut headers, None, recipient);
-            assert_eq!(not_kept(&headers), expected, "{recipient:?}");
+            assert_eq!(unstored_names(&headers), expected, "{recipient:?}");
         }
         let again = [("Cache-Control", "no-cache, private"), ("X-Kubernetes-PF-FlowSchema-UID", "f")];
         let mut headers = map(&[&once[..1], &again].concat());
         prepare_response(&mut headers, None);
-        assert_eq!((not_kept(&headers), headers.len()), (vec!["audit-id"], 3));
+        assert_eq!((unstored_names(&headers), headers.len()), (vec!["audit-id"], 3));
     }
 
     #[test]
@@ -497,8 +497,8 @@ mod tests {
             (&[("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Upgrade", "SPDY/3.1")], Err(())),
             (&[("Connection", "Upgrade"), ("Upgrade", "")], Err(())),
         ];
-        for (given, expected) in table {
-            assert_eq!(upgrade_protocol(&map(given)).map_err(|_| ()), *expected, "{given:?}");
+        for (input, expected) in table {
+            assert_eq!(upgrade_protocol(&map(input)).map_err(|_| ()), *expected, "{input:?}");
         }
     }
 

@@ -95,12 +95,12 @@ impl ClientInner {
     }
 
     /// Refuses a request that was meant for a previous cluster of the same name, because the sender may have rights in
-    /// the previous cluster only. `meant` is the generation of the name when the request arrived.
+    /// the previous cluster only. `requested` is the generation of the name when the request arrived.
     ///
     /// # Errors
     /// [`ForwardError::AnotherCluster`].
-    pub(crate) fn check_generation(&self, meant: u64) -> Result<(), ForwardError> {
-        match self.generation() == meant {
+    pub(crate) fn check_generation(&self, requested: u64) -> Result<(), ForwardError> {
+        match self.generation() == requested {
             true => Ok(()),
             false => Err(ForwardError::AnotherCluster { cluster: self.name.clone() }),
         }

@@ -55,42 +55,42 @@ const RESERVED_PART: usize = 4;
 /// Returns the maximal number of permits of an origin. The items of `others` are the permits that each other origin has
 /// taken.
 fn max_permits(all: usize, others: impl Iterator<Item = usize>) -> usize {
-    let kept = all / RESERVED_PART;
-    all.saturating_sub(others.map(|taken| taken.max(kept)).sum())
+    let reserve = all / RESERVED_PART;
+    all.saturating_sub(others.map(|used| used.max(reserve)).sum())
 }
 
 /// Permits that all origins share. Each origin has a reserve.
 #[derive(Debug)]
 pub(crate) struct OriginPermits {
     all: usize,
-    taken: Arc<Mutex<[usize; 3]>>,
+    used: Arc<Mutex<[usize; 3]>>,
 }
 
 impl OriginPermits {
     pub(crate) fn new(all: usize) -> Self {
-        Self { all, taken: Arc::default() }
+        Self { all, used: Arc::default() }
     }
 
     /// Returns the number of permits that this origin may have now.
     pub(crate) fn max_permits(&self, origin: RequestOrigin) -> usize {
-        self.max_permits_beside(origin, &self.taken.lock())
+        self.max_permits_beside(origin, &self.used.lock())
     }
 
     /// Takes a permit; `None` if the origin has no free permit. Does not wait.
     pub(crate) fn acquire(&self, origin: RequestOrigin) -> Option<Permit> {
         let own = origin as usize;
-        let mut taken = self.taken.lock();
-        if taken[own] >= self.max_permits_beside(origin, &taken) {
+        let mut used = self.used.lock();
+        if used[own] >= self.max_permits_beside(origin, &used) {
             return None;
         }
-        taken[own] += 1;
-        let shared = self.taken.clone();
+        used[own] += 1;
+        let shared = self.used.clone();
         Some(Permit::new(move || shared.lock()[own] -= 1))
     }
 
-    fn max_permits_beside(&self, origin: RequestOrigin, taken: &[usize; 3]) -> usize {
-        let others = taken.iter().enumerate().filter(|(of, _)| *of != origin as usize);
-        max_permits(self.all, others.map(|(_, taken)| *taken))
+    fn max_permits_beside(&self, origin: RequestOrigin, used: &[usize; 3]) -> usize {
+        let others = used.iter().enumerate().filter(|(of, _)| *of != origin as usize);
+        max_permits(self.all, others.map(|(_, used)| *used))
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn each_request_origin_has_a_reserve_of_a_quarter_of_permits() {
-        for (all, most, kept) in [(0, 0, 0), (1, 1, 0), (3, 3, 0), (4, 2, 1), (8, 4, 2), (256, 128, 64)] {
+        for (all, most, reserve) in [(0, 0, 0), (1, 1, 0), (3, 3, 0), (4, 2, 1), (8, 4, 2), (256, 128, 64)] {
             for (at, first) in ORIGINS.into_iter().enumerate() {
                 let [second, third] = [ORIGINS[(at + 1) % 3], ORIGINS[(at + 2) % 3]];
                 let permit_pool = OriginPermits::new(all);
@@ -114,13 +114,17 @@ mod tests {
                 let greedy = all_for(&permit_pool, first);
                 assert_eq!(greedy.len(), most, "of {all}");
                 let others = [second, third].map(|origin| all_for(&permit_pool, origin));
-                assert_eq!(others.each_ref().map(Vec::len), [kept, kept], "of {all}");
-                assert_eq!((permit_pool.max_permits(first), permit_pool.max_permits(second)), (most, kept), "of {all}");
+                assert_eq!(others.each_ref().map(Vec::len), [reserve, reserve], "of {all}");
+                assert_eq!(
+                    (permit_pool.max_permits(first), permit_pool.max_permits(second)),
+                    (most, reserve),
+                    "of {all}"
+                );
                 assert!(ORIGINS.iter().all(|origin| permit_pool.acquire(*origin).is_none()), "of {all}");
                 drop(greedy);
                 assert_eq!(
                     all_for(&permit_pool, second).len(),
-                    most - kept,
+                    most - reserve,
                     "what is given back is anybody's, of {all}"
                 );
                 drop(others);

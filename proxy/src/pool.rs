@@ -273,7 +273,7 @@ impl Pool {
         for _ in 0..=self.connections_for(pool_key) {
             match self.pick(pool_key, credentials.version, here) {
                 Pick::Free(permit) => return Ok(Connection::Http2(permit)),
-                Pick::NearlyFull(permit) => {
+                Pick::FreeButGrow(permit) => {
                     if self.may_grow(pool_key, credentials.version) && !self.is_growth_futile(pool_key) {
                         drop(self.join_dial(pool_key, credentials));
                     }

@@ -94,13 +94,13 @@ impl ProbeVerdict {
 /// Probes each endpoint while the future is polled. Includes new endpoints at once, and stops for removed endpoints.
 pub(crate) async fn run(member: Arc<ClientInner>) {
     let mut changes = member.endpoints.changes();
-    let mut asked: Vec<Weak<Endpoint>> = Vec::new();
+    let mut followed: Vec<Weak<Endpoint>> = Vec::new();
     let mut asking = FuturesUnordered::new();
     loop {
-        asked.retain(|before| before.strong_count() > 0);
+        followed.retain(|before| before.strong_count() > 0);
         for endpoint in member.endpoints.all().iter() {
-            if !asked.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(endpoint))) {
-                asked.push(Arc::downgrade(endpoint));
+            if !followed.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(endpoint))) {
+                followed.push(Arc::downgrade(endpoint));
                 asking.push(follow_endpoint(Arc::clone(&member), Arc::clone(endpoint)));
             }
         }
@@ -138,10 +138,10 @@ async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
             streak.end();
         }
         was_lost = is_lost;
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         match check(&member, &endpoint).await {
             Some(verdict) => {
-                if verdict.is_success().is_none_or(|is_success| streak.believes(is_success, probe)) {
+                if verdict.is_success().is_none_or(|is_success| streak.record_and_check(is_success, probe)) {
                     record_verdict(&member, &endpoint, verdict, last);
                     last = Some(verdict);
                 }
@@ -152,7 +152,7 @@ async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
         // then follows sooner.
         let lost = reachability.wait_for(|known| matches!(known.state, ReachabilityState::Unreachable { .. }));
         let is_not_ready = !endpoint.observer.is_ready();
-        if is_not_ready || timeout_at(nearest_tick(asked + probe.interval), lost).await.is_ok() {
+        if is_not_ready || timeout_at(nearest_tick(sent_at + probe.interval), lost).await.is_ok() {
             sleep(INTERVAL_UNTIL_WELL).await;
         }
     }
@@ -164,11 +164,11 @@ async fn follow_suspicion(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
         if !endpoint.observer.machine().is_faulty() {
             endpoint.suspected().await;
         }
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         if let Ok(Some(judgment)) = timeout(ANSWER_WITHIN, request_object(&member, &endpoint)).await {
             endpoint.record_own_result(&member.name, judgment.err().as_deref());
         }
-        sleep_until(asked + OBJECT_INTERVAL).await;
+        sleep_until(sent_at + OBJECT_INTERVAL).await;
     }
 }
 
@@ -201,15 +201,15 @@ async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Pr
         }
     };
     let probe = &member.tuning.probe;
-    let asked = Instant::now();
+    let sent_at = Instant::now();
     match timeout(probe.answer_within, request_both_paths(member, endpoint, &credentials, &user)).await {
         Ok(Ok(ProbeVerdict::Absent(status))) => {
             // Waits until the end of the time limit, because other bytes may still arrive. An endpoint that is already
             // unreachable gets no such wait.
             if !endpoint.observer.is_unreachable() {
-                sleep_until(asked + probe.answer_within).await;
+                sleep_until(sent_at + probe.answer_within).await;
             }
-            match slow_if_heard(asked, endpoint.observer.heard_at(), ProbeVerdict::Absent(status)) {
+            match slow_if_alive(sent_at, endpoint.observer.last_data_at(), ProbeVerdict::Absent(status)) {
                 // The endpoint is alive, but its response to the configured path is not 200.
                 ProbeVerdict::Slow if probe.is_strict() => Some(ProbeVerdict::Answered { ready: false }),
                 verdict => Some(verdict),
@@ -220,7 +220,7 @@ async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Pr
             endpoint.observer.record_failure(&error);
             None
         }
-        Err(_) => Some(slow_if_heard(asked, endpoint.observer.heard_at(), ProbeVerdict::Silent)),
+        Err(_) => Some(slow_if_alive(sent_at, endpoint.observer.last_data_at(), ProbeVerdict::Silent)),
     }
 }
 
@@ -237,8 +237,8 @@ fn classify_status(status: StatusCode, is_nobody: bool, probe: &Probe) -> ProbeV
 }
 
 /// Returns the result of a probe without a response: `verdict`, or `Slow` if other bytes arrived since the probe.
-fn slow_if_heard(asked: Instant, heard: Option<Instant>, verdict: ProbeVerdict) -> ProbeVerdict {
-    if heard.is_some_and(|heard| heard >= asked) { ProbeVerdict::Slow } else { verdict }
+fn slow_if_alive(sent_at: Instant, last_data_at: Option<Instant>, verdict: ProbeVerdict) -> ProbeVerdict {
+    if last_data_at.is_some_and(|last_data_at| last_data_at >= sent_at) { ProbeVerdict::Slow } else { verdict }
 }
 
 /// Records the result of a probe. Closes the connections of an endpoint that has just become silent.
@@ -247,14 +247,14 @@ fn record_verdict(member: &ClientInner, endpoint: &Endpoint, verdict: ProbeVerdi
         // The probe was sent without credentials, so its response does not prove that the endpoint accepts Tributary's
         // credentials.
         ProbeVerdict::Answered { .. } if member.observer.is_rejecting() && last != Some(ProbeVerdict::Rejects) => {
-            endpoint.heard();
+            endpoint.record_data();
         }
         ProbeVerdict::Answered { ready } => {
             endpoint.record_response();
             endpoint.ready(ready);
             member.endpoints.record_readiness(&member.observer);
         }
-        ProbeVerdict::Rejects => endpoint.heard(),
+        ProbeVerdict::Rejects => endpoint.record_data(),
         ProbeVerdict::Slow => {}
         ProbeVerdict::Absent(status) => {
             let path = &member.tuning.probe.path;
@@ -325,12 +325,12 @@ mod tests {
 
     #[test]
     fn endpoint_counts_as_silent_only_if_it_sends_no_bytes() {
-        let asked = Instant::now();
-        let later = asked + Duration::from_secs(1);
+        let sent_at = Instant::now();
+        let later = sent_at + Duration::from_secs(1);
         for silent in [ProbeVerdict::Silent, ProbeVerdict::Absent(StatusCode::BAD_GATEWAY)] {
-            assert_eq!(slow_if_heard(later, None, silent), silent);
-            assert_eq!(slow_if_heard(later, Some(asked), silent), silent);
-            assert_eq!(slow_if_heard(asked, Some(later), silent), ProbeVerdict::Slow);
+            assert_eq!(slow_if_alive(later, None, silent), silent);
+            assert_eq!(slow_if_alive(later, Some(sent_at), silent), silent);
+            assert_eq!(slow_if_alive(sent_at, Some(later), silent), ProbeVerdict::Slow);
         }
         for (status, verdict) in [
             (200, ProbeVerdict::Answered { ready: true }),

@@ -34,7 +34,7 @@ mod tests {
             assert_eq!(nearest_tick(at(moment)), at(tick), "{moment}");
         }
         // If the interval is a multiple of a tick, each request of a periodic task starts on a tick.
-        let asked = nearest_tick(at(1_000)) + Duration::from_millis(3);
-        assert_eq!(nearest_tick(asked + Duration::from_secs(5)), at(6_000));
+        let sent_at = nearest_tick(at(1_000)) + Duration::from_millis(3);
+        assert_eq!(nearest_tick(sent_at + Duration::from_secs(5)), at(6_000));
     }
 }

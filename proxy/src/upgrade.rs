@@ -56,20 +56,20 @@ pub(crate) async fn forward(
     let tunnel_permit = member.tuning.tunnel_permits.acquire().ok_or_else(|| member.tunnels_are_full())?;
     let credentials = member.credentials(user).await?;
     credentials.authorize(request.headers_mut());
-    let (held, mut sender) = connect(member, &credentials, &destination).await?;
+    let (endpoint_request, mut sender) = connect(member, &credentials, &destination).await?;
     member.check_generation(generation)?;
     if let Some(token) = &mut token {
         token.spend();
     }
     let path = request.uri().clone();
-    let request = member.in_http1_form(request, &held.endpoint, &path)?;
+    let request = member.in_http1_form(request, &endpoint_request.endpoint, &path)?;
     let method = request.method().clone();
     let response = member.head(sender.try_send_request(request), None).await.map_err(|failed| failed.error)?;
-    held.endpoint.record_response_head(Responder::from_status(response.status()));
-    held.endpoint.record_status(response.status());
+    endpoint_request.endpoint.record_response_head(Responder::from_status(response.status()));
+    endpoint_request.endpoint.record_status(response.status());
     // The request counts as in flight until the response ends, with or without a 101.
-    let endpoint = held.endpoint.clone();
-    let permit = Permit::from_guard((held, tunnel_permit, permits));
+    let endpoint = endpoint_request.endpoint.clone();
+    let permit = Permit::from_guard((endpoint_request, tunnel_permit, permits));
     let unauthorized_cause = match response.status() {
         StatusCode::UNAUTHORIZED if !user.is_user_token => {
             member.unauthorized_cause(&credentials, &endpoint, &context.identity).await
@@ -135,8 +135,8 @@ async fn connect(
             async move { endpoint.pool.dial_http1(&credentials).await }
         },
     );
-    let (held, dialed) = opened.await?;
-    held.endpoint.count();
+    let (endpoint_request, dialed) = opened.await?;
+    endpoint_request.endpoint.count();
     let Dialed::Http1(sender, connection) = dialed else {
         let problem = "the server negotiated HTTP/2, which the client did not offer".to_owned();
         return Err(ForwardError::BadUpgrade { cluster: member.name.clone(), problem });
@@ -147,7 +147,7 @@ async fn connect(
             tracing::debug!(%cluster, error = explain(&error), "connection of an upgraded request broke");
         }
     });
-    Ok((held, sender))
+    Ok((endpoint_request, sender))
 }
 
 struct TunnelResources {

@@ -59,9 +59,9 @@ impl Certificate {
                 client_key: fields.key_file.clone(),
                 ..AuthInfo::default()
             },
-            Self::Plugin(given) => AuthInfo {
-                client_certificate_data: Some(given.chain_base64.to_string()),
-                client_key_data: Some(given.key_base64.to_string().into()),
+            Self::Plugin(certificate) => AuthInfo {
+                client_certificate_data: Some(certificate.chain_base64.to_string()),
+                client_key_data: Some(certificate.key_base64.to_string().into()),
                 ..AuthInfo::default()
             },
         }

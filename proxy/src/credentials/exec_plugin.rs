@@ -110,16 +110,16 @@ pub(crate) async fn run(
         Ok(Err(error)) => return Err(format!("credential plugin {name} cannot be run: {error}")),
         Ok(Ok(output)) => output,
     };
-    let said = first_line_without_secrets(&output.stderr);
+    let message = first_line_without_secrets(&output.stderr);
     if !output.success {
-        let said = if said.is_empty() { "the plugin printed nothing".to_owned() } else { said };
+        let message = if message.is_empty() { "the plugin printed nothing".to_owned() } else { message };
         return Err(format!(
-            "credential plugin {name} failed ({}): {said}; run it in a terminal to sign in or to see why",
+            "credential plugin {name} failed ({}): {message}; run it in a terminal to sign in or to see why",
             output.status
         ));
     }
-    if !said.is_empty() {
-        tracing::info!(plugin = name, %said, "credential plugin");
+    if !message.is_empty() {
+        tracing::info!(plugin = name, said = %message, "credential plugin");
     }
     parse(&output.stdout, api_version(config))
         .map_err(|problem| format!("credential plugin {name} returned no usable ExecCredential: {problem}"))
@@ -174,14 +174,14 @@ async fn read(stream: Option<impl tokio::io::AsyncRead + Unpin>) -> std::io::Res
 
 /// Parses an ExecCredential of the requested version. Accepts JSON and YAML, as client-go's decoder does. Errors never
 /// quote the input.
-fn parse(output: &[u8], asked: &str) -> Result<PluginCredential, &'static str> {
+fn parse(output: &[u8], requested_version: &str) -> Result<PluginCredential, &'static str> {
     let credential: ExecCredential = match serde_json::from_slice(output) {
         Ok(credential) => credential,
         Err(_) => {
             serde_saphyr::from_slice(output).map_err(|_| "the output is neither JSON nor YAML of an ExecCredential")?
         }
     };
-    if credential.api_version != asked {
+    if credential.api_version != requested_version {
         return Err("the apiVersion of the output differs from users[].user.exec.apiVersion in the kubeconfig");
     }
     let status = credential.status.ok_or("the output has no status")?;
@@ -275,11 +275,11 @@ mod tests {
 
     #[test]
     fn plugin_output_with_another_api_version_is_refused() {
-        for (answered, taken) in
+        for (answered, is_accepted) in
             [(r#""apiVersion":"a/v1","#, true), (r#""apiVersion":"a/v1beta1","#, false), ("", false)]
         {
             let output = format!(r#"{{{answered}"status":{{"token":"t"}}}}"#);
-            assert_eq!(parse(output.as_bytes(), "a/v1").is_ok(), taken, "{output}");
+            assert_eq!(parse(output.as_bytes(), "a/v1").is_ok(), is_accepted, "{output}");
         }
     }
 }

@@ -207,9 +207,9 @@ impl Plugin {
             }
         }
         // The semaphore is never closed, so `acquire` does not fail.
-        let turn = self.running.acquire().await;
+        let permit = self.running.acquire().await;
         let ran = exec_plugin::run(&self.config, self.policy.as_deref(), self.timeout).await;
-        drop(turn);
+        drop(permit);
         match ran.and_then(|credential| self.unless_expired(credential)) {
             Ok(credential) => {
                 self.recovered();
@@ -311,8 +311,8 @@ fn pause(first: Duration, failures: u32) -> Duration {
 
 /// Returns the longest time until credentials with this expiry must be renewed.
 fn time_to_renewal(expires: SystemTime, now: SystemTime) -> Duration {
-    let left = expires.duration_since(now).unwrap_or_default();
-    left.saturating_sub(EXPIRY_MARGIN.min(left / 5))
+    let remaining = expires.duration_since(now).unwrap_or_default();
+    remaining.saturating_sub(EXPIRY_MARGIN.min(remaining / 5))
 }
 
 #[cfg(test)]
@@ -322,8 +322,8 @@ mod tests {
     #[test]
     fn plugin_credentials_are_renewed_before_their_expiry() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-        for (left, renewal) in [(3600, 3540), (300, 240), (100, 80), (5, 4), (0, 0)] {
-            assert_eq!(time_to_renewal(now + Duration::from_secs(left), now).as_secs(), renewal, "{left}");
+        for (remaining, renewal) in [(3600, 3540), (300, 240), (100, 80), (5, 4), (0, 0)] {
+            assert_eq!(time_to_renewal(now + Duration::from_secs(remaining), now).as_secs(), renewal, "{remaining}");
         }
         assert_eq!(time_to_renewal(now - Duration::from_secs(9), now), Duration::ZERO);
     }
@@ -344,12 +344,12 @@ mod tests {
         // A pause of zero lets the plugin run again at once.
         let times = PluginTimes { run: Duration::from_secs(60), pause: Duration::ZERO };
         let short = std::io::Error::from_raw_os_error(libc::EMFILE).to_string();
-        for (said, failures) in [(&*short, 0), ("sign in", RUNS)] {
-            let fails = serde_json::json!({"command": "sh", "args": ["-c", "echo \"$0\" >&2; exit 1", said]});
+        for (stderr, failures) in [(&*short, 0), ("sign in", RUNS)] {
+            let fails = serde_json::json!({"command": "sh", "args": ["-c", "echo \"$0\" >&2; exit 1", stderr]});
             let plugin = plugins.plugin(&serde_json::from_value(fails).unwrap(), None, times);
             for _ in 0..RUNS {
                 let error = plugin.credentials(None).await.err().unwrap();
-                assert!(error.contains(said), "{error}");
+                assert!(error.contains(stderr), "{error}");
             }
             let (problem, state) = (plugin.problem().unwrap(), plugin.state.lock().await);
             assert_eq!(state.failures, failures, "{problem}");

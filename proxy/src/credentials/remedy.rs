@@ -60,10 +60,10 @@ mod tests {
             ),
             (json!({}), "users[].user of", Some("spec.credentials of")),
         ] {
-            let said = remedy(&serde_json::from_value(user).unwrap());
-            assert!(said.contains(in_kubeconfig), "{said}");
-            assert_eq!(said.contains("UpstreamCluster"), in_upstream_cluster.is_some(), "{said}");
-            assert!(in_upstream_cluster.is_none_or(|field| said.contains(field)), "{said}");
+            let text = remedy(&serde_json::from_value(user).unwrap());
+            assert!(text.contains(in_kubeconfig), "{text}");
+            assert_eq!(text.contains("UpstreamCluster"), in_upstream_cluster.is_some(), "{text}");
+            assert!(in_upstream_cluster.is_none_or(|field| text.contains(field)), "{text}");
         }
     }
 }

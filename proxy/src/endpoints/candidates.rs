@@ -15,7 +15,7 @@ use crate::endpoints::failures::{self, Failures};
 pub(crate) struct Candidates<'a> {
     criteria: EndpointCriteria<'a>,
     /// Endpoints to try first.
-    left: Vec<&'a Arc<Endpoint>>,
+    first: Vec<&'a Arc<Endpoint>>,
     /// Endpoints to try last: endpoints that failed this request before, and endpoints that gave no connection in time.
     last: Vec<&'a Arc<Endpoint>>,
 }
@@ -29,7 +29,7 @@ impl<'a> Candidates<'a> {
         failures: &mut Failures,
     ) -> Self {
         let EndpointCriteria { destination, tried, .. } = criteria;
-        let mut candidates = Self { criteria, left: Vec::new(), last: Vec::new() };
+        let mut candidates = Self { criteria, first: Vec::new(), last: Vec::new() };
         let named = all.iter().filter(|one| destination.includes(&one.target) && !tried.was_answered_at(one));
         for endpoint in named {
             match endpoint.check_drain(cluster, criteria.has_fixed_endpoint()) {
@@ -38,7 +38,7 @@ impl<'a> Candidates<'a> {
                     failures.add_failure(endpoint, failures::full(cluster, endpoint))
                 }
                 Ok(()) if tried.has_failed_at(endpoint) => candidates.last.push(endpoint),
-                Ok(()) => candidates.left.push(endpoint),
+                Ok(()) => candidates.first.push(endpoint),
             }
         }
         candidates
@@ -47,8 +47,8 @@ impl<'a> Candidates<'a> {
     /// Removes and returns the best remaining endpoint, and whether another endpoint remains. `None` if no endpoint
     /// remains. `rotation`, the number of the request, decides between equal endpoints.
     pub(crate) fn next(&mut self, rotation: usize) -> Option<(&'a Arc<Endpoint>, bool)> {
-        let endpoint = self.left.swap_remove(self.best(rotation)?);
-        let mut others = self.left.iter().chain(&self.last);
+        let endpoint = self.first.swap_remove(self.best(rotation)?);
+        let mut others = self.first.iter().chain(&self.last);
         Some((endpoint, others.any(|other| self.criteria.may_be_tried(other))))
     }
 
@@ -56,13 +56,13 @@ impl<'a> Candidates<'a> {
     /// endpoint with less load wins.
     fn best(&self, rotation: usize) -> Option<usize> {
         // Most clusters have a single endpoint, which is chosen even on probation.
-        if let [only] = self.left[..] {
+        if let [only] = self.first[..] {
             return self.criteria.may_be_tried(only).then_some(0);
         }
         let now = Instant::now();
-        let asked = self.left.iter().enumerate().filter(|(_, endpoint)| self.criteria.may_be_tried(endpoint));
+        let eligible = self.first.iter().enumerate().filter(|(_, endpoint)| self.criteria.may_be_tried(endpoint));
         let mut ranked: Vec<_> =
-            asked.filter_map(|(at, endpoint)| Some((endpoint.state().rank(rotation, now)?, at))).collect();
+            eligible.filter_map(|(at, endpoint)| Some((endpoint.state().rank(rotation, now)?, at))).collect();
         let first = ranked.iter().map(|(rank, _)| *rank).min()?;
         ranked.retain(|(rank, _)| *rank == first);
         let (count, at) = (ranked.len(), |place: usize| ranked[place % ranked.len()].1);
@@ -70,7 +70,7 @@ impl<'a> Candidates<'a> {
             return Some(at(0));
         }
         let (one, other) = (at(rotation), at(rotation + 1 + rotation / count % (count - 1)));
-        let load = |at: usize| self.left[at].traffic(self.criteria.kind).load(now);
+        let load = |at: usize| self.first[at].traffic(self.criteria.kind).load(now);
         Some(if load(other).compare(load(one)) == Ordering::Less { other } else { one })
     }
 
@@ -81,7 +81,7 @@ impl<'a> Candidates<'a> {
 
     /// Returns all remaining endpoints, to be tried at once.
     pub(crate) fn remaining(mut self) -> Vec<&'a Arc<Endpoint>> {
-        self.last.append(&mut self.left);
+        self.last.append(&mut self.first);
         self.last
     }
 }
@@ -139,7 +139,7 @@ mod tests {
         let at = |endpoint: &Arc<Endpoint>| all.iter().position(|one| Arc::ptr_eq(one, endpoint)).unwrap();
         let mut tries = Vec::new();
         while let Some((endpoint, has_another)) = candidates.next(rotation) {
-            let others = candidates.left.iter().chain(&candidates.last);
+            let others = candidates.first.iter().chain(&candidates.last);
             let are_usable = others.filter(|other| other.state().is_usable() && other.observer.admit()).count();
             assert!(has_another == (are_usable > 0) || !criteria.has_limits());
             tries.push(at(endpoint));
@@ -152,14 +152,14 @@ mod tests {
         let cluster = ClusterName::new("a").unwrap();
         let order_of = |all: &[Arc<Endpoint>], tried: &PreviousAttempt| order(all, RequestOrigin::Client, tried, 2);
         let all = endpoints(&cluster).await;
-        let held = [
+        let requests = [
             all[0].begin_request(StreamClass::Short),
             all[0].begin_request(StreamClass::Short),
             all[1].begin_request(StreamClass::Short),
         ];
         assert_eq!(order_of(&all, &PreviousAttempt::NotTried), (vec![2, 1, 0], vec![]), "the least loaded first");
         assert_eq!(order_of(&all, &PreviousAttempt::Failed(all[2].clone())), (vec![1, 0], vec![2]));
-        assert_eq!(order_of(&all, &PreviousAttempt::Answered(all[2].clone())), (vec![1, 0], vec![]));
+        assert_eq!(order_of(&all, &PreviousAttempt::AnsweredBusy(all[2].clone())), (vec![1, 0], vec![]));
         all[2].ready(false);
         assert_eq!(order_of(&all, &PreviousAttempt::NotTried), (vec![1, 0, 2], vec![]), "not ready is the last choice");
         all[1].observer.unreachable("refused".to_owned());
@@ -176,14 +176,14 @@ mod tests {
             (vec![], vec![0, 1]),
             "one that is drained is none of them"
         );
-        drop(held);
+        drop(requests);
     }
 
     #[tokio::test(start_paused = true)]
     async fn endpoint_with_fast_errors_alternates_with_other_endpoints() {
         let all = endpoints(&ClusterName::new("a").unwrap()).await.split_off(1);
         let first = |rotation: usize| order(&all, RequestOrigin::Client, &PreviousAttempt::NotTried, rotation).0[0];
-        let held = [(); 2].map(|()| all[0].begin_request(StreamClass::Short));
+        let requests = [(); 2].map(|()| all[0].begin_request(StreamClass::Short));
         assert_eq!([first(0), first(1)], [1, 1], "the least loaded");
         for _ in 0..100 {
             all[1].traffic(StreamClass::Short).answers.lock().record_error(Duration::ZERO, 0.01, Instant::now());
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!([first(0), first(1)], [0, 1]);
         tokio::time::advance(Duration::from_millis(200)).await;
         assert_eq!([first(0), first(1)], [1, 1], "errors are soon forgotten");
-        drop(held);
+        drop(requests);
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ pub(crate) enum PreviousAttempt {
     /// The request failed at this endpoint. A retry may use this endpoint only if no other endpoint is left.
     Failed(Arc<Endpoint>),
     /// This endpoint answered the request. A retry must use a different endpoint.
-    Answered(Arc<Endpoint>),
+    AnsweredBusy(Arc<Endpoint>),
 }
 
 impl PreviousAttempt {
@@ -23,7 +23,7 @@ impl PreviousAttempt {
     }
 
     pub(crate) fn was_answered_at(&self, endpoint: &Arc<Endpoint>) -> bool {
-        matches!(self, Self::Answered(before) if Arc::ptr_eq(before, endpoint))
+        matches!(self, Self::AnsweredBusy(before) if Arc::ptr_eq(before, endpoint))
     }
 }
 

@@ -257,7 +257,7 @@ impl Endpoint {
     pub(crate) fn record_response_head(&self, responder: Responder) {
         match responder {
             Responder::Member => self.record_response(),
-            Responder::Rejecting => self.heard(),
+            Responder::Rejecting => self.record_data(),
             Responder::Intermediary => {}
         }
     }
@@ -303,8 +303,8 @@ impl Endpoint {
     }
 
     /// Records received bytes, which show that the endpoint is alive.
-    pub(crate) fn heard(&self) {
-        self.observers().for_each(Observer::heard);
+    pub(crate) fn record_data(&self) {
+        self.observers().for_each(Observer::record_data);
     }
 
     /// Records whether the endpoint is ready. When the endpoint becomes ready, requests that wait for the cluster try

@@ -101,8 +101,8 @@ pub(crate) fn full(cluster: &ClusterName, endpoint: &Endpoint) -> ForwardError {
 
 /// Returns whether all endpoints that take requests are unreachable. False if all endpoints are drained.
 pub(crate) fn are_lost(all: &[Arc<Endpoint>]) -> bool {
-    let mut asked = all.iter().filter(|endpoint| endpoint.accepts_requests()).peekable();
-    asked.peek().is_some() && asked.all(|endpoint| endpoint.observer.is_unreachable())
+    let mut accepting = all.iter().filter(|endpoint| endpoint.accepts_requests()).peekable();
+    accepting.peek().is_some() && accepting.all(|endpoint| endpoint.observer.is_unreachable())
 }
 
 pub(crate) fn none_can_be_reached(cluster: &ClusterName, count: usize, reason: &str) -> String {

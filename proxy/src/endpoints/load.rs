@@ -183,9 +183,9 @@ mod tests {
         Load { in_flight, errors, latency }
     }
 
-    fn answers(given: &[(usize, Duration)]) -> RecentAnswers {
+    fn answers(samples: &[(usize, Duration)]) -> RecentAnswers {
         let (mut answers, now) = (RecentAnswers::default(), Instant::now());
-        for (count, took) in given {
+        for (count, took) in samples {
             (0..*count).for_each(|_| answers.record_success(*took, now));
         }
         answers
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn single_slow_response_changes_the_mean_latency_little() {
-        let mean = |given: &[(usize, Duration)]| answers(given).latency(ANSWERS_MIN, Instant::now()).unwrap();
+        let mean = |samples: &[(usize, Duration)]| answers(samples).latency(ANSWERS_MIN, Instant::now()).unwrap();
         let is_about = |mean: f64, expected: f64| (0.999..1.001).contains(&(mean / expected));
         assert!(is_about(mean(&[(100, USUAL)]), 0.01));
         assert!(mean(&[(100, USUAL), (1, USUAL * 1_000)]) < 0.016);

@@ -67,13 +67,13 @@ pub(crate) struct Replay {
 impl Replay {
     /// Creates a replay of a request. Takes the URI from the request. The body is copied while it is sent.
     pub(crate) fn for_request(request: &mut Request<Body>, generation: u64) -> Self {
-        let kept = (!request.body().is_end_stream()).then(|| {
-            let (kept, body) = ReplayBody::new(std::mem::replace(request.body_mut(), body::empty()));
+        let replay_body = (!request.body().is_end_stream()).then(|| {
+            let (replay_body, body) = ReplayBody::new(std::mem::replace(request.body_mut(), body::empty()));
             *request.body_mut() = body;
-            kept
+            replay_body
         });
         let (method, uri) = (request.method().clone(), std::mem::take(request.uri_mut()));
-        Self { method, uri, headers: request.headers().clone(), body: kept, generation }
+        Self { method, uri, headers: request.headers().clone(), body: replay_body, generation }
     }
 
     /// Returns whether sending the request twice has the same effect as sending it once.
@@ -82,7 +82,7 @@ impl Replay {
     }
 
     /// Returns whether a 401 response came from an API server that did not know Tributary's account.
-    pub(crate) async fn is_unknown_sender(&self, response: &mut Response<Body>) -> bool {
+    pub(crate) async fn is_api_servers_401(&self, response: &mut Response<Body>) -> bool {
         is_sent_by_api_server(&self.method, &self.uri, response).await
     }
 
@@ -90,9 +90,9 @@ impl Replay {
     pub(crate) fn request(&mut self) -> Option<Request<Body>> {
         let body = match &mut self.body {
             None => body::empty(),
-            Some(kept) => {
-                let (again, body) = kept.again()?;
-                *kept = again;
+            Some(replay_body) => {
+                let (again, body) = replay_body.again()?;
+                *replay_body = again;
                 body
             }
         };
@@ -125,16 +125,16 @@ impl ClientInner {
                 Err(error) => return busy.ok_or(error),
             };
             credentials.authorize(request.headers_mut());
-            let (held, connection) = match self.connection(&credentials, terms, &tried).await {
+            let (endpoint_request, connection) = match self.connection(&credentials, terms, &tried).await {
                 Ok(opened) => opened,
                 Err(error) => return busy.ok_or(error),
             };
             self.check_generation(replay.generation)?;
-            let endpoint = held.endpoint.clone();
+            let endpoint = endpoint_request.endpoint.clone();
             // The duration of the request is measured only if the cluster's endpoints are compared by latency.
-            let asked = self.endpoints.measures_load(pool_key.origin).then(Instant::now);
-            let sent = self.send(held, connection, request, &replay.uri, terms).await;
-            self.record_outcome(&endpoint, pool_key, &sent, asked);
+            let sent_at = self.endpoints.measures_load(pool_key.origin).then(Instant::now);
+            let sent = self.send(endpoint_request, connection, request, &replay.uri, terms).await;
+            self.record_outcome(&endpoint, pool_key, &sent, sent_at);
             let may_retry = retries < MAX_RETRIES && busy.is_none();
             request = match sent {
                 Ok(response) => {
@@ -143,7 +143,7 @@ impl ClientInner {
                     let answered = Exchanged { response, credentials, endpoint: Arc::clone(&endpoint) };
                     let Some(again) = again else { return Ok(answered) };
                     busy = Some(answered);
-                    tried = PreviousAttempt::Answered(endpoint);
+                    tried = PreviousAttempt::AnsweredBusy(endpoint);
                     again
                 }
                 // An unsent request has cost the cluster nothing, so its retry needs no token of the budget.
@@ -181,11 +181,11 @@ impl ClientInner {
         endpoint: &Endpoint,
         pool_key: PoolKey,
         sent: &Result<Response<Body>, Failed>,
-        asked: Option<Instant>,
+        sent_at: Option<Instant>,
     ) {
         let note = |status| {
-            if let Some(asked) = asked {
-                self.endpoints.record_response(endpoint, pool_key, status, asked.elapsed());
+            if let Some(sent_at) = sent_at {
+                self.endpoints.record_response(endpoint, pool_key, status, sent_at.elapsed());
             }
         };
         match sent {
@@ -231,7 +231,7 @@ impl ClientInner {
     /// endpoint's base path.
     pub(crate) async fn send(
         &self,
-        held: EndpointRequest,
+        endpoint_request: EndpointRequest,
         connection: Connection,
         request: Request<Body>,
         path: &Uri,
@@ -239,7 +239,7 @@ impl ClientInner {
     ) -> Result<Response<Body>, Failed> {
         let SendTerms { pool_key, limit, .. } = *terms;
         let request_permit = terms.permit.cloned();
-        let endpoint = held.endpoint.clone();
+        let endpoint = endpoint_request.endpoint.clone();
         endpoint.count();
         // Over HTTP/1.1 hyper itself reports a response that ends too early, so the end of the body needs no check.
         let has_marked_end = matches!(connection, Connection::Http2(_));
@@ -247,7 +247,7 @@ impl ClientInner {
             Connection::Http2(permit) => {
                 let request = self.in_http2_form(request, &endpoint, path)?;
                 let slot = permit.slot().clone();
-                let occupied = Permit::from_guard((permit, held, request_permit));
+                let occupied = Permit::from_guard((permit, endpoint_request, request_permit));
                 let stream = SentStream::on(&slot.counts);
                 match &slot.sender {
                     RequestSender::Usual(sender) => {
@@ -256,9 +256,9 @@ impl ClientInner {
                             stream,
                             abandoned_read_time: self.abandoned_read_time(pool_key),
                         };
-                        let mut asked = PendingAnswer::new(sender.clone().try_send_request(request), occupied);
-                        let response = self.head(asked.wait_for_answer(), limit).await?;
-                        (response.map(MemberAnswer::Usual), None, asked.into_occupied())
+                        let mut pending = PendingAnswer::new(sender.clone().try_send_request(request), occupied);
+                        let response = self.head(pending.wait_for_answer(), limit).await?;
+                        (response.map(MemberAnswer::Usual), None, pending.into_occupied())
                     }
                     RequestSender::Watches(sender) => {
                         let (response, permit) = self.watch(sender, request, stream, occupied).await?;
@@ -276,7 +276,11 @@ impl ClientInner {
                     ));
                 };
                 let response = self.head(sender.try_send_request(request), limit).await?;
-                (response.map(MemberAnswer::Usual), Some(Permit::from_guard((checkout, held, request_permit))), None)
+                (
+                    response.map(MemberAnswer::Usual),
+                    Some(Permit::from_guard((checkout, endpoint_request, request_permit))),
+                    None,
+                )
             }
         };
         // A request with a time limit ends by itself, and so needs no shutdown signal.

@@ -234,7 +234,7 @@ impl HttpBody for MemberBody {
             Some(Ok(frame)) => {
                 let frame = self.with_next(frame, cx);
                 if comes_now && self.source.responder != Responder::Intermediary {
-                    self.source.endpoint.heard();
+                    self.source.endpoint.record_data();
                 }
                 // The resources are freed here, because hyper's server does not poll a body again after
                 // `is_end_stream`.

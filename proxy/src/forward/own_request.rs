@@ -52,14 +52,14 @@ pub(crate) async fn send_to_endpoint(
         *request.uri_mut() = path.clone();
         member.set_identity(request.headers_mut(), &RequestIdentity::Member, user)?;
         credentials.authorize(request.headers_mut());
-        let held = endpoint.begin_request(StreamClass::Short);
+        let endpoint_request = endpoint.begin_request(StreamClass::Short);
         let connection = endpoint.pool.acquire(pool_key, credentials).await?;
-        let asked = Instant::now();
-        match member.send(held, connection, request, path, &terms).await {
+        let sent_at = Instant::now();
+        match member.send(endpoint_request, connection, request, path, &terms).await {
             Ok(response) => {
                 let status = response.status();
                 read(response.into_body()).await;
-                return Ok(OwnResponse { status, took: asked.elapsed() });
+                return Ok(OwnResponse { status, took: sent_at.elapsed() });
             }
             Err(failed) if tries == 0 || !matches!(failed.error, ForwardError::Send { .. }) => return Err(failed.error),
             Err(_) => {}

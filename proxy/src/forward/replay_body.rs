@@ -35,7 +35,7 @@ struct ReplayFrames {
     /// a retry could then send an incomplete body.
     sent: Option<Vec<Bytes>>,
     /// Counted size of the sent frames, compared with [`REPLAY_BYTES_MAX`].
-    taken: usize,
+    counted_bytes: usize,
 }
 
 impl ReplayBody {
@@ -45,17 +45,17 @@ impl ReplayBody {
     }
 
     fn with_sender(resend_queue: VecDeque<Bytes>, rest: Body) -> (Self, Body) {
-        let kept = ReplayFrames { resend_queue, rest: Some(rest), sent: Some(Vec::new()), taken: 0 };
-        let kept = Self(Arc::new(Mutex::new(kept)));
-        (kept.clone(), SentBody(kept).boxed_unsync())
+        let frames = ReplayFrames { resend_queue, rest: Some(rest), sent: Some(Vec::new()), counted_bytes: 0 };
+        let frames = Self(Arc::new(Mutex::new(frames)));
+        (frames.clone(), SentBody(frames).boxed_unsync())
     }
 
     /// Returns the body from its beginning, for a retry. The earlier attempt can no longer read the body.
     pub(crate) fn again(&self) -> Option<(Self, Body)> {
-        let mut kept = self.0.lock();
-        let sent = kept.sent.take()?;
-        let rest = kept.rest.take()?;
-        let resend_queue = sent.into_iter().chain(std::mem::take(&mut kept.resend_queue)).collect();
+        let mut frames = self.0.lock();
+        let sent = frames.sent.take()?;
+        let rest = frames.rest.take()?;
+        let resend_queue = sent.into_iter().chain(std::mem::take(&mut frames.resend_queue)).collect();
         Some(Self::with_sender(resend_queue, rest))
     }
 }
@@ -69,10 +69,11 @@ struct TakenOverByRetry;
 
 impl ReplayFrames {
     fn add_frame(&mut self, frame: &Frame<Bytes>) {
-        self.taken =
-            self.taken.saturating_add(frame.data_ref().map_or(REPLAY_BYTES_MAX, |data| data.len().max(FRAME_MIN)));
+        self.counted_bytes = self
+            .counted_bytes
+            .saturating_add(frame.data_ref().map_or(REPLAY_BYTES_MAX, |data| data.len().max(FRAME_MIN)));
         match (&mut self.sent, frame.data_ref()) {
-            (Some(sent), Some(data)) if self.taken <= REPLAY_BYTES_MAX => sent.push(data.clone()),
+            (Some(sent), Some(data)) if self.counted_bytes <= REPLAY_BYTES_MAX => sent.push(data.clone()),
             (sent, _) => *sent = None,
         }
     }
@@ -83,18 +84,18 @@ impl HttpBody for SentBody {
     type Error = BoxError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let mut kept = self.0.0.lock();
-        let kept = &mut *kept;
-        if let Some(data) = kept.resend_queue.pop_front() {
+        let mut frames = self.0.0.lock();
+        let frames = &mut *frames;
+        if let Some(data) = frames.resend_queue.pop_front() {
             let frame = Frame::data(data);
-            kept.add_frame(&frame);
+            frames.add_frame(&frame);
             return Poll::Ready(Some(Ok(frame)));
         }
-        let Some(rest) = &mut kept.rest else { return Poll::Ready(Some(Err(TakenOverByRetry.into()))) };
+        let Some(rest) = &mut frames.rest else { return Poll::Ready(Some(Err(TakenOverByRetry.into()))) };
         let polled = Pin::new(&mut *rest).poll_frame(cx);
         match &polled {
-            Poll::Ready(Some(Ok(frame))) => kept.add_frame(frame),
-            Poll::Ready(Some(Err(_))) => kept.sent = None,
+            Poll::Ready(Some(Ok(frame))) => frames.add_frame(frame),
+            Poll::Ready(Some(Err(_))) => frames.sent = None,
             // A body must not be polled after its end, so an empty body takes its place.
             Poll::Ready(None) => *rest = body::empty(),
             Poll::Pending => {}
@@ -103,14 +104,14 @@ impl HttpBody for SentBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        let kept = self.0.0.lock();
-        kept.resend_queue.is_empty() && kept.rest.as_ref().is_some_and(HttpBody::is_end_stream)
+        let frames = self.0.0.lock();
+        frames.resend_queue.is_empty() && frames.rest.as_ref().is_some_and(HttpBody::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        let kept = self.0.0.lock();
-        let resend_queue = kept.resend_queue.iter().map(|data| data.len() as u64).sum::<u64>();
-        let rest = kept.rest.as_ref().map(HttpBody::size_hint).unwrap_or_default();
+        let frames = self.0.0.lock();
+        let resend_queue = frames.resend_queue.iter().map(|data| data.len() as u64).sum::<u64>();
+        let rest = frames.rest.as_ref().map(HttpBody::size_hint).unwrap_or_default();
         let mut hint = SizeHint::new();
         hint.set_lower(rest.lower().saturating_add(resend_queue));
         if let Some(upper) = rest.upper() {
@@ -144,27 +145,27 @@ mod tests {
     #[tokio::test]
     async fn partly_sent_request_body_is_resent_from_its_beginning() {
         for sent in 0..=4 {
-            let (kept, mut first) = ReplayBody::new(body(&[b"a", b"bc", b"d"]));
+            let (replay, mut first) = ReplayBody::new(body(&[b"a", b"bc", b"d"]));
             for _ in 0..sent {
                 next(&mut first).await;
             }
-            let (kept, mut second) = kept.again().unwrap();
+            let (replay, mut second) = replay.again().unwrap();
             if sent <= 3 {
                 assert!(first.frame().await.unwrap().is_err(), "the first sends no more of it");
             }
             next(&mut second).await;
-            let (_, third) = kept.again().unwrap();
+            let (_, third) = replay.again().unwrap();
             assert_eq!(whole(third).await, "abcd", "after {sent} pieces");
         }
     }
 
     #[tokio::test]
     async fn request_body_kept_for_a_retry_keeps_its_known_length() {
-        let (kept, mut first) = ReplayBody::new(tributary_apimachinery::body::full("abc"));
+        let (replay, mut first) = ReplayBody::new(tributary_apimachinery::body::full("abc"));
         assert_eq!((first.size_hint().exact(), first.is_end_stream()), (Some(3), false));
         next(&mut first).await;
         assert_eq!((first.size_hint().exact(), first.is_end_stream()), (Some(0), true));
-        let (_, second) = kept.again().unwrap();
+        let (_, second) = replay.again().unwrap();
         assert_eq!((second.size_hint().exact(), second.is_end_stream()), (Some(3), false));
         assert_eq!(whole(second).await, "abc");
     }
@@ -172,10 +173,10 @@ mod tests {
     #[tokio::test]
     async fn broken_request_body_is_not_resent() {
         let frames = vec![Ok(Frame::data(Bytes::from_static(b"a"))), Err(BoxError::from("its client has gone"))];
-        let (kept, mut first) = ReplayBody::new(StreamBody::new(stream::iter(frames)).boxed_unsync());
+        let (replay, mut first) = ReplayBody::new(StreamBody::new(stream::iter(frames)).boxed_unsync());
         next(&mut first).await;
         assert!(first.frame().await.unwrap().is_err());
-        assert!(kept.again().is_none());
+        assert!(replay.again().is_none());
     }
 
     #[tokio::test]
@@ -184,24 +185,24 @@ mod tests {
         let frames = stream::unfold(0, async |sent| {
             (sent == 0).then(|| (Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"a"))), 1))
         });
-        let (kept, mut first) = ReplayBody::new(StreamBody::new(Box::pin(frames)).boxed_unsync());
+        let (replay, mut first) = ReplayBody::new(StreamBody::new(Box::pin(frames)).boxed_unsync());
         next(&mut first).await;
         assert!(first.frame().await.is_none());
-        let (kept, mut second) = kept.again().unwrap();
+        let (replay, mut second) = replay.again().unwrap();
         next(&mut second).await;
         assert!(second.frame().await.is_none());
-        let (_, third) = kept.again().unwrap();
+        let (_, third) = replay.again().unwrap();
         assert_eq!(whole(third).await, "a");
     }
 
     #[tokio::test]
     async fn tiny_request_body_frames_count_as_1_kib_each() {
         let read = async |count: usize| {
-            let (kept, mut first) = ReplayBody::new(body(&vec![&b"x"[..]; count]));
+            let (replay, mut first) = ReplayBody::new(body(&vec![&b"x"[..]; count]));
             for _ in 0..count {
                 next(&mut first).await;
             }
-            kept.again()
+            replay.again()
         };
         let (_, second) = read(64).await.expect("few");
         assert_eq!(whole(second).await.len(), 64);
@@ -211,19 +212,19 @@ mod tests {
     #[tokio::test]
     async fn long_request_body_or_body_with_trailers_is_not_resent() {
         static LONG: [u8; REPLAY_BYTES_MAX] = [b'x'; REPLAY_BYTES_MAX];
-        let (kept, mut first) = ReplayBody::new(body(&[&LONG, b"y", b"z"]));
+        let (replay, mut first) = ReplayBody::new(body(&[&LONG, b"y", b"z"]));
         next(&mut first).await;
         next(&mut first).await;
-        assert!(kept.again().is_none());
+        assert!(replay.again().is_none());
         assert_eq!(next(&mut first).await.unwrap(), "z", "it goes on");
-        let (kept, mut first) = ReplayBody::new(body(&[&LONG, b"y"]));
+        let (replay, mut first) = ReplayBody::new(body(&[&LONG, b"y"]));
         next(&mut first).await;
-        let (_, second) = kept.again().expect("just as much as is kept");
+        let (_, second) = replay.again().expect("just as much as is kept");
         assert_eq!(whole(second).await.len(), REPLAY_BYTES_MAX + 1);
         let trailers = Frame::trailers(http::HeaderMap::new());
         let frames = vec![Ok::<_, BoxError>(trailers)];
-        let (kept, mut first) = ReplayBody::new(StreamBody::new(stream::iter(frames)).boxed_unsync());
+        let (replay, mut first) = ReplayBody::new(StreamBody::new(stream::iter(frames)).boxed_unsync());
         first.frame().await.unwrap().unwrap();
-        assert!(kept.again().is_none());
+        assert!(replay.again().is_none());
     }
 }

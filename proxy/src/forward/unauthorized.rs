@@ -123,7 +123,7 @@ fn is_answered_by_kubelet(request: &ResourceRequest) -> bool {
 /// `pkg/endpoints/filters/authentication.go`), in any encoding. A 401 of an admission webhook has another message. A
 /// forwarded 401 has details (`NewGenericServerResponse` in apimachinery's `errors.go`).
 fn is_kube_apiserver_text(body: &[u8]) -> bool {
-    read_status(body).is_some_and(|said| said == Status::unauthorized())
+    read_status(body).is_some_and(|status| status == Status::unauthorized())
 }
 
 /// Returns a body whose first poll fails with `error`.
@@ -149,9 +149,9 @@ impl ClientInner {
         }
         let mut last = endpoint.credential_check.0.lock().await;
         let is_recent =
-            |asked: &&CredentialCheckResult| asked.at.elapsed() < CHECK_RESULT_TTL && asked.with.is_same(used);
+            |result: &&CredentialCheckResult| result.at.elapsed() < CHECK_RESULT_TTL && result.with.is_same(used);
         let rejected = match last.as_ref().filter(is_recent) {
-            Some(asked) => asked.rejected,
+            Some(result) => result.rejected,
             None => {
                 // A timeout also counts as a result, so that waiting callers do not repeat the check.
                 let status = timeout(OWN_WITHIN, self.check_credentials(used, &user, endpoint)).await.ok().flatten();
@@ -217,10 +217,10 @@ mod tests {
         ] {
             assert!(is_own(Method::POST, CONFIG_MAPS, text).await, "{}", String::from_utf8_lossy(text));
         }
-        let said = serde_json::json!("admission webhook \"x\" denied the request: Unauthorized");
+        let message = serde_json::json!("admission webhook \"x\" denied the request: Unauthorized");
         let causes = serde_json::json!({"causes": [{"message": "Unauthorized"}]});
         for text in [
-            &with("message", said)[..],
+            &with("message", message)[..],
             &with("details", causes),
             &with("details", serde_json::json!({})),
             &with("reason", serde_json::json!("Forbidden")),

@@ -25,11 +25,11 @@ impl ClientInner {
         occupied: Permit,
     ) -> Result<(Response<WatchBody>, Permit), Failed> {
         let permit = RequestPermit::from(occupied);
-        let asked =
+        let resources =
             WatchResources { sent, permit: permit.clone(), abandoned_read_time: self.tuning.abandoned_read_time };
         let (head, body) = request.into_parts();
         let watch = Request::from_parts(head.clone(), ());
-        let answer = match sender.send(watch, asked) {
+        let answer = match sender.send(watch, resources) {
             Ok(answer) => answer,
             Err(error) => return Err(self.send_failed(error, Sent::No, Some(Request::from_parts(head, body)))),
         };

@@ -29,7 +29,7 @@ pub(crate) struct Observer {
     is_settled: AtomicBool,
     started: Instant,
     /// Time of the last received bytes: milliseconds since `started`, plus one; 0 for never.
-    last_heard: AtomicU64,
+    last_data_millis: AtomicU64,
     /// Whether the endpoint counts as unreachable because it rejects Tributary's credentials.
     is_rejecting: AtomicBool,
     sender: watch::Sender<Reachability>,
@@ -47,14 +47,14 @@ struct Known {
 impl Observer {
     pub(crate) fn new(cluster: ClusterName, tuning: BreakerTuning) -> Self {
         let (state, since) = (ReachabilityState::Unknown, Instant::now());
-        let unknown = Reachability { state, since, heard: None, unready_since: None, recoveries: 0 };
+        let unknown = Reachability { state, since, last_data_at: None, unready_since: None, recoveries: 0 };
         Self {
             cluster,
             tuning,
             known: Mutex::default(),
             is_settled: AtomicBool::new(false),
             started: since,
-            last_heard: AtomicU64::new(0),
+            last_data_millis: AtomicU64::new(0),
             is_rejecting: AtomicBool::new(false),
             sender: watch::Sender::new(unknown),
         }
@@ -97,8 +97,8 @@ impl Observer {
         self.known.lock().fault.clone()
     }
 
-    pub(crate) fn heard_at(&self) -> Option<Instant> {
-        let after = self.last_heard.load(Ordering::Relaxed).checked_sub(1)?;
+    pub(crate) fn last_data_at(&self) -> Option<Instant> {
+        let after = self.last_data_millis.load(Ordering::Relaxed).checked_sub(1)?;
         Some(self.started + Duration::from_millis(after))
     }
 
@@ -124,16 +124,16 @@ impl Observer {
     }
 
     /// Records received bytes, perhaps from a server in front of the member.
-    pub(crate) fn heard(&self) {
+    pub(crate) fn record_data(&self) {
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
-        self.last_heard.store(now + 1, Ordering::Relaxed);
+        self.last_data_millis.store(now + 1, Ordering::Relaxed);
         if !self.is_settled.load(Ordering::Relaxed) {
             self.apply(Input::Sign);
         }
     }
 
     pub(crate) fn record_response(&self) {
-        self.heard();
+        self.record_data();
         self.is_rejecting.store(false, Ordering::Relaxed);
         if !self.is_settled.load(Ordering::Relaxed) {
             let mut known = self.known.lock();
@@ -206,8 +206,8 @@ impl Observer {
             }
             tracing::debug!(cluster = %self.cluster, ?state, "the reachability has changed");
             let recoveries = known.recoveries + u64::from(matches!(state, Reachable));
-            let (since, heard, unready_since) = (Instant::now(), self.heard_at(), known.unready_since);
-            *known = Reachability { state, since, heard, unready_since, recoveries };
+            let (since, last_data_at, unready_since) = (Instant::now(), self.last_data_at(), known.unready_since);
+            *known = Reachability { state, since, last_data_at, unready_since, recoveries };
             true
         });
     }

@@ -14,7 +14,7 @@ pub struct Reachability {
     /// Start time of the state.
     pub since: Instant,
     /// Time at which bytes last arrived before `since`. `None` if no bytes had arrived.
-    pub heard: Option<Instant>,
+    pub last_data_at: Option<Instant>,
     /// Time of the last status 200 of `/readyz`. Set only if that time is more than 10 s ago. For a cluster, the most
     /// recent time of all endpoints counts.
     pub unready_since: Option<Instant>,

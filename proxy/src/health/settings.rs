@@ -106,7 +106,7 @@ pub(crate) struct Streak {
 
 impl Streak {
     /// Counts a probe result. Returns whether the last results are equal and as many as the threshold requires.
-    pub(crate) fn believes(&mut self, is_success: bool, probe: &Probe) -> bool {
+    pub(crate) fn record_and_check(&mut self, is_success: bool, probe: &Probe) -> bool {
         if self.is_success != is_success {
             *self = Self { is_success, length: 0 };
         }
@@ -129,7 +129,7 @@ mod tests {
             let probe = Probe { success_threshold, failure_threshold, ..Probe::default() };
             let mut streak = Streak::default();
             for (place, (is_success, is_believed)) in answers.iter().enumerate() {
-                assert_eq!(streak.believes(*is_success, &probe), *is_believed, "{place}");
+                assert_eq!(streak.record_and_check(*is_success, &probe), *is_believed, "{place}");
             }
         };
         let (success, failure) = (true, false);

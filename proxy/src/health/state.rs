@@ -29,7 +29,7 @@ const STEPS: u32 = 10;
 
 /// Number of consecutive requests for which an endpoint on probation is skipped, or accepted. 7: more than a cluster
 /// has endpoints.
-const TURNS_IN_A_ROW: u128 = 7;
+const REQUESTS_WITH_EQUAL_RANK: u128 = 7;
 
 /// State of an endpoint, which determines its share of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl State {
             Self::Probation { since } => {
                 let passed = now.saturating_duration_since(since).as_millis();
                 let share = 1 + passed * u128::from(STEPS) / PROBATION.as_millis();
-                Some(u8::from((rotation as u128 / TURNS_IN_A_ROW) % u128::from(STEPS) >= share))
+                Some(u8::from((rotation as u128 / REQUESTS_WITH_EQUAL_RANK) % u128::from(STEPS) >= share))
             }
             Self::Reachable | Self::Ejected(Ejection::Faulty { .. }) => Some(2),
             Self::Ejected(Ejection::Unreachable) | Self::Drained => None,
@@ -288,14 +288,14 @@ mod tests {
     #[test]
     fn share_of_requests_grows_for_an_endpoint_on_probation() {
         let since = Instant::now();
-        let taken = |state: State, seconds| {
+        let first_rank_count = |state: State, seconds| {
             let now = since + Duration::from_secs(seconds);
             let machine = Machine { state, ..Machine::default() };
             (0..700).filter(|rotation| machine.state(false, now).rank(*rotation, now) == Some(0)).count()
         };
-        assert_eq!(taken(State::Ready, 0), 700);
-        for (seconds, turns) in [(0, 70), (1, 140), (5, 420), (9, 700), (10, 700), (1000, 700)] {
-            assert_eq!(taken(State::Probation { since }, seconds), turns, "after {seconds} s");
+        assert_eq!(first_rank_count(State::Ready, 0), 700);
+        for (seconds, expected) in [(0, 70), (1, 140), (5, 420), (9, 700), (10, 700), (1000, 700)] {
+            assert_eq!(first_rank_count(State::Probation { since }, seconds), expected, "after {seconds} s");
         }
     }
 

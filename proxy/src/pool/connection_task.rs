@@ -173,16 +173,16 @@ mod tests {
     #[test]
     fn connection_futures_that_wake_each_other_run_in_one_poll() {
         let (mut task, starter, woken) = task(std::future::pending());
-        let ((ask, asked), (answer, answered)) = (oneshot::channel(), oneshot::channel());
+        let ((ask, request_receiver), (answer, answered)) = (oneshot::channel(), oneshot::channel());
         let done = Arc::new(AtomicUsize::new(0));
-        let told = Arc::clone(&done);
+        let counter = Arc::clone(&done);
         // The first future waits for the second, and the second waits for an event from outside of the connection.
         starter.execute(async move {
             let _ = answered.await;
-            told.fetch_add(1, Ordering::SeqCst);
+            counter.fetch_add(1, Ordering::SeqCst);
         });
         starter.execute(async move {
-            let _ = asked.await;
+            let _ = request_receiver.await;
             let _ = answer.send(());
         });
         let waker = waker(Arc::clone(&woken));
@@ -252,17 +252,17 @@ mod tests {
     #[test]
     fn connection_futures_are_dropped_with_the_connection_task() {
         let (task, starter, _) = task(std::future::pending());
-        let kept = Arc::new(());
-        let hold = |kept: &Arc<()>| {
-            let (own, kept) = (starter.clone(), Arc::clone(kept));
+        let guard = Arc::new(());
+        let hold = |guard: &Arc<()>| {
+            let (own, guard) = (starter.clone(), Arc::clone(guard));
             async move {
                 std::future::pending::<()>().await;
-                drop((own, kept));
+                drop((own, guard));
             }
         };
-        starter.execute(hold(&kept));
+        starter.execute(hold(&guard));
         drop(task);
-        starter.execute(hold(&kept));
-        assert_eq!(Arc::strong_count(&kept), 1);
+        starter.execute(hold(&guard));
+        assert_eq!(Arc::strong_count(&guard), 1);
     }
 }

@@ -144,7 +144,7 @@ pub(crate) enum Pick {
     Free(StreamPermit),
     /// A free stream, although a new connection should be opened for later requests. Reasons: few streams are free,
     /// another runtime drives the connection, or too many of its streams were reset.
-    NearlyFull(StreamPermit),
+    FreeButGrow(StreamPermit),
     Full,
 }
 
@@ -158,7 +158,7 @@ impl Connections {
         }
         let roomy = fresh().find_map(|slot| slot.reserve(80));
         let any = || ours().chain(fresh()).find_map(|slot| slot.reserve(100));
-        roomy.or_else(any).or_else(|| reserve_fewest_resets(&slots, version)).map_or(Pick::Full, Pick::NearlyFull)
+        roomy.or_else(any).or_else(|| reserve_fewest_resets(&slots, version)).map_or(Pick::Full, Pick::FreeButGrow)
     }
 
     /// Like [`pick`](Self::pick), but streams spread over `over` connections before the first connection is full. One
@@ -178,7 +178,7 @@ impl Connections {
         let is_spread = fresh().count() >= over;
         match ours().min_by_key(|slot| slot.streams()).and_then(|slot| slot.reserve(80)) {
             Some(permit) if is_spread => Pick::Free(permit),
-            Some(permit) => Pick::NearlyFull(permit),
+            Some(permit) => Pick::FreeButGrow(permit),
             None => self.pick(version, here),
         }
     }
@@ -192,7 +192,7 @@ impl Connections {
             .or_else(|| reserve_fewest_resets(&slots, version))
         {
             Some(permit) if self.has_spare(version) => Pick::Free(permit),
-            Some(permit) => Pick::NearlyFull(permit),
+            Some(permit) => Pick::FreeButGrow(permit),
             None => Pick::Full,
         }
     }
@@ -291,8 +291,8 @@ impl Connections {
     pub(crate) fn reap(&self) {
         let is_unused = |slot: &Arc<Slot>| !slot.counts.used.swap(false, Ordering::Relaxed) || slot.has_many_resets();
         let idle = |slot: &Arc<Slot>| slot.streams() == 0 && is_unused(slot);
-        let gone: Vec<u64> = self.slots.load().iter().filter(|slot| idle(slot)).map(|slot| slot.id).collect();
-        for id in gone {
+        let unused: Vec<u64> = self.slots.load().iter().filter(|slot| idle(slot)).map(|slot| slot.id).collect();
+        for id in unused {
             self.remove(id);
         }
     }
@@ -361,7 +361,7 @@ mod tests {
     fn free_streams(picked: Pick) -> Option<StreamPermit> {
         match picked {
             Pick::Free(permit) => Some(permit),
-            Pick::NearlyFull(_) | Pick::Full => None,
+            Pick::FreeButGrow(_) | Pick::Full => None,
         }
     }
 
@@ -372,15 +372,15 @@ mod tests {
             // Neither of these two streams is reset: the first carries no request, and the request of the second was
             // returned unsent.
             drop(free_streams(connections.pick(1, here)).expect("room"));
-            let came_back = free_streams(connections.pick(1, here)).expect("room");
-            SentStream::on(&came_back.slot().counts).complete();
+            let unsent = free_streams(connections.pick(1, here)).expect("room");
+            SentStream::on(&unsent.slot().counts).complete();
         }
         assert!(connections.reserve_idle(1, here).is_some(), "nothing was left unread on it");
         for _ in 0..BROKEN_OFF_MAX {
             let reset = free_streams(connections.pick(1, here)).expect("room");
             drop(SentStream::on(&reset.slot().counts));
         }
-        assert!(matches!(connections.pick(1, here), Pick::NearlyFull(_)), "it is to be replaced");
+        assert!(matches!(connections.pick(1, here), Pick::FreeButGrow(_)), "it is to be replaced");
     }
 
     /// Each case has the number of open streams on each connection. The test checks which connection gets the next
@@ -388,17 +388,17 @@ mod tests {
     #[tokio::test]
     async fn streams_spread_over_connections_before_one_is_full() {
         let (connections, here) = connections(64).await;
-        let mut kept = Vec::new();
+        let mut permits = Vec::new();
         for _ in 0..SPREAD_FROM {
-            kept.push(free_streams(connections.pick_spread(1, here, 2)).expect("few streams need one connection"));
+            permits.push(free_streams(connections.pick_spread(1, here, 2)).expect("few streams need one connection"));
         }
         assert!(matches!(connections.pick_spread(1, here, 1), Pick::Free(_)), "where one is enough it is filled");
-        let Pick::NearlyFull(ninth) = connections.pick_spread(1, here, 2) else { panic!("another is to be dialed") };
-        kept.push(ninth);
+        let Pick::FreeButGrow(ninth) = connections.pick_spread(1, here, 2) else { panic!("another is to be dialed") };
+        permits.push(ninth);
         connections.push(slot(2, 64).await);
         let mut take = |count| {
             for _ in 0..count {
-                kept.push(free_streams(connections.pick_spread(1, here, 2)).expect("room on two"));
+                permits.push(free_streams(connections.pick_spread(1, here, 2)).expect("room on two"));
             }
             connections.slots.load().iter().map(|slot| slot.streams()).collect::<Vec<_>>()
         };
@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(take(13), [15, 14], "then each gets what the other has");
         assert_eq!(take(73), [51, 51], "to 80 % of what each allows");
         assert!(
-            matches!(connections.pick_spread(1, here, 2), Pick::NearlyFull(_)),
+            matches!(connections.pick_spread(1, here, 2), Pick::FreeButGrow(_)),
             "the next one is due as without spreading"
         );
     }
@@ -414,14 +414,14 @@ mod tests {
     #[tokio::test]
     async fn connection_with_many_resets_is_used_if_others_are_full() {
         let (connections, here) = connections(64).await;
-        let kept = free_streams(connections.pick(1, here)).expect("room");
+        let reset_prone = free_streams(connections.pick(1, here)).expect("room");
         for _ in 0..BROKEN_OFF_MAX {
-            drop(SentStream::on(&kept.slot().counts));
+            drop(SentStream::on(&reset_prone.slot().counts));
         }
         connections.push(slot(2, 1).await);
-        let taken = free_streams(connections.pick(1, here)).expect("room on the other");
-        assert_eq!(taken.slot().id, 2);
-        let Pick::NearlyFull(last) = connections.pick(1, here) else { panic!("another is to be dialed") };
+        let other = free_streams(connections.pick(1, here)).expect("room on the other");
+        assert_eq!(other.slot().id, 2);
+        let Pick::FreeButGrow(last) = connections.pick(1, here) else { panic!("another is to be dialed") };
         assert_eq!(last.slot().id, 1);
         assert!(matches!(connections.pick(2, here), Pick::Full), "with other credentials");
     }
@@ -429,30 +429,30 @@ mod tests {
     #[tokio::test]
     async fn connection_with_many_resets_counts_while_a_stream_is_open() {
         let (connections, here) = connections(64).await;
-        let kept = free_streams(connections.pick(1, here)).expect("room");
+        let reset_prone = free_streams(connections.pick(1, here)).expect("room");
         for _ in 0..BROKEN_OFF_MAX {
-            drop(SentStream::on(&kept.slot().counts));
+            drop(SentStream::on(&reset_prone.slot().counts));
         }
         assert_eq!(connections.usable(1), 1);
-        drop(kept);
+        drop(reset_prone);
         assert_eq!(connections.usable(1), 0);
     }
 
     #[tokio::test]
     async fn next_connection_opens_when_80_percent_of_streams_are_used() {
         let (connections, _) = connections(100).await;
-        let mut taken = Vec::new();
+        let mut permits = Vec::new();
         for place in 1..=100 {
             match connections.pick_first(1) {
-                Pick::Free(permit) if place <= 80 => taken.push(permit),
-                Pick::NearlyFull(permit) if place > 80 => taken.push(permit),
+                Pick::Free(permit) if place <= 80 => permits.push(permit),
+                Pick::FreeButGrow(permit) if place > 80 => permits.push(permit),
                 _ => panic!("place {place}"),
             }
         }
         assert!(matches!(connections.pick_first(1), Pick::Full));
         let begin = || std::future::ready(Ok(())).boxed().shared();
         assert!(connections.join_needed_dial(1, begin).is_some());
-        taken.truncate(80);
+        permits.truncate(80);
         assert!(connections.join_needed_dial(1, begin).is_none(), "there is room again");
     }
 }

@@ -159,17 +159,17 @@ impl Dialer {
         tls: Option<Arc<TlsSource>>,
         server_identities: Arc<ServerIdentities>,
     ) -> Result<Self, ConnectError> {
-        let Route { proxy, connector: given } = route;
-        let is_given = given.is_some();
-        let plain = if is_given { Plain::Http2 } else { Plain::Http1 };
-        let connector = match given {
-            Some(given) => Ok(given),
+        let Route { proxy, connector: custom } = route;
+        let is_custom = custom.is_some();
+        let plain = if is_custom { Plain::Http2 } else { Plain::Http1 };
+        let connector = match custom {
+            Some(custom) => Ok(custom),
             None if proxy.is_some() && !target.is_https() => {
                 Err("the server is http://, and the proxy would see credentials")
             }
             None => connector(proxy, &tuning.proxy_headers, tuning.dial_policy.clone()),
         };
-        let via = proxy.filter(|_| !is_given).and_then(Uri::host).map(without_brackets);
+        let via = proxy.filter(|_| !is_custom).and_then(Uri::host).map(without_brackets);
         let first_hop = via.unwrap_or(target.host()).into();
         let connector = connector.map_err(|problem| ConnectError::ProxyUrl { cluster: cluster.clone(), problem })?;
         Ok(Self {
@@ -259,9 +259,9 @@ impl Dialer {
         if let Some(refused) = RefusedAddress::from_error(&*error) {
             return ForwardError::AddressRefused { cluster, address, refused: refused.clone() };
         }
-        let said = Exhaustion::from_error(&*error, try_socket);
-        let exhausted = match said {
-            Some(said) => said.confirmed(&self.first_hop, deadline).await,
+        let exhaustion = Exhaustion::from_error(&*error, try_socket);
+        let exhausted = match exhaustion {
+            Some(exhaustion) => exhaustion.confirmed(&self.first_hop, deadline).await,
             None => None,
         };
         let source: SharedError = Arc::new(OneLine(error));
@@ -592,7 +592,7 @@ mod tests {
 
     #[test]
     fn socks_proxy_without_a_port_gets_port_1080() {
-        for (given, authority) in [
+        for (url, authority) in [
             ("socks5://proxy", "proxy:1080"),
             ("socks5h://proxy/", "proxy:1080"),
             ("socks5://u:p@proxy", "u:p@proxy:1080"),
@@ -601,8 +601,8 @@ mod tests {
             ("socks5://proxy:80", "proxy:80"),
             ("socks5h://u:p@[::1]:9050", "u:p@[::1]:9050"),
         ] {
-            let dialed = with_socks_port(&given.parse().unwrap());
-            assert_eq!(dialed.authority().unwrap().as_str(), authority, "{given}");
+            let dialed = with_socks_port(&url.parse().unwrap());
+            assert_eq!(dialed.authority().unwrap().as_str(), authority, "{url}");
         }
     }
 }

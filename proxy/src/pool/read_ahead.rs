@@ -46,11 +46,11 @@ impl<S: AsyncRead> Reading<S> for ReadAhead {
             ready!(poll_read_buf(stream, cx, &mut read))?;
             *read_buffer = read;
         }
-        let taken = read_buffer.len().min(buffer.remaining());
-        buffer.put_slice(&read_buffer[..taken]);
-        match taken == read_buffer.len() {
+        let count = read_buffer.len().min(buffer.remaining());
+        buffer.put_slice(&read_buffer[..count]);
+        match count == read_buffer.len() {
             true => *read_buffer = BytesMut::new(),
-            false => read_buffer.advance(taken),
+            false => read_buffer.advance(count),
         }
         Poll::Ready(Ok(()))
     }

@@ -287,11 +287,11 @@ mod tests {
             rustls::CertificateError::NotValidYet,
             rustls::CertificateError::Revoked,
         ];
-        let mut told: Vec<_> = certificates.map(|error| remedy_of(error.into())).into();
-        assert!(told[0].contains("authority's own certificate"), "{told:?}");
+        let mut remedies: Vec<_> = certificates.map(|error| remedy_of(error.into())).into();
+        assert!(remedies[0].contains("authority's own certificate"), "{remedies:?}");
         let alerts = ["CertificateRequired", "CertificateExpired", "UnknownCA"];
-        told.extend(alerts.map(|alert| alert_remedy(&format!("{ALERT}{alert}")).unwrap()));
-        for remedy in told {
+        remedies.extend(alerts.map(|alert| alert_remedy(&format!("{ALERT}{alert}")).unwrap()));
+        for remedy in remedies {
             assert!(remedy.starts_with("the server"), "{remedy}");
         }
     }

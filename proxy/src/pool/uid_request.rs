@@ -212,8 +212,8 @@ fn exchange(dialed: &mut Dialed, request: Request<()>) -> BoxFuture<'_, Result<A
 async fn exchange_on(dialed: &mut Dialed, request: Request<()>) -> Result<Answer, BoxError> {
     match dialed {
         Dialed::Http1(sender, connection) => {
-            let asked = async { read(sender.send_request(request.map(|()| body::empty())).await?).await };
-            let (answer, end) = drive(asked, poll_fn(|cx| Pin::new(&mut **connection).poll(cx))).await?;
+            let exchange = async { read(sender.send_request(request.map(|()| body::empty())).await?).await };
+            let (answer, end) = drive(exchange, poll_fn(|cx| Pin::new(&mut **connection).poll(cx))).await?;
             let is_open = end == ConnectionEnd::No && {
                 let ready = async { sender.ready().await.map_err(BoxError::from) };
                 drive(ready, poll_fn(|cx| Pin::new(&mut **connection).poll(cx))).await.is_ok()
@@ -225,14 +225,14 @@ async fn exchange_on(dialed: &mut Dialed, request: Request<()>) -> Result<Answer
         }
         Dialed::Http2(sender, connection) => {
             let mut sender = sender.clone();
-            let asked = async move { read(sender.send_request(request.map(|()| body::empty())).await?).await };
-            drive_task(asked, connection).await
+            let exchange = async move { read(sender.send_request(request.map(|()| body::empty())).await?).await };
+            drive_task(exchange, connection).await
         }
         Dialed::Watches(sender, connection) => {
             let sent = SentStream::on(&Arc::new(StreamCounts::new(1)));
-            let asked =
+            let resources =
                 WatchResources { sent, permit: RequestPermit::from_guard(()), abandoned_read_time: Duration::ZERO };
-            let head = sender.send(request, asked)?;
+            let head = sender.send(request, resources)?;
             drive_task(async move { read(head.await??).await }, connection).await
         }
     }
@@ -248,14 +248,14 @@ where
 }
 
 async fn drive_task<C, E>(
-    asked: impl Future<Output = Result<Answer, BoxError>>,
+    exchange: impl Future<Output = Result<Answer, BoxError>>,
     connection: &mut ConnectionTask<C>,
 ) -> Result<Answer, BoxError>
 where
     C: Future<Output = Result<(), E>> + Unpin,
     E: Into<BoxError>,
 {
-    match drive(asked, poll_fn(|cx| connection.poll_connection(cx))).await? {
+    match drive(exchange, poll_fn(|cx| connection.poll_connection(cx))).await? {
         (answer, ConnectionEnd::No) => Ok(answer),
         (answer, ConnectionEnd::Yes) => Ok(Answer { connection_state: ConnectionState::Closed, ..answer }),
     }
@@ -270,14 +270,14 @@ enum ConnectionEnd {
 
 /// Polls a connection until the result is available, or the connection has ended.
 async fn drive<T, E: Into<BoxError>>(
-    asked: impl Future<Output = Result<T, BoxError>>,
+    exchange: impl Future<Output = Result<T, BoxError>>,
     connection: impl Future<Output = Result<(), E>>,
 ) -> Result<(T, ConnectionEnd), BoxError> {
-    let (mut asked, mut connection) = (pin!(asked), pin!(connection));
+    let (mut exchange, mut connection) = (pin!(exchange), pin!(connection));
     poll_fn(|cx| {
         let ended = connection.as_mut().poll(cx);
         // The result is read first, because bytes that arrived before the end of the connection are still readable.
-        match (asked.as_mut().poll(cx), ended) {
+        match (exchange.as_mut().poll(cx), ended) {
             (Poll::Ready(result), ended) => {
                 let end = if ended.is_ready() { ConnectionEnd::Yes } else { ConnectionEnd::No };
                 Poll::Ready(result.map(|result| (result, end)))

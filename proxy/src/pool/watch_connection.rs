@@ -1,8 +1,8 @@
 //! An HTTP/2 connection for watches of several clients.
 //!
 //! hyper extends a stream's window when the caller requests a frame. If a client did not read, its data would have to
-//! stay in h2, where it counts against the whole connection. So these connections use h2 directly. [`follow`] takes
-//! each frame out of h2 at once, and the window is extended when the client reads.
+//! stay in h2, where it counts against the whole connection. So these connections use h2 directly. [`receive_watch`]
+//! takes each frame out of h2 at once, and the window is extended when the client reads.
 
 use std::fmt;
 use std::future::Future;
@@ -24,7 +24,7 @@ use tokio::time::{Duration, timeout};
 use crate::pool::byte_stream::BoxIo;
 use crate::pool::connection_task::{ConnectionTask, Starter};
 use crate::pool::read_through::ReadThrough;
-use crate::pool::watch_stream::{WatchBody, WatchResources, follow};
+use crate::pool::watch_stream::{WatchBody, WatchResources, receive_watch};
 use crate::pool::yielding_reads::YieldingReads;
 use crate::tuning::Windows;
 
@@ -136,19 +136,19 @@ impl WatchSender {
     ///
     /// # Errors
     /// h2 did not accept the request, so it was not sent.
-    pub(crate) fn send(&self, request: Request<()>, asked: WatchResources) -> Result<PendingResponse, h2::Error> {
+    pub(crate) fn send(&self, request: Request<()>, resources: WatchResources) -> Result<PendingResponse, h2::Error> {
         // Each request uses a separate clone of the sender. While the last request of a clone waits for a free stream,
         // h2 sends nothing more from this clone.
         let mut requests = self.requests.lock().clone();
         let answer = match requests.send_request(request, true) {
             Ok((answer, _)) => answer,
             Err(error) => {
-                asked.sent.complete();
+                resources.sent.complete();
                 return Err(error);
             }
         };
-        let (told, head) = oneshot::channel();
-        self.starter.execute(follow(answer, told, asked));
+        let (head_sender, head) = oneshot::channel();
+        self.starter.execute(receive_watch(answer, head_sender, resources));
         self.wake.0.wake();
         Ok(head)
     }
@@ -163,7 +163,7 @@ pub(crate) async fn start(
     windows: Windows,
     setup: Setup,
 ) -> Result<(WatchSender, ConnectionTask<WatchConnection>), h2::Error> {
-    let heard = Arc::new(AtomicBool::new(false));
+    let has_data = Arc::new(AtomicBool::new(false));
     let mut builder = h2::client::Builder::new();
     builder
         .enable_push(false)
@@ -178,9 +178,9 @@ pub(crate) async fn start(
         // h2's limit of such reset streams is switched off, because data for older reset streams is not a fault of the
         // connection.
         .max_local_error_reset_streams(None);
-    let (requests, mut connection) = builder.handshake(YieldingReads::wrap(stream, heard.clone())).await?;
+    let (requests, mut connection) = builder.handshake(YieldingReads::wrap(stream, has_data.clone())).await?;
     let keep_alive: KeepAlive = match connection.ping_pong() {
-        Some(pings) => Box::pin(silence(pings, heard, setup)),
+        Some(pings) => Box::pin(silence(pings, has_data, setup)),
         // Only a second call of `ping_pong` returns `None`.
         None => Box::pin(std::future::pending()),
     };
@@ -191,11 +191,11 @@ pub(crate) async fn start(
 }
 
 /// Pings a server that has sent no data for the keep-alive interval. Returns when no bytes arrive after a ping.
-async fn silence(mut pings: PingPong, heard: Arc<AtomicBool>, setup: Setup) {
+async fn silence(mut pings: PingPong, has_data: Arc<AtomicBool>, setup: Setup) {
     loop {
-        heard.store(false, Ordering::Relaxed);
+        has_data.store(false, Ordering::Relaxed);
         tokio::time::sleep(setup.keep_alive_interval).await;
-        if heard.load(Ordering::Relaxed) {
+        if has_data.load(Ordering::Relaxed) {
             continue;
         }
         let mut pong = std::pin::pin!(pings.ping(Ping::opaque()));
@@ -206,7 +206,7 @@ async fn silence(mut pings: PingPong, heard: Arc<AtomicBool>, setup: Setup) {
                 Ok(Err(_)) => return std::future::pending().await,
                 // Other bytes arrived before the response to the ping. On a slow network, the response waits behind
                 // other data.
-                Err(_) if heard.swap(false, Ordering::Relaxed) => {}
+                Err(_) if has_data.swap(false, Ordering::Relaxed) => {}
                 Err(_) => return,
             }
         }

@@ -32,17 +32,17 @@ pub(crate) struct WatchResources {
 
 /// Receives the response to a watch until its end, or until the client abandons the watch. Runs in the connection's
 /// task.
-pub(crate) async fn follow(
+pub(crate) async fn receive_watch(
     mut answer: ResponseFuture,
-    mut told: oneshot::Sender<Result<Response<WatchBody>, h2::Error>>,
-    asked: WatchResources,
+    mut head_sender: oneshot::Sender<Result<Response<WatchBody>, h2::Error>>,
+    resources: WatchResources,
 ) {
-    let WatchResources { sent, permit, abandoned_read_time } = asked;
+    let WatchResources { sent, permit, abandoned_read_time } = resources;
     let reset_from = Instant::now() + abandoned_read_time;
     let answered = tokio::select! {
         biased;
         answered = &mut answer => answered,
-        () = told.closed() => match timeout_at(reset_from, &mut answer).await {
+        () = head_sender.closed() => match timeout_at(reset_from, &mut answer).await {
             Ok(answered) => answered,
             // The client abandoned the watch before the response head. The member may still be processing the request.
             Err(_) => {
@@ -55,14 +55,14 @@ pub(crate) async fn follow(
     drop(answer);
     sent.complete();
     match answered {
-        Err(error) => drop(told.send(Err(error))),
+        Err(error) => drop(head_sender.send(Err(error))),
         Ok(response) => {
             let (head, mut stream) = response.into_parts();
             let buffer = Arc::new(WatchBuffer::from_stream(&mut stream));
             let body = WatchBody { buffer: buffer.clone() };
             let _end = EndOnDrop(buffer.clone());
             // If the client has disconnected, nobody receives the body. It is dropped here, which abandons the watch.
-            drop(told.send(Ok(Response::from_parts(head, body))));
+            drop(head_sender.send(Ok(Response::from_parts(head, body))));
             if poll_fn(|cx| buffer.poll_follow(&mut stream, cx)).await == FollowOutcome::GivenUp {
                 // The window is not extended, so at most one window of data arrives.
                 let rest = async { while let Some(Ok(_)) = stream.data().await {} };
@@ -244,11 +244,12 @@ mod tests {
         tokio::spawn(connection);
         let request = Request::get("http://member.example/").body(()).unwrap();
         let (answer, _request_body) = send.send_request(request, true).unwrap();
-        let (told, tell) = oneshot::channel();
+        let (head_sender, head) = oneshot::channel();
         let sent = SentStream::on(&Arc::new(StreamCounts::new(1)));
-        let asked = WatchResources { sent, permit: Permit::from_guard(()).into(), abandoned_read_time: Duration::ZERO };
-        let following = tokio::spawn(follow(answer, told, asked));
-        let mut body = tell.await.unwrap().unwrap().into_body();
+        let resources =
+            WatchResources { sent, permit: Permit::from_guard(()).into(), abandoned_read_time: Duration::ZERO };
+        let following = tokio::spawn(receive_watch(answer, head_sender, resources));
+        let mut body = head.await.unwrap().unwrap().into_body();
         following.abort();
         assert!(body.frame().await.expect("it has not ended well").is_err());
         assert!(body.frame().await.is_none());

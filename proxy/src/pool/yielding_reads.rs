@@ -20,14 +20,14 @@ pub(crate) const YIELD_BYTES: usize = 64 << 10;
 /// A read function that pauses after [`YIELD_BYTES`]: it returns `Pending` once, and wakes the reader.
 pub(crate) struct YieldingReads {
     /// Number of bytes since the last pause.
-    taken: usize,
-    heard: Arc<AtomicBool>,
+    bytes_since_pause: usize,
+    has_data: Arc<AtomicBool>,
 }
 
 impl YieldingReads {
-    /// Wraps a stream. Sets `heard` whenever data arrives.
-    pub(crate) fn wrap<S>(stream: S, heard: Arc<AtomicBool>) -> ReadThrough<S, Self> {
-        ReadThrough { stream, reading: Self { taken: 0, heard } }
+    /// Wraps a stream. Sets `has_data` whenever data arrives.
+    pub(crate) fn wrap<S>(stream: S, has_data: Arc<AtomicBool>) -> ReadThrough<S, Self> {
+        ReadThrough { stream, reading: Self { bytes_since_pause: 0, has_data } }
     }
 }
 
@@ -38,22 +38,22 @@ impl<S: AsyncRead> Reading<S> for YieldingReads {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.taken >= YIELD_BYTES {
-            self.taken = 0;
+        if self.bytes_since_pause >= YIELD_BYTES {
+            self.bytes_since_pause = 0;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         let before = buffer.filled().len();
         let read = stream.poll_read(cx, buffer);
         let Poll::Ready(read) = read else {
-            self.taken = 0;
+            self.bytes_since_pause = 0;
             return Poll::Pending;
         };
         read?;
-        let came = buffer.filled().len().saturating_sub(before);
-        self.taken += came;
-        if came > 0 {
-            self.heard.store(true, Ordering::Relaxed);
+        let arrived = buffer.filled().len().saturating_sub(before);
+        self.bytes_since_pause += arrived;
+        if arrived > 0 {
+            self.has_data.store(true, Ordering::Relaxed);
         }
         Poll::Ready(Ok(()))
     }
@@ -71,8 +71,8 @@ mod tests {
     async fn connection_read_yields_to_other_tasks_after_64_kib() {
         let (near, mut far) = tokio::io::duplex(4 * YIELD_BYTES);
         far.write_all(&vec![7; 3 * YIELD_BYTES]).await.unwrap();
-        let heard = Arc::new(AtomicBool::new(false));
-        let mut yielding_reads = YieldingReads::wrap(near, heard.clone());
+        let has_data = Arc::new(AtomicBool::new(false));
+        let mut yielding_reads = YieldingReads::wrap(near, has_data.clone());
         let (mut buffer, mut turns) = (vec![0; 1000], vec![0]);
         poll_fn(|cx| {
             for _ in 0..YIELD_BYTES {
@@ -91,6 +91,6 @@ mod tests {
         .await;
         assert!(turns.len() >= 3, "{turns:?}");
         assert!(turns.iter().all(|bytes| *bytes < YIELD_BYTES + buffer.len()), "{turns:?}");
-        assert!(heard.load(Ordering::Relaxed));
+        assert!(has_data.load(Ordering::Relaxed));
     }
 }

@@ -60,7 +60,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for MemberSide<S> {
         let done = Pin::new(&mut self.stream).poll_read(cx, buffer);
         let comes_now = std::mem::replace(&mut self.is_waiting, done.is_pending());
         if comes_now && buffer.filled().len() > before {
-            self.endpoint.heard();
+            self.endpoint.record_data();
         }
         self.record_failure(done)
     }

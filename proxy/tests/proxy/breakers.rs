@@ -37,9 +37,9 @@ impl Scene {
     /// Like [`new`](Self::new), for the endpoint with this URL. All connection attempts fail with the error `failure`.
     async fn failing(breaker: BreakerTuning, url: &str, failure: fn() -> BoxError) -> Self {
         let (dials, refuses) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(true)));
-        let (counted, refusing) = (dials.clone(), refuses.clone());
+        let (dial_count, refusing) = (dials.clone(), refuses.clone());
         let connector = BoxCloneSyncService::new(tower::service_fn(move |_: http::Uri| {
-            counted.fetch_add(1, Ordering::SeqCst);
+            dial_count.fetch_add(1, Ordering::SeqCst);
             let refused = refusing.load(Ordering::SeqCst);
             async move {
                 // The connection attempt takes some time, so that concurrent requests share the attempt.

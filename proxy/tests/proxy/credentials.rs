@@ -143,7 +143,7 @@ const KUBELET_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"s
 
 /// Returns the body of the 401 response that the server behind the member sends for this path: a kubelet, a workload or
 /// an aggregated API server.
-fn said_behind(path: &str) -> &'static str {
+fn workload_message(path: &str) -> &'static str {
     match path {
         _ if path.ends_with("/log") => KUBELET_401,
         _ if path.contains("/proxy/") => KUBERNETES_401,
@@ -161,7 +161,7 @@ async fn backend_401_reaches_the_client_without_blaming_the_member() {
     let member = Member::start(Options::default(), |seen, _| async move {
         match seen.uri.path() {
             "/api" => text(StatusCode::FORBIDDEN, String::new()),
-            path => text(StatusCode::UNAUTHORIZED, said_behind(path).to_owned()),
+            path => text(StatusCode::UNAUTHORIZED, workload_message(path).to_owned()),
         }
     })
     .await;
@@ -179,7 +179,7 @@ async fn backend_401_reaches_the_client_without_blaming_the_member() {
         let path = request.uri().path().to_owned();
         let response = client.send_request(request, RequestIdentity::Member).await.unwrap();
         assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "{path}");
-        assert_eq!(member::read(response).await, said_behind(&path), "{path}");
+        assert_eq!(member::read(response).await, workload_message(&path), "{path}");
         assert!(client.reachability().borrow().is_reachable(), "{path}");
     }
     assert_eq!((runs(&exec), member.connections()), (1, 3), "one of each lane, and one for our own question");
@@ -242,8 +242,8 @@ async fn credential_check_results_are_cached_for_each_endpoint() {
     for gate in &gates {
         let port = gate.url().port_u16();
         let seen = member.seen();
-        let asked = seen.iter().filter(|seen| seen.uri.path() == "/api" && seen.uri.port_u16() == port).count();
-        assert!((1..=2 * seconds).contains(&asked), "{asked} questions in {seconds} s");
+        let checks = seen.iter().filter(|seen| seen.uri.path() == "/api" && seen.uri.port_u16() == port).count();
+        assert!((1..=2 * seconds).contains(&checks), "{checks} questions in {seconds} s");
     }
 }
 
@@ -267,12 +267,12 @@ async fn unanswered_credential_check_does_not_delay_other_endpoints() {
     let client = endpoints::client(&member, [&gates[0], &gates[1]]).await;
     let path = "/api/v1/namespaces/n/services/s/proxy/";
     let (asking, request) = (client.clone(), through(&gates[0], path));
-    let held = tokio::spawn(async move { asking.send_request(request, RequestIdentity::Member).await });
+    let pending = tokio::spawn(async move { asking.send_request(request, RequestIdentity::Member).await });
     eventually("it is asked", || member.seen().iter().any(|seen| seen.uri.path() == "/api")).await;
     let refused = client.send_request(through(&gates[1], path), RequestIdentity::Member).await.unwrap();
     assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
-    assert!(!held.is_finished(), "its question has not been given up yet");
-    held.abort();
+    assert!(!pending.is_finished(), "its question has not been given up yet");
+    pending.abort();
 }
 
 #[tokio::test]
@@ -437,10 +437,10 @@ async fn member_that_rejects_half_of_the_requests_gets_few_retries() {
 #[tokio::test]
 async fn api_server_401_never_reaches_the_client_whatever_the_request() {
     let rejections = Arc::new(AtomicU16::new(0));
-    let left = rejections.clone();
-    let take = |left: u16| left.checked_sub(1);
+    let remaining = rejections.clone();
+    let take = |remaining: u16| remaining.checked_sub(1);
     let (_member, client) =
-        rejecting(move || left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok()).await;
+        rejecting(move || remaining.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok()).await;
     let ask = async |method: &str, path: &str| {
         let mut request = get(path);
         *request.method_mut() = method.parse().unwrap();

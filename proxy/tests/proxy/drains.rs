@@ -217,9 +217,9 @@ async fn drained_endpoint_is_probed_but_gets_no_new_requests() {
     assert_eq!(statuses[0].outstanding, 1, "its watch is under way");
     assert!(watches.iter_mut().all(|watch| watch.frame().now_or_never().is_none()));
     assert_eq!(client.renewals(), renewals);
-    let asked = || at_gate(&member.seen(), &gates[0], "/readyz");
-    let before = asked();
-    eventually("the drained one is asked", || asked() > before).await;
+    let probes = || at_gate(&member.seen(), &gates[0], "/readyz");
+    let before = probes();
+    eventually("the drained one is asked", || probes() > before).await;
     assert!(client.reachability().borrow().is_reachable());
 
     gates[0].close().await;

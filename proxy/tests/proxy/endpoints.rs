@@ -337,15 +337,15 @@ async fn http1_endpoint_stays_reachable_if_another_connection_succeeds() {
             client.send_request(get("/slow"), RequestIdentity::Member).await.map(|answer| answer.status())
         })
     };
-    let mut held = vec![slow(), slow()];
+    let mut pending = vec![slow(), slow()];
     tokio::time::sleep(Duration::from_millis(500)).await;
     // The third request also chooses the first endpoint, and gets no connection from it within a second.
-    held.push(slow());
+    pending.push(slow());
     eventually("all three are being answered", || member.seen().len() == 3).await;
     assert!(!client.endpoints().iter().any(is_lost), "{:?}", client.endpoints());
     assert_eq!(requests(&client), [1, 2], "it was tried at the first in vain");
     released.cancel();
-    for one in held {
+    for one in pending {
         assert_eq!(one.await.unwrap().unwrap(), StatusCode::OK);
     }
 }

@@ -22,14 +22,14 @@ use crate::member::SendRequest;
 use crate::member::channel;
 
 /// The requests that the member has processed: for each number in a body, the lengths of all bodies with this number.
-type CarriedOut = Arc<Mutex<BTreeMap<usize, Vec<usize>>>>;
+type ProcessedWrites = Arc<Mutex<BTreeMap<usize, Vec<usize>>>>;
 
 /// Accepts requests, and applies a random fault to each request or its connection.
-async fn serve(io: DuplexStream, seed: u64, carried_out: CarriedOut) {
+async fn serve(io: DuplexStream, seed: u64, processed: ProcessedWrites) {
     let mut random = StdRng::seed_from_u64(seed);
     let Ok(mut connection) = h2::server::handshake(io).await else { return };
     while let Some(Ok((request, mut respond))) = connection.accept().await {
-        let carried_out = carried_out.clone();
+        let processed = processed.clone();
         // Most random faults end all streams of the connection.
         let fault = random.random_range(0..100);
         let reason = [h2::Reason::NO_ERROR, h2::Reason::CANCEL, h2::Reason::INTERNAL_ERROR][fault % 3];
@@ -46,7 +46,7 @@ async fn serve(io: DuplexStream, seed: u64, carried_out: CarriedOut) {
         let patience = Duration::from_millis(random.random_range(0..3));
         tokio::spawn(async move {
             let Some((number, length)) = read(request.into_body()).await else { return };
-            carried_out.lock().entry(number).or_default().push(length);
+            processed.lock().entry(number).or_default().push(length);
             tokio::time::sleep(patience).await;
             match fault {
                 4..6 => respond.send_reset(reason),
@@ -71,12 +71,12 @@ async fn read(mut body: h2::RecvStream) -> Option<(usize, usize)> {
 #[tokio::test]
 async fn write_is_processed_at_most_once_under_random_faults() {
     const WRITES: usize = 1_500;
-    let (carried_out, dialed) = (CarriedOut::default(), Arc::new(AtomicUsize::new(0)));
-    let (noted, counted) = (carried_out.clone(), dialed.clone());
+    let (processed, dialed) = (ProcessedWrites::default(), Arc::new(AtomicUsize::new(0)));
+    let (recorded, dial_count) = (processed.clone(), dialed.clone());
     let connector = BoxCloneSyncService::new(tower::service_fn(move |_: http::Uri| {
         let (near, far) = tokio::io::duplex(1 << 14);
-        let number = counted.fetch_add(1, Ordering::SeqCst) as u64;
-        tokio::spawn(serve(far, number, noted.clone()));
+        let number = dial_count.fetch_add(1, Ordering::SeqCst) as u64;
+        tokio::spawn(serve(far, number, recorded.clone()));
         async move { Ok::<BoxIo, BoxError>(Box::new(near)) }
     }));
     let config = kube::Config::new("http://member.example".parse().unwrap());
@@ -122,16 +122,16 @@ async fn write_is_processed_at_most_once_under_random_faults() {
         .await;
     let (mut answered, mut unsent) = (0, 0);
     for (number, length, outcome) in &outcomes {
-        let carried_out = carried_out.lock().get(number).cloned().unwrap_or_default();
-        assert!(carried_out.len() <= 1, "{number} was carried out {} times: {outcome:?}", carried_out.len());
-        assert!(carried_out.iter().all(|whole| whole == length), "{number} of {length}: {carried_out:?}, {outcome:?}");
+        let processed = processed.lock().get(number).cloned().unwrap_or_default();
+        assert!(processed.len() <= 1, "{number} was carried out {} times: {outcome:?}", processed.len());
+        assert!(processed.iter().all(|whole| whole == length), "{number} of {length}: {processed:?}, {outcome:?}");
         match outcome {
             Some(Ok(status)) => {
-                assert_eq!((*status, carried_out.len()), (StatusCode::OK, 1), "{number}");
+                assert_eq!((*status, processed.len()), (StatusCode::OK, 1), "{number}");
                 answered += 1;
             }
             Some(Err(Sent::No)) => {
-                assert!(carried_out.is_empty(), "{number} was carried out: {outcome:?}");
+                assert!(processed.is_empty(), "{number} was carried out: {outcome:?}");
                 unsent += 1;
             }
             Some(Err(Sent::Maybe)) | None => {}

@@ -20,13 +20,13 @@ async fn client_impersonation_headers_reach_the_member() {
     let mut config = member.config();
     config.auth_info.impersonate = Some("configured".to_owned());
     let client = member::connect(config, ClientTuning::default()).await;
-    let mut given = HeaderMap::new();
-    given.insert("impersonate-user", "bob".parse().unwrap());
-    given.insert("authorization", "Bearer ignored".parse().unwrap());
-    given.insert("x-remote-user", "ignored".parse().unwrap());
+    let mut client_headers = HeaderMap::new();
+    client_headers.insert("impersonate-user", "bob".parse().unwrap());
+    client_headers.insert("authorization", "Bearer ignored".parse().unwrap());
+    client_headers.insert("x-remote-user", "ignored".parse().unwrap());
 
-    let given = Impersonation::from_client_headers(&given).unwrap().unwrap();
-    client.send_request(get("/version"), RequestIdentity::ClientImpersonation(given)).await.unwrap();
+    let client_headers = Impersonation::from_client_headers(&client_headers).unwrap().unwrap();
+    client.send_request(get("/version"), RequestIdentity::ClientImpersonation(client_headers)).await.unwrap();
     assert_eq!(member.last().all("impersonate-user"), ["bob"]);
     assert_eq!(names(&member.last().headers), ["impersonate-user"]);
 

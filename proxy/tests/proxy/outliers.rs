@@ -144,9 +144,9 @@ async fn errors_of_one_resource_eject_no_endpoint() {
         sleep(Duration::from_millis(2)).await;
         assert_eq!(scene.ejected(), [false, false]);
     }
-    let asked = scene.member.seen().iter().filter(|seen| seen.uri.path() == "/api/v1/namespaces/default").count();
+    let checks = scene.member.seen().iter().filter(|seen| seen.uri.path() == "/api/v1/namespaces/default").count();
     // Tributary checks each endpoint at once, and then once per second.
-    assert!((2..=6).contains(&asked), "{asked} questions");
+    assert!((2..=6).contains(&checks), "{checks} questions");
 }
 
 #[tokio::test]

@@ -5,6 +5,6 @@ use std::process::Command;
 /// Runs one test in a separate process. `command` starts the test program, with additional arguments.
 pub(crate) fn run(command: &mut Command, test: &str) {
     let output = command.args(["--exact", test, "--nocapture"]).output().unwrap();
-    let [told, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    assert!(output.status.success() && told.contains("1 passed"), "{told}\n{errors}");
+    let [stdout, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}\n{errors}");
 }

@@ -52,12 +52,12 @@ async fn user_token_is_sent_without_tributarys_credentials() {
     client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert!(member.last().certificate.is_some(), "the member knows us by a certificate");
 
-    let mut given = HeaderMap::new();
-    given.insert("impersonate-user", "bob".parse().unwrap());
-    let given = Impersonation::from_client_headers(&given).unwrap();
+    let mut impersonation = HeaderMap::new();
+    impersonation.insert("impersonate-user", "bob".parse().unwrap());
+    let impersonation = Impersonation::from_client_headers(&impersonation).unwrap();
     let mut request = get("/api");
     request.headers_mut().insert("authorization", "Bearer other".parse().unwrap());
-    client.send_request(request, own("anns", given)).await.unwrap();
+    client.send_request(request, own("anns", impersonation)).await.unwrap();
     let seen = member.last();
     assert_eq!(
         (seen.certificate, names(&seen.headers)),

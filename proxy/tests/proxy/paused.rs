@@ -28,7 +28,7 @@ pub(crate) const ENDPOINTS: [&str; 2] = ["first.example", "second.example"];
 
 /// Behavior of an endpoint towards new connections.
 #[derive(Clone)]
-pub(crate) enum Takes {
+pub(crate) enum ConnectionBehavior {
     /// Accepts HTTP/2 connections without TLS, without delay.
     Plain,
     /// Accepts HTTP/1.1 connections, with one request per connection, after a TLS handshake of this duration.
@@ -47,24 +47,29 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Body>, BoxError> 
     Ok(Response::new(body))
 }
 
-async fn serve(takes: Takes, stream: DuplexStream) {
+async fn serve(takes: ConnectionBehavior, stream: DuplexStream) {
     match takes {
-        Takes::Plain => {
+        ConnectionBehavior::Plain => {
             let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
             let _ended = server.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
         }
-        Takes::Http1(acceptor, handshake) => {
+        ConnectionBehavior::Http1(acceptor, handshake) => {
             sleep(handshake).await;
             let Ok(stream) = acceptor.accept(stream).await else { return };
             let mut server = hyper::server::conn::http1::Builder::new();
             let server = server.keep_alive(false).serve_connection(TokioIo::new(stream), service_fn(answer));
             let _ended = server.await;
         }
-        Takes::Refuses => std::future::pending().await,
+        ConnectionBehavior::Refuses => std::future::pending().await,
     }
 }
 
-async fn client(scheme: &str, authority: &Authority, takes: [Takes; 2], tuning: ClientTuning) -> ClusterClient {
+async fn client(
+    scheme: &str,
+    authority: &Authority,
+    takes: [ConnectionBehavior; 2],
+    tuning: ClientTuning,
+) -> ClusterClient {
     client_of(scheme, authority, &Arc::new(Mutex::new(takes)), tuning).await
 }
 
@@ -72,7 +77,7 @@ async fn client(scheme: &str, authority: &Authority, takes: [Takes; 2], tuning: 
 pub(crate) async fn client_of(
     scheme: &str,
     authority: &Authority,
-    takes: &Arc<Mutex<[Takes; 2]>>,
+    takes: &Arc<Mutex<[ConnectionBehavior; 2]>>,
     tuning: ClientTuning,
 ) -> ClusterClient {
     client_at(ENDPOINTS.map(|host| format!("{scheme}://{host}")), authority, takes, tuning).await
@@ -82,7 +87,7 @@ pub(crate) async fn client_of(
 async fn client_at(
     addresses: [String; 2],
     authority: &Authority,
-    takes: &Arc<Mutex<[Takes; 2]>>,
+    takes: &Arc<Mutex<[ConnectionBehavior; 2]>>,
     tuning: ClientTuning,
 ) -> ClusterClient {
     let takes = Arc::clone(takes);
@@ -91,8 +96,8 @@ async fn client_at(
         let takes = takes.lock()[at].clone();
         async move {
             match takes {
-                Takes::Refuses => return Err(BoxError::from("connection refused")),
-                Takes::Plain | Takes::Http1(..) => {}
+                ConnectionBehavior::Refuses => return Err(BoxError::from("connection refused")),
+                ConnectionBehavior::Plain | ConnectionBehavior::Http1(..) => {}
             }
             let (near, far) = tokio::io::duplex(1 << 20);
             tokio::spawn(serve(takes, far));
@@ -119,12 +124,13 @@ async fn idle_http1_endpoint_with_slow_handshakes_stays_healthy() {
     let authority = Authority::new();
     let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let acceptor = TlsAcceptor::from(server_config(&authority, &options));
-    let takes = [0, 1_800].map(|handshake| Takes::Http1(acceptor.clone(), Duration::from_millis(handshake)));
+    let takes =
+        [0, 1_800].map(|handshake| ConnectionBehavior::Http1(acceptor.clone(), Duration::from_millis(handshake)));
     let client = client("https", &authority, takes, ClientTuning::default()).await;
     let tended = client.clone();
     let tending = tokio::spawn(async move { tended.watch_over().await });
     sleep(Duration::from_secs(15)).await;
-    let (asked_before, before) = (client.endpoints()[1].requests, recoveries(&client));
+    let (requests_before, before) = (client.endpoints()[1].requests, recoveries(&client));
     for _ in 0..20 {
         sleep(Duration::from_secs(3)).await;
         let answered = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
@@ -136,7 +142,7 @@ async fn idle_http1_endpoint_with_slow_handshakes_stays_healthy() {
         }
     }
     assert_eq!(recoveries(&client), before);
-    assert!(client.endpoints()[1].requests - asked_before >= 8, "it has its part: {:?}", client.endpoints());
+    assert!(client.endpoints()[1].requests - requests_before >= 8, "it has its part: {:?}", client.endpoints());
     tending.abort();
 }
 
@@ -161,7 +167,13 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test(start_paused = true)]
 async fn drained_endpoint_aborts_its_requests_after_an_hour() {
-    let client = client("http", &Authority::new(), [Takes::Plain, Takes::Plain], ClientTuning::default()).await;
+    let client = client(
+        "http",
+        &Authority::new(),
+        [ConnectionBehavior::Plain, ConnectionBehavior::Plain],
+        ClientTuning::default(),
+    )
+    .await;
     let mut watches = watches(&client).await;
     client.set_drained(&EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]));
     sleep(HOUR - Duration::from_secs(2)).await;
@@ -182,7 +194,13 @@ async fn drained_endpoint_aborts_its_requests_after_an_hour() {
 
 #[tokio::test(start_paused = true)]
 async fn endpoint_undrained_within_the_hour_keeps_its_requests() {
-    let client = client("http", &Authority::new(), [Takes::Plain, Takes::Plain], ClientTuning::default()).await;
+    let client = client(
+        "http",
+        &Authority::new(),
+        [ConnectionBehavior::Plain, ConnectionBehavior::Plain],
+        ClientTuning::default(),
+    )
+    .await;
     let mut watches = watches(&client).await;
     client.set_drained(&EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]));
     sleep(HOUR / 2).await;
@@ -197,7 +215,13 @@ async fn endpoint_undrained_within_the_hour_keeps_its_requests() {
 
 #[tokio::test(start_paused = true)]
 async fn removed_endpoint_aborts_its_requests_after_an_hour() {
-    let client = client("http", &Authority::new(), [Takes::Plain, Takes::Plain], ClientTuning::default()).await;
+    let client = client(
+        "http",
+        &Authority::new(),
+        [ConnectionBehavior::Plain, ConnectionBehavior::Plain],
+        ClientTuning::default(),
+    )
+    .await;
     let mut watches = watches(&client).await;
     let config = kube::Config::new(format!("http://{}", ENDPOINTS[1]).parse().unwrap());
     assert!(client.set_addresses(&config, &[]).await.unwrap());
@@ -230,7 +254,7 @@ async fn client_of_one_that_never_switches(path: &str) -> ClusterClient {
     let authority = Authority::new();
     let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let acceptor = TlsAcceptor::from(server_config(&authority, &options));
-    let takes = Arc::new(Mutex::new([(); 2].map(|()| Takes::Http1(acceptor.clone(), Duration::ZERO))));
+    let takes = Arc::new(Mutex::new([(); 2].map(|()| ConnectionBehavior::Http1(acceptor.clone(), Duration::ZERO))));
     let addresses = ENDPOINTS.map(|host| format!("https://{host}{path}"));
     client_at(addresses, &authority, &takes, ClientTuning::default()).await
 }

@@ -68,9 +68,9 @@ async fn users_of_one_plugin_share_its_run() {
     assert_eq!(runs(&exec), 1);
     // A plugin whose input contains the cluster runs once for each cluster.
     let cluster = serde_json::from_value(serde_json::json!({"server": "https://127.0.0.1"})).unwrap();
-    let told = ExecConfig { provide_cluster_info: true, cluster: Some(cluster), ..exec.clone() };
+    let with_cluster = ExecConfig { provide_cluster_info: true, cluster: Some(cluster), ..exec.clone() };
     for _ in 0..2 {
-        let client = client(&member, &told, &tuning).await;
+        let client = client(&member, &with_cluster, &tuning).await;
         client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     }
     assert_eq!(runs(&exec), 3);
@@ -92,9 +92,9 @@ async fn failing_plugin_runs_with_growing_pauses() {
     }
     let (runs, problem) = (runs(&exec), client.credentials_problem().unwrap());
     assert!((2..=8).contains(&runs), "{runs}");
-    let told = format!("failed {runs} times in ");
+    let expected = format!("failed {runs} times in ");
     assert!(
-        problem.contains("not signed in") && problem.contains(&told) && problem.contains("may run again in"),
+        problem.contains("not signed in") && problem.contains(&expected) && problem.contains("may run again in"),
         "{problem}"
     );
 }

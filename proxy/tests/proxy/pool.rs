@@ -78,8 +78,8 @@ async fn request_prefers_a_connection_of_its_own_runtime() {
     let client = ours.spawn(member::connect(member.config(), ClientTuning::default())).await.unwrap();
     let ask = async |runtime: &Runtime| {
         let client = client.clone();
-        let asked = async move { client.send_request(get("/api"), RequestIdentity::Member).await.unwrap().status() };
-        assert_eq!(runtime.spawn(asked).await.unwrap(), StatusCode::OK);
+        let status = async move { client.send_request(get("/api"), RequestIdentity::Member).await.unwrap().status() };
+        assert_eq!(runtime.spawn(status).await.unwrap(), StatusCode::OK);
     };
     ask(&ours).await;
     // The request uses the existing connection. The pool opens another connection for later requests of the same
@@ -223,13 +223,13 @@ async fn clients_leave_connections_for_tributarys_own_requests() {
         // reserve of Tributary's own requests.
         watches.clear();
         if !shared {
-            let taken = of_clients + of_namespaces + of_ours;
-            eventually("a place is given back", || client.pool_statistics().long_streams < taken).await;
+            let all_streams = of_clients + of_namespaces + of_ours;
+            eventually("a place is given back", || client.pool_statistics().long_streams < all_streams).await;
             assert!(client.send_request(watch(), RequestIdentity::Member).await.is_ok());
             continue;
         }
-        let left = namespaces.len() + own.len();
-        eventually("the clients' watches have ended", || client.pool_statistics().long_streams <= left).await;
+        let remaining = namespaces.len() + own.len();
+        eventually("the clients' watches have ended", || client.pool_statistics().long_streams <= remaining).await;
         while own.len() < 4 {
             match client.transport().oneshot(watch()).await {
                 Ok(response) => own.push(response),
@@ -333,13 +333,13 @@ async fn breaking(broken: usize) -> (kube::Config, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let requests = Arc::new(AtomicUsize::new(0));
-    let counted = requests.clone();
+    let request_count = requests.clone();
     tokio::spawn(async move {
         let mut connections = 0;
         while let Ok((tcp, _)) = listener.accept().await {
             connections += 1;
             let is_broken = connections <= broken;
-            let (acceptor, requests) = (acceptor.clone(), counted.clone());
+            let (acceptor, requests) = (acceptor.clone(), request_count.clone());
             tokio::spawn(async move {
                 let mut h2 = h2::server::handshake(acceptor.accept(tcp).await.unwrap()).await.unwrap();
                 while let Some(Ok((request, mut respond))) = h2.accept().await {

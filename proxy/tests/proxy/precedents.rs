@@ -184,9 +184,9 @@ async fn vulndb_3982_identity_headers_never_reach_a_forward_proxy() {
     client.send_request(forged("close"), RequestIdentity::Impersonate(caller)).await.unwrap();
     assert_eq!(member.last().all("impersonate-user"), ["alice"]);
     let head = heads.recv().await.unwrap().to_lowercase();
-    let mut told: Vec<_> = head.lines().skip(1).filter_map(|line| Some(line.split_once(':')?.0)).collect();
-    told.sort_unstable();
-    assert_eq!(told, ["host", "proxy-authorization"], "{head}");
+    let mut names: Vec<_> = head.lines().skip(1).filter_map(|line| Some(line.split_once(':')?.0)).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["host", "proxy-authorization"], "{head}");
     for secret in ["member-token", "client-token", "alice", "masters", "u-7"] {
         assert!(!head.contains(secret), "{head}");
     }
@@ -257,8 +257,9 @@ async fn cve_2021_25320_credentials_and_users_of_one_cluster_never_reach_another
     let folder = tempfile::tempdir().unwrap();
     for cluster in CLUSTERS {
         let member = Member::start(Options::default(), |seen, _| async move {
-            let told = ["authorization", "impersonate-user", "impersonate-group"].map(|name| seen.all(name).join(","));
-            text(StatusCode::OK, told.join(" "))
+            let headers =
+                ["authorization", "impersonate-user", "impersonate-group"].map(|name| seen.all(name).join(","));
+            text(StatusCode::OK, headers.join(" "))
         })
         .await;
         let mut config = member.config();
@@ -282,8 +283,8 @@ async fn cve_2021_25320_credentials_and_users_of_one_cluster_never_reach_another
             let group = format!("group-{number}");
             let caller = Impersonation::new(user, [&*group], None, []).unwrap();
             let response = client.send_request(get("/api"), RequestIdentity::Impersonate(caller)).await.unwrap();
-            let told = response.into_body().collect().await.unwrap().to_bytes();
-            assert_eq!(told, format!("Bearer token-of-{} {user} {group}", CLUSTERS[cluster]));
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(body, format!("Bearer token-of-{} {user} {group}", CLUSTERS[cluster]));
         }
     });
     futures::future::join_all(requests).await;

@@ -27,16 +27,16 @@ struct Scene {
 
 impl Scene {
     async fn new(probe: Probe) -> Self {
-        let (answers, given) = mpsc::unbounded_channel();
-        let given = Arc::new(Mutex::new(given));
+        let (answers, statuses) = mpsc::unbounded_channel();
+        let statuses = Arc::new(Mutex::new(statuses));
         let second = Arc::new(std::sync::OnceLock::new());
         let is_second = second.clone();
         let member = Member::start(Options::default(), move |seen, _| {
-            let (given, second) = (given.clone(), is_second.clone());
+            let (statuses, second) = (statuses.clone(), is_second.clone());
             async move {
                 let is_first = seen.uri.authority() != second.get();
                 let status = match seen.uri.path() {
-                    PATH if is_first => given.lock().await.recv().await,
+                    PATH if is_first => statuses.lock().await.recv().await,
                     "/livez/ping" if is_first => None,
                     _ => Some(StatusCode::OK),
                 };
@@ -55,7 +55,7 @@ impl Scene {
         Self { member, gates, answers, client, tending }
     }
 
-    fn asked(&self) -> usize {
+    fn count_probes(&self) -> usize {
         let authority = self.gates[0].url().authority().unwrap().clone();
         let seen = self.member.seen();
         seen.iter().filter(|seen| seen.uri.path() == PATH && seen.uri.authority() == Some(&authority)).count()
@@ -64,10 +64,10 @@ impl Scene {
     /// Answers the next probe of the first endpoint with this status. Waits for the probe after it, which shows that
     /// the client has processed the response. Returns whether the endpoint is ready.
     async fn after(&self, status: u16) -> bool {
-        eventually("it is asked", || self.asked() > 0).await;
-        let before = self.asked();
+        eventually("it is asked", || self.count_probes() > 0).await;
+        let before = self.count_probes();
         self.answers.send(StatusCode::from_u16(status).unwrap()).unwrap();
-        eventually("it is asked again", || self.asked() > before).await;
+        eventually("it is asked again", || self.count_probes() > before).await;
         self.client.endpoints()[0].is_ready
     }
 
@@ -151,7 +151,7 @@ async fn probe_thresholds_count_consecutive_responses() {
 async fn probe_successes_before_an_unreachable_period_do_not_count() {
     let interval = Duration::from_secs(2);
     let mut scene = Scene::new(Probe { success_threshold: 2, interval, ..probe() }).await;
-    eventually("it is asked", || scene.asked() > 0).await;
+    eventually("it is asked", || scene.count_probes() > 0).await;
     scene.answers.send(StatusCode::OK).unwrap();
     sleep(Duration::from_millis(200)).await;
     // A client's request, between two probes, detects that the endpoint is unreachable.
@@ -159,9 +159,9 @@ async fn probe_successes_before_an_unreachable_period_do_not_count() {
     while scene.reason().is_none() {
         scene.ten().await;
     }
-    let before = scene.asked();
+    let before = scene.count_probes();
     scene.gates[0].open().await;
-    eventually("it is asked", || scene.asked() > before).await;
+    eventually("it is asked", || scene.count_probes() > before).await;
     scene.after(200).await;
     assert!(scene.reason().is_some(), "one answer is not enough");
     scene.after(200).await;
@@ -173,7 +173,7 @@ async fn endpoint_is_silent_after_the_configured_number_of_unanswered_probes() {
     let answer_within = Duration::from_secs(1);
     let scene = Scene::new(Probe { failure_threshold: 2, answer_within, ..probe() }).await;
     eventually("it is silent", || scene.reason().is_some()).await;
-    assert!(scene.asked() >= 2, "after the second: {}", scene.asked());
+    assert!(scene.count_probes() >= 2, "after the second: {}", scene.count_probes());
     let reason = scene.reason().unwrap();
     assert!(reason.contains("no answer to /healthz within 1 s"), "{reason}");
 }

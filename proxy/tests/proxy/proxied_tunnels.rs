@@ -42,7 +42,7 @@ struct Tunnel {
 }
 
 impl Tunnel {
-    async fn open(proxy: &str, asked: &mut UnboundedReceiver<String>) -> Self {
+    async fn open(proxy: &str, proxy_requests: &mut UnboundedReceiver<String>) -> Self {
         let (switched, switches) = oneshot::channel();
         let mut config = member_that_switches(|tls| async move {
             let _the_test_may_be_over = switched.send(tls);
@@ -53,8 +53,8 @@ impl Tunnel {
         let tuning = ClientTuning::default();
         let (client, head) = ask(front(member::connect(config, tuning.clone()).await).await, WEBSOCKET).await;
         assert!(head.starts_with("HTTP/1.1 101"), "{head}");
-        let asked = soon(asked.recv()).await.unwrap();
-        assert!(asked.contains(&address), "the proxy was asked for {asked}");
+        let request = soon(proxy_requests.recv()).await.unwrap();
+        assert!(request.contains(&address), "the proxy was asked for {request}");
         Self { client, member: soon(switches).await.unwrap(), tuning }
     }
 }
@@ -71,10 +71,10 @@ fn through_each(test: &str, show: impl AsyncFn(Tunnel)) {
     runtime.block_on(async {
         let authority = Authority::new();
         std::fs::write(std::env::var_os(ROOTS).unwrap(), &authority.pem).unwrap();
-        for (proxy, mut asked) in proxies::of_each_kind(&authority).await {
+        for (proxy, mut proxy_requests) in proxies::of_each_kind(&authority).await {
             // The output shows which proxy was used when the test fails.
             println!("through {proxy}");
-            show(Tunnel::open(&proxy, &mut asked).await).await;
+            show(Tunnel::open(&proxy, &mut proxy_requests).await).await;
         }
     });
 }
@@ -96,9 +96,9 @@ async fn silence() {
 async fn says(responder: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl AsyncRead + Unpin), words: &[u8]) {
     responder.write_all(words).await.unwrap();
     responder.flush().await.unwrap();
-    let mut heard = vec![0; words.len()];
-    soon(hearer.read_exact(&mut heard)).await.unwrap();
-    assert_eq!(heard, words);
+    let mut received = vec![0; words.len()];
+    soon(hearer.read_exact(&mut received)).await.unwrap();
+    assert_eq!(received, words);
 }
 
 /// Sends the last bytes of `responder` and closes its half of the connection. `hearer`, at the other end of the tunnel,
@@ -108,10 +108,10 @@ async fn finishes(responder: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl 
         responder.write_all(words).await.unwrap();
         responder.shutdown().await.unwrap();
     };
-    let mut heard = Vec::new();
-    let ((), read) = soon(async { tokio::join!(speaks, hearer.read_to_end(&mut heard)) }).await;
+    let mut received = Vec::new();
+    let ((), read) = soon(async { tokio::join!(speaks, hearer.read_to_end(&mut received)) }).await;
     read.expect("an end that is none of a break");
-    assert!(heard == words, "{} bytes came of {}", heard.len(), words.len());
+    assert!(received == words, "{} bytes came of {}", received.len(), words.len());
 }
 
 fn long() -> Vec<u8> {

@@ -13,13 +13,13 @@ use crate::upgrades::read_head;
 /// Returns the URL of a proxy of each kind. For each proxy, also returns a channel with the requests that the proxy
 /// received. `authority` signs the TLS proxy's certificate.
 pub(crate) async fn of_each_kind(authority: &Authority) -> [(String, UnboundedReceiver<String>); 3] {
-    let (http, asked_of_http) = connect_proxy().await;
-    let (https, asked_of_https) = connect_proxy_over_tls(authority).await;
-    let (socks, asked_of_socks) = socks_proxy().await;
+    let (http, http_requests) = connect_proxy().await;
+    let (https, https_requests) = connect_proxy_over_tls(authority).await;
+    let (socks, socks_requests) = socks_proxy().await;
     [
-        (format!("http://{http}"), asked_of_http),
-        (format!("https://{https}"), asked_of_https),
-        (format!("socks5://user:p%40ss!@{socks}"), asked_of_socks),
+        (format!("http://{http}"), http_requests),
+        (format!("https://{https}"), https_requests),
+        (format!("socks5://user:p%40ss!@{socks}"), socks_requests),
     ]
 }
 
@@ -65,16 +65,16 @@ where
     address
 }
 
-async fn connect(mut near: impl AsyncRead + AsyncWrite + Unpin, asked: UnboundedSender<String>) {
+async fn connect(mut near: impl AsyncRead + AsyncWrite + Unpin, requests: UnboundedSender<String>) {
     let head = read_head(&mut near).await;
     let to = head.split(' ').nth(1).unwrap().to_owned();
-    let _nobody_may_care = asked.send(head);
+    let _is_received = requests.send(head);
     let far = TcpStream::connect(to).await.unwrap();
     near.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
     join(near, far).await;
 }
 
-async fn socks(mut near: TcpStream, asked: UnboundedSender<String>) {
+async fn socks(mut near: TcpStream, requests: UnboundedSender<String>) {
     let mut methods = [0; 2];
     near.read_exact(&mut methods).await.unwrap();
     near.read_exact(&mut vec![0; usize::from(methods[1])]).await.unwrap();
@@ -88,7 +88,7 @@ async fn socks(mut near: TcpStream, asked: UnboundedSender<String>) {
     assert_eq!(&connect[..4], [5, 1, 0, 1]);
     let ip = Ipv4Addr::new(connect[4], connect[5], connect[6], connect[7]);
     let to = SocketAddr::from((ip, u16::from_be_bytes([connect[8], connect[9]])));
-    let _nobody_may_care = asked.send(to.to_string());
+    let _is_received = requests.send(to.to_string());
     let far = TcpStream::connect(to).await.unwrap();
     near.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
     join(near, far).await;

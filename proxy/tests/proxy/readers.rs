@@ -189,9 +189,9 @@ struct Ways {
 impl Ways {
     async fn client(member: &Member) -> (Self, ClusterClient) {
         let ways = Self { way: Arc::new(Mutex::new(Way::Leads)), dials: Arc::default(), fail: Arc::new(Notify::new()) };
-        let (address, taken) = (member.address, ways.clone());
+        let (address, shared) = (member.address, ways.clone());
         let connector = tower::service_fn(move |_: Uri| {
-            let ways = taken.clone();
+            let ways = shared.clone();
             async move {
                 ways.dials.fetch_add(1, Ordering::SeqCst);
                 let way = *ways.way.lock().unwrap();

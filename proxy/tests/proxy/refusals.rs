@@ -59,11 +59,11 @@ impl Scene {
 
     async fn of(behavior: Behavior) -> Self {
         let seen = Arc::<Mutex<Vec<_>>>::default();
-        let told = seen.clone();
+        let recorded = seen.clone();
         let connector = Connector::new(tower::service_fn(move |uri: Uri| {
             let at = ENDPOINTS.iter().position(|host| uri.host() == Some(host)).unwrap();
             let (near, far) = tokio::io::duplex(1 << 20);
-            tokio::spawn(serve(at, behavior, told.clone(), far));
+            tokio::spawn(serve(at, behavior, recorded.clone(), far));
             async move { Ok::<BoxIo, BoxError>(Box::new(near)) }
         }));
         let [first, second] = ENDPOINTS.map(|host| format!("http://{host}").parse::<Uri>().unwrap());
@@ -104,16 +104,16 @@ impl Scene {
     /// Returns the first endpoint's percentage of the requests for a path.
     fn part(&self, path: &str) -> usize {
         let seen = self.seen.lock();
-        let of_path = || seen.iter().filter(|(_, asked)| asked == path);
+        let of_path = || seen.iter().filter(|(_, requested)| requested == path);
         let (first, all) = (of_path().filter(|(at, _)| *at == 0).count(), of_path().count());
         assert!(all > 100, "{all} requests");
         first * 100 / all
     }
 }
 
-async fn serve(at: usize, behavior: Behavior, told: Arc<Mutex<Vec<(usize, String)>>>, stream: DuplexStream) {
+async fn serve(at: usize, behavior: Behavior, recorded: Arc<Mutex<Vec<(usize, String)>>>, stream: DuplexStream) {
     let service = service_fn(move |request: Request<Incoming>| {
-        told.lock().push((at, request.uri().path().to_owned()));
+        recorded.lock().push((at, request.uri().path().to_owned()));
         answer(at, behavior, request)
     });
     let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());

@@ -133,17 +133,17 @@ async fn request_resent_for_a_new_user_differs_only_in_the_user() {
     let mut request = get(path);
     request.headers_mut().insert("accept", "application/json".parse().unwrap());
     let asking = client.clone();
-    let asked = tokio::spawn(async move { asking.send_request(request, RequestIdentity::Member).await });
+    let response = tokio::spawn(async move { asking.send_request(request, RequestIdentity::Member).await });
     eventually("it is under way", || member.seen().len() == 1).await;
     client.set_user(&with_user(&member, acting_as("writer", token("new")))).await.unwrap();
     replaced.notify_one();
-    assert_eq!(asked.await.unwrap().unwrap().status(), StatusCode::OK);
+    assert_eq!(response.await.unwrap().unwrap().status(), StatusCode::OK);
     let seen = member.seen();
     for (seen, token, name) in [(seen.first(), "Bearer old", "reader"), (seen.last(), "Bearer new", "writer")] {
         let seen = seen.unwrap();
         assert_eq!(seen.uri.path_and_query().unwrap().as_str(), path);
-        let told = ["accept", "authorization", "impersonate-user"].map(|header| seen.all(header));
-        assert_eq!(told, [["application/json"], [token], [name]]);
+        let headers = ["accept", "authorization", "impersonate-user"].map(|header| seen.all(header));
+        assert_eq!(headers, [["application/json"], [token], [name]]);
     }
 }
 

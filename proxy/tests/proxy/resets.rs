@@ -42,9 +42,9 @@ struct GoMember {
 struct Counts {
     connections: AtomicUsize,
     /// Number of connections that the member closed because of too many resets.
-    calmed: AtomicUsize,
+    closed_for_resets: AtomicUsize,
     slow: AtomicUsize,
-    held: AtomicUsize,
+    waiting_requests: AtomicUsize,
     /// Number of `/held` requests that the member answers.
     released: watch::Sender<usize>,
     /// Number of responses to streams that were already reset.
@@ -91,7 +91,7 @@ async fn serve(acceptor: tokio_rustls::TlsAcceptor, tcp: TcpStream, counts: Arc<
     let (handlers, waiting) = (Arc::new(Semaphore::new(STREAMS)), Arc::new(AtomicUsize::new(0)));
     while let Some(Ok((request, respond))) = connection.accept().await {
         if handlers.available_permits() == 0 && waiting.load(Ordering::SeqCst) > 4 * STREAMS {
-            counts.calmed.fetch_add(1, Ordering::SeqCst);
+            counts.closed_for_resets.fetch_add(1, Ordering::SeqCst);
             connection.abrupt_shutdown(h2::Reason::ENHANCE_YOUR_CALM);
             continue;
         }
@@ -111,7 +111,7 @@ async fn handle(path: &str, mut respond: h2::server::SendResponse<Bytes>, counts
         tokio::time::sleep(SLOW).await;
     }
     if path == "/held" {
-        let mine = counts.held.fetch_add(1, Ordering::SeqCst) + 1;
+        let mine = counts.waiting_requests.fetch_add(1, Ordering::SeqCst) + 1;
         let _ = counts.released.subscribe().wait_for(|released| *released >= mine).await;
     }
     let is_watch = path == "/watch";
@@ -131,7 +131,7 @@ async fn handle(path: &str, mut respond: h2::server::SendResponse<Bytes>, counts
 }
 
 /// Returns a request of the client with port `of`. The request occupies one of the client's permits (`places`).
-async fn asked(path: &str, of: u16, places: &Arc<Semaphore>) -> http::Request<Body> {
+async fn client_request(path: &str, of: u16, places: &Arc<Semaphore>) -> http::Request<Body> {
     let mut request = get(path);
     let place = places.clone().acquire_owned().await.unwrap();
     request.extensions_mut().insert(RequestPermit::from(Permit::from_guard(place)));
@@ -145,9 +145,9 @@ async fn asks_and_gives_up(client: &ClusterClient, counts: &Counts, requests: us
     let places = Arc::new(Semaphore::new(128));
     let one = async || {
         while Counts::of(&counts.slow) < requests {
-            let request = asked("/slow", 1, &places).await;
-            let gone = Duration::from_millis(2);
-            let _ = tokio::time::timeout(gone, client.send_request(request, RequestIdentity::Member)).await;
+            let request = client_request("/slow", 1, &places).await;
+            let cancelled_after = Duration::from_millis(2);
+            let _ = tokio::time::timeout(cancelled_after, client.send_request(request, RequestIdentity::Member)).await;
         }
     };
     join_all((0..128).map(|_| one())).await;
@@ -160,8 +160,8 @@ async fn resets_of_one_client_close_no_shared_connection() {
     // stream.
     let client = member.client(Duration::from_millis(20)).await;
     let over = AtomicBool::new(false);
-    let asked_by = async |of: u16, path: &'static str| {
-        let request = asked(path, of, &Arc::new(Semaphore::new(1))).await;
+    let request_of = async |of: u16, path: &'static str| {
+        let request = client_request(path, of, &Arc::new(Semaphore::new(1))).await;
         let answer = client.send_request(request, RequestIdentity::Member).await;
         answer.unwrap_or_else(|error| panic!("client {of}: {error}"))
     };
@@ -178,7 +178,7 @@ async fn resets_of_one_client_close_no_shared_connection() {
     let answered = AtomicUsize::new(0);
     let other = async |of: u16| {
         while !over.load(Ordering::SeqCst) {
-            let answer = asked_by(of, "/quick").await;
+            let answer = request_of(of, "/quick").await;
             let body = answer.into_body().collect().await;
             assert_eq!(body.unwrap_or_else(|error| panic!("client {of}: {error}")).to_bytes(), "answer");
             answered.fetch_add(1, Ordering::SeqCst);
@@ -190,7 +190,7 @@ async fn resets_of_one_client_close_no_shared_connection() {
     };
     futures::join!(attack, join_all((3..13).map(&other)));
     assert!(Counts::of(&member.counts.reset) > 2_000, "{} were reset", Counts::of(&member.counts.reset));
-    assert_eq!(Counts::of(&member.counts.calmed), 0, "connections that the member closed");
+    assert_eq!(Counts::of(&member.counts.closed_for_resets), 0, "connections that the member closed");
     assert!(answered.load(Ordering::SeqCst) > 100, "{answered:?}");
     for watch in &mut watches {
         assert_eq!(watch.frame().await.unwrap().unwrap().into_data().unwrap(), "answer");
@@ -208,12 +208,13 @@ async fn prompt_response_of_a_disconnected_client_is_read() {
     let member = GoMember::start().await;
     let client = member.client(SOON).await;
     let places = Arc::new(Semaphore::new(PLACES));
+    let waiting = || Counts::of(&member.counts.waiting_requests);
     for round in 1..=4 {
         let gives_up = async || {
-            let request = asked("/held", 1, &places).await;
+            let request = client_request("/held", 1, &places).await;
             tokio::select! {
                 answer = client.send_request(request, RequestIdentity::Member) => panic!("round {round}: {answer:?}"),
-                () = eventually("all are under way", || Counts::of(&member.counts.held) == round * PLACES) => {}
+                () = eventually("all are under way", || waiting() == round * PLACES) => {}
             }
         };
         join_all((0..PLACES).map(|_| gives_up())).await;
@@ -222,7 +223,8 @@ async fn prompt_response_of_a_disconnected_client_is_read() {
         eventually("the answers were read", || client.pool_statistics().short_streams == 0).await;
         assert_eq!(places.available_permits(), PLACES);
     }
-    let answer = client.send_request(asked("/quick", 1, &places).await, RequestIdentity::Member).await.unwrap();
+    let answer =
+        client.send_request(client_request("/quick", 1, &places).await, RequestIdentity::Member).await.unwrap();
     drop(answer.into_body());
     eventually("the rest was read", || client.pool_statistics().short_streams == 0).await;
     assert_eq!((Counts::of(&member.counts.reset), Counts::of(&member.counts.connections)), (0, 1));
@@ -233,9 +235,10 @@ async fn late_bytes_of_reset_streams_do_not_end_other_streams() {
     let member = GoMember::start().await;
     let client = member.client(SOON).await;
     let places = Arc::new(Semaphore::new(64));
-    let held = client.send_request(asked("/held", 2, &places).await, RequestIdentity::Member);
+    let pending = client.send_request(client_request("/held", 2, &places).await, RequestIdentity::Member);
     let gives_up = async || {
-        let answer = client.send_request(asked("/large", 1, &places).await, RequestIdentity::Member).await.unwrap();
+        let answer =
+            client.send_request(client_request("/large", 1, &places).await, RequestIdentity::Member).await.unwrap();
         // The proxy reads only a limited part of a dropped response. It resets the stream while the member is sending.
         drop(answer.into_body());
     };
@@ -246,7 +249,7 @@ async fn late_bytes_of_reset_streams_do_not_end_other_streams() {
         }
         member.counts.released.send_replace(1);
     };
-    let (answer, ()) = futures::join!(held, others);
+    let (answer, ()) = futures::join!(pending, others);
     assert_eq!(member::read(answer.unwrap()).await, "answer");
 }
 
@@ -260,44 +263,46 @@ async fn connections_with_many_resets_count_towards_the_maximum() {
     let tuning = ClientTuning { max_connections: 2, abandoned_read_time: Duration::ZERO, ..ClientTuning::default() };
     let client = member::connect(config, tuning).await;
     let places = Arc::new(Semaphore::new(1_000));
-    let mut kept = Vec::new();
+    let mut all_pending = Vec::new();
     for connections in 1..=3_usize {
         // One request remains open on each connection.
-        let held = client.send_request(asked("/held", 2, &places).await, RequestIdentity::Member);
-        let mut held = Box::pin(held);
+        let pending = client.send_request(client_request("/held", 2, &places).await, RequestIdentity::Member);
+        let mut pending = Box::pin(pending);
         tokio::select! {
-            answer = held.as_mut() => panic!("{answer:?}"),
-            () = eventually("it is asked", || Counts::of(&member.counts.held) == connections) => {}
+            answer = pending.as_mut() => panic!("{answer:?}"),
+            () = eventually("it is asked", || Counts::of(&member.counts.waiting_requests) == connections) => {}
         }
-        kept.push(held);
+        all_pending.push(pending);
         // On a busy machine, some requests are cancelled before they are sent. Such requests cause no reset.
         let expected = (connections + 1).min(2);
         let mut given_up = 0;
         while given_up < 130 || Counts::of(&member.counts.connections) < expected {
             assert!(given_up < 5_000, "another is dialed");
-            let request = asked("/slow", 1, &places).await;
+            let request = client_request("/slow", 1, &places).await;
             let _ =
                 tokio::time::timeout(Duration::from_millis(2), client.send_request(request, RequestIdentity::Member))
                     .await;
             given_up += 1;
         }
         eventually("they were reset", || client.pool_statistics().short_streams == connections).await;
-        let answer = client.send_request(asked("/quick", 3, &places).await, RequestIdentity::Member).await.unwrap();
+        let answer =
+            client.send_request(client_request("/quick", 3, &places).await, RequestIdentity::Member).await.unwrap();
         assert_eq!(member::read(answer).await, "answer");
     }
     let statistics = client.pool_statistics();
     assert_eq!((Counts::of(&member.counts.connections), statistics.short_connections), (2, 2), "{statistics:?}");
     // After its last stream has ended, each old connection no longer counts towards the maximum.
     member.counts.released.send_replace(3);
-    for held in kept {
-        assert_eq!(member::read(held.await.unwrap()).await, "answer");
+    for pending in all_pending {
+        assert_eq!(member::read(pending.await.unwrap()).await, "answer");
     }
     for _ in 0..2 {
-        let answer = client.send_request(asked("/quick", 3, &places).await, RequestIdentity::Member).await.unwrap();
+        let answer =
+            client.send_request(client_request("/quick", 3, &places).await, RequestIdentity::Member).await.unwrap();
         assert_eq!(member::read(answer).await, "answer");
     }
     eventually("a new one is dialed", || Counts::of(&member.counts.connections) >= 3).await;
-    assert_eq!(Counts::of(&member.counts.calmed), 0);
+    assert_eq!(Counts::of(&member.counts.closed_for_resets), 0);
 }
 
 #[tokio::test]
@@ -313,8 +318,10 @@ async fn short_requests_of_5000_clients_share_a_few_connections() {
     let client = member.client().await;
     let places = Arc::new(Semaphore::new(AT_ONCE));
     let one = async |of: u16| {
-        let answer =
-            client.send_request(asked("/api/v1/pods", of, &places).await, RequestIdentity::Member).await.unwrap();
+        let answer = client
+            .send_request(client_request("/api/v1/pods", of, &places).await, RequestIdentity::Member)
+            .await
+            .unwrap();
         assert_eq!(member::read(answer).await, "short");
     };
     for _ in 0..2 {
@@ -355,7 +362,7 @@ async fn request_resent_with_new_credentials_keeps_its_permit() {
     let client = member::connect(config, tuning).await;
     let places = Arc::new(Semaphore::new(1));
     let is_sent_again = || member.seen().iter().any(|seen| seen.all("authorization") == ["Bearer new"]);
-    let request = asked("/held", 1, &places).await;
+    let request = client_request("/held", 1, &places).await;
     tokio::select! {
         answer = client.send_request(request, RequestIdentity::Member) => panic!("{answer:?}"),
         () = eventually("it is sent again", is_sent_again) => {}

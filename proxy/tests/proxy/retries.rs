@@ -52,24 +52,24 @@ impl Refusal {
 
 /// A member that refuses requests on its first connections, with handwritten HTTP/2 frames, and answers on later
 /// connections.
-struct Refusing {
+struct RefusingMember {
     client: ClusterClient,
     refused: Arc<AtomicUsize>,
     processed: Arc<Mutex<Vec<String>>>,
 }
 
-impl Refusing {
+impl RefusingMember {
     /// Starts a member whose first `connections` connections refuse requests.
-    async fn first(connections: usize, refusal: Refusal) -> Self {
+    async fn refuse_first_connections(connections: usize, refusal: Refusal) -> Self {
         let refused = Arc::new(AtomicUsize::new(0));
         let processed = Arc::new(Mutex::new(Vec::new()));
-        let (counted, kept, dialed) = (refused.clone(), processed.clone(), Arc::new(AtomicUsize::new(0)));
+        let (refusals, recorded, dialed) = (refused.clone(), processed.clone(), Arc::new(AtomicUsize::new(0)));
         let connector = BoxCloneSyncService::new(tower_service_fn(move |_: http::Uri| {
             let (near, far) = tokio::io::duplex(1 << 20);
-            let (counted, kept) = (counted.clone(), kept.clone());
+            let (refusals, recorded) = (refusals.clone(), recorded.clone());
             match dialed.fetch_add(1, Ordering::SeqCst) < connections {
-                true => drop(tokio::spawn(refuse(far, refusal, counted))),
-                false => drop(tokio::spawn(serve(far, kept))),
+                true => drop(tokio::spawn(refuse(far, refusal, refusals))),
+                false => drop(tokio::spawn(serve(far, recorded))),
             }
             async move { Ok::<BoxIo, BoxError>(Box::new(near)) }
         }));
@@ -93,7 +93,7 @@ impl Refusing {
 }
 
 /// Refuses each request on a connection, after its head and the first DATA frame of its body.
-async fn refuse(mut io: DuplexStream, refusal: Refusal, counted: Arc<AtomicUsize>) {
+async fn refuse(mut io: DuplexStream, refusal: Refusal, refusals: Arc<AtomicUsize>) {
     let mut preface = [0; 24];
     io.read_exact(&mut preface).await.unwrap();
     io.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
@@ -106,7 +106,7 @@ async fn refuse(mut io: DuplexStream, refusal: Refusal, counted: Arc<AtomicUsize
         io.read_exact(&mut payload).await.unwrap();
         let (is_data, is_head, is_last) = (kind == 0, kind == 1, flags & 1 != 0);
         if is_data || (is_head && is_last) {
-            counted.fetch_add(1, Ordering::SeqCst);
+            refusals.fetch_add(1, Ordering::SeqCst);
             io.write_all(&refusal.frame(stream)).await.unwrap();
             if matches!(refusal, Refusal::GoAway { .. }) {
                 return;
@@ -145,7 +145,7 @@ async fn unprocessed_write_is_resent_with_its_body() {
         Refusal::GoAway { last: 0, code: ENHANCE_YOUR_CALM },
         Refusal::Reset { code: REFUSED_STREAM },
     ] {
-        let scene = Refusing::first(1, refusal).await;
+        let scene = RefusingMember::refuse_first_connections(1, refusal).await;
         if let Refusal::Reset { .. } = refusal {
             // The connection stays open. It refuses the retry, too.
             let error = scene.send(post()).await.unwrap_err();
@@ -167,14 +167,14 @@ async fn possibly_processed_read_is_resent_and_such_a_write_is_not() {
         Refusal::GoAway { last: 1, code: INTERNAL_ERROR },
         Refusal::Reset { code: INTERNAL_ERROR },
     ] {
-        let scene = Refusing::first(1, refusal).await;
+        let scene = RefusingMember::refuse_first_connections(1, refusal).await;
         let error = scene.send(post()).await.unwrap_err();
         assert_eq!(error.sent(), Sent::Maybe, "{refusal:?}: {error}");
         assert_eq!((scene.refused(), scene.processed().len()), (1, 0), "{refusal:?}");
         if let Refusal::Reset { .. } = refusal {
             continue;
         }
-        let scene = Refusing::first(1, refusal).await;
+        let scene = RefusingMember::refuse_first_connections(1, refusal).await;
         assert_eq!(scene.send(get("/api")).await.unwrap().status(), StatusCode::OK, "{refusal:?}");
         assert_eq!((scene.refused(), scene.processed().len()), (1, 1), "{refusal:?}");
     }
@@ -182,7 +182,7 @@ async fn possibly_processed_read_is_resent_and_such_a_write_is_not() {
 
 #[tokio::test]
 async fn member_that_refuses_all_requests_gets_few_retries() {
-    let scene = Refusing::first(usize::MAX, Refusal::Reset { code: REFUSED_STREAM }).await;
+    let scene = RefusingMember::refuse_first_connections(usize::MAX, Refusal::Reset { code: REFUSED_STREAM }).await;
     for _ in 0..200 {
         assert_eq!(scene.send(get("/api")).await.unwrap_err().sent(), Sent::No);
     }
@@ -311,10 +311,10 @@ async fn busy_response_reaches_the_client_if_no_endpoint_answers_better() {
 
 #[tokio::test]
 async fn read_is_sent_at_most_three_times() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = asked.clone();
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let attempt_count = attempts.clone();
     let member = Member::start(Options::default(), move |_, _| {
-        let before = counted.fetch_add(1, Ordering::SeqCst);
+        let before = attempt_count.fetch_add(1, Ordering::SeqCst);
         async move {
             match before {
                 0 | 1 => std::panic::resume_unwind(Box::new(())),
@@ -327,17 +327,17 @@ async fn read_is_sent_at_most_three_times() {
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
     let answer = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
-    assert_eq!((answer.status(), asked.load(Ordering::SeqCst)), (StatusCode::TOO_MANY_REQUESTS, 3));
+    assert_eq!((answer.status(), attempts.load(Ordering::SeqCst)), (StatusCode::TOO_MANY_REQUESTS, 3));
 }
 
 #[tokio::test]
 async fn retry_sends_the_request_unchanged() {
     let path = "/api/v1/pods?labelSelector=a%3Db";
     for is_busy in [false, true] {
-        let asked = AtomicUsize::new(0);
+        let attempts = AtomicUsize::new(0);
         let member = Member::start(Options::default(), move |seen, _| {
             // After a reset, Tributary sends its own requests, which have other paths.
-            let is_first = seen.uri.path() == "/api/v1/pods" && asked.fetch_add(1, Ordering::SeqCst) == 0;
+            let is_first = seen.uri.path() == "/api/v1/pods" && attempts.fetch_add(1, Ordering::SeqCst) == 0;
             async move {
                 match (is_first, is_busy) {
                     (true, false) => std::panic::resume_unwind(Box::new(())),
@@ -366,8 +366,8 @@ async fn retry_sends_the_request_unchanged() {
         assert_eq!((&first.method, &first.headers), (&second.method, &second.headers), "busy: {is_busy}");
         for seen in [first, second] {
             assert_eq!(seen.uri.path_and_query().unwrap().as_str(), path);
-            let told = ["authorization", "impersonate-user", "te", "traceparent"].map(|name| seen.all(name));
-            assert_eq!(told, [["Bearer own"], ["alice"], ["trailers"], ["00-a"]]);
+            let headers = ["authorization", "impersonate-user", "te", "traceparent"].map(|name| seen.all(name));
+            assert_eq!(headers, [["Bearer own"], ["alice"], ["trailers"], ["00-a"]]);
             assert_eq!(seen.all("impersonate-group"), ["dev", "ops"]);
         }
     }

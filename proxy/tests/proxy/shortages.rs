@@ -80,9 +80,9 @@ fn name_resolution_without_file_descriptors_does_not_blame_the_member() {
         let again = ClusterClient::connect_through(without_source, name, config, ClientTuning::default());
         let again = again.await.unwrap();
 
-        let held = take_descriptors();
+        let descriptors = take_descriptors();
         let errors = [ask_often(&resolving).await, ask_often(&again).await];
-        drop(held);
+        drop(descriptors);
         for (client, errors) in [&resolving, &again].into_iter().zip(&errors) {
             assert!(errors.iter().all(|error| matches!(error, ForwardError::Exhausted { .. })), "{errors:?}");
             check_unblamed(client, errors);
@@ -106,9 +106,9 @@ fn plugin_without_file_descriptors_does_not_blame_the_member() {
         let tuning = ClientTuning { credential_retry_interval: Duration::from_secs(600), ..ClientTuning::default() };
         let client = member::connect(config, tuning).await;
 
-        let held = take_descriptors();
+        let descriptors = take_descriptors();
         let errors = ask_often(&client).await;
-        drop(held);
+        drop(descriptors);
         // The failure of the plugin is reported until the plugin runs again. It does not count against the member.
         let later = ask_often(&client).await;
         for errors in [errors, later] {

@@ -12,7 +12,7 @@ use tower::ServiceExt;
 use tributary_proxy::{Address, ClientTuning, ClusterClient, EndpointSubset, RequestIdentity};
 
 use crate::member::{Authority, SendRequest, get};
-use crate::paused::{ENDPOINTS, Takes, client_of};
+use crate::paused::{ConnectionBehavior, ENDPOINTS, client_of};
 
 /// Number of requests in a round. In each of the ten steps of slow start, an endpoint takes part in the choice for
 /// seven more of seventy requests.
@@ -21,11 +21,11 @@ const ROUND: usize = 70;
 /// A client of two endpoints. The test decides whether each endpoint refuses connections.
 struct Scene {
     client: ClusterClient,
-    takes: Arc<Mutex<[Takes; 2]>>,
+    takes: Arc<Mutex<[ConnectionBehavior; 2]>>,
 }
 
 impl Scene {
-    async fn new(takes: [Takes; 2]) -> Self {
+    async fn new(takes: [ConnectionBehavior; 2]) -> Self {
         let takes = Arc::new(Mutex::new(takes));
         let client = client_of("http", &Authority::new(), &takes, ClientTuning::default()).await;
         Self { client, takes }
@@ -33,7 +33,7 @@ impl Scene {
 
     /// Starts a scene whose first endpoint has been detected as unreachable.
     async fn with_the_first_lost() -> Self {
-        let scene = Self::new([Takes::Refuses, Takes::Plain]).await;
+        let scene = Self::new([ConnectionBehavior::Refuses, ConnectionBehavior::Plain]).await;
         for _ in ENDPOINTS {
             scene.ask().await;
         }
@@ -59,7 +59,7 @@ impl Scene {
 
     /// Makes an endpoint accept connections again. A request for `/readyz` then detects the recovery.
     async fn is_back(&self, at: usize) {
-        self.takes.lock()[at] = Takes::Plain;
+        self.takes.lock()[at] = ConnectionBehavior::Plain;
         let answer = self.client.transport_to(at).oneshot(get("/readyz")).await.unwrap();
         answer.into_body().collect().await.unwrap();
         assert!(self.client.endpoints()[at].reachability.is_reachable());
@@ -110,7 +110,7 @@ async fn new_or_recovered_endpoint_gets_its_share_gradually() {
 
 #[tokio::test(start_paused = true)]
 async fn initial_endpoints_get_their_full_shares_of_requests_at_once() {
-    let scene = Scene::new([Takes::Plain, Takes::Plain]).await;
+    let scene = Scene::new([ConnectionBehavior::Plain, ConnectionBehavior::Plain]).await;
     assert_eq!(scene.of_a_round().await, 35);
 }
 
@@ -144,14 +144,14 @@ async fn sole_usable_endpoint_has_no_slow_start() {
     assert_eq!(scene.of_a_round().await, ROUND as u64);
 
     // The second endpoint is unreachable, so the first endpoint is the only usable endpoint.
-    let scene = Scene::new([Takes::Refuses, Takes::Refuses]).await;
+    let scene = Scene::new([ConnectionBehavior::Refuses, ConnectionBehavior::Refuses]).await;
     let error = scene.client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
     scene.is_back(0).await;
     assert_eq!(scene.of_a_round().await, ROUND as u64);
 
     // Both endpoints recover one after the other, and then share the requests equally.
-    let scene = Scene::new([Takes::Refuses, Takes::Refuses]).await;
+    let scene = Scene::new([ConnectionBehavior::Refuses, ConnectionBehavior::Refuses]).await;
     scene.client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     scene.is_back(0).await;
     scene.is_back(1).await;

@@ -261,10 +261,10 @@ where
 #[tokio::test]
 async fn tunnel_carries_member_bytes_after_the_client_finished() {
     let config = member_that_switches(|mut tls| async move {
-        let mut said = Vec::new();
-        tls.read_to_end(&mut said).await.unwrap();
-        said.make_ascii_uppercase();
-        tls.write_all(&said).await.unwrap();
+        let mut received = Vec::new();
+        tls.read_to_end(&mut received).await.unwrap();
+        received.make_ascii_uppercase();
+        tls.write_all(&received).await.unwrap();
         tls.shutdown().await.unwrap();
     })
     .await;
@@ -280,13 +280,13 @@ async fn tunnel_carries_member_bytes_after_the_client_finished() {
 
 #[tokio::test]
 async fn tunnel_carries_client_bytes_after_the_member_finished() {
-    let (heard, hears) = tokio::sync::oneshot::channel();
+    let (sender, receiver) = tokio::sync::oneshot::channel();
     let config = member_that_switches(|mut tls| async move {
         tls.write_all(b"that was all").await.unwrap();
         tls.shutdown().await.unwrap();
-        let mut said = Vec::new();
-        tls.read_to_end(&mut said).await.unwrap();
-        heard.send(said).unwrap();
+        let mut received = Vec::new();
+        tls.read_to_end(&mut received).await.unwrap();
+        sender.send(received).unwrap();
     })
     .await;
     let tuning = ClientTuning::default();
@@ -298,11 +298,11 @@ async fn tunnel_carries_client_bytes_after_the_member_finished() {
     assert_eq!(answer, b"that was all");
     // The message is longer than all buffers together. So the proxy must forward the beginning before it has received
     // the end.
-    let said = b"and I have this to say. ".repeat(50_000);
-    tokio::time::timeout(SOON, tcp.write_all(&said)).await.unwrap().unwrap();
+    let message = b"and I have this to say. ".repeat(50_000);
+    tokio::time::timeout(SOON, tcp.write_all(&message)).await.unwrap().unwrap();
     assert_eq!(tuning.tunnels.len(), 1, "one half is open");
     tcp.shutdown().await.unwrap();
-    assert!(tokio::time::timeout(SOON, hears).await.unwrap().unwrap() == said, "bytes changed on the way");
+    assert!(tokio::time::timeout(SOON, receiver).await.unwrap().unwrap() == message, "bytes changed on the way");
     eventually("the tunnel ends with both halves", || tuning.tunnels.is_empty()).await;
 }
 
@@ -324,7 +324,7 @@ async fn tunnel_end_signal_ends_only_its_own_tunnel() {
     let member = RawMember::start(SWITCHED).await;
     let tuning = ClientTuning::default();
     let client = member::connect(member.config.clone(), tuning.clone()).await;
-    let (told, enders) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+    let (end_senders, enders) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     let all = Arc::clone(&enders);
     let address = front_that_adds(client, move |context| {
         let (end, ender) = TunnelEnd::new();
@@ -335,7 +335,7 @@ async fn tunnel_end_signal_ends_only_its_own_tunnel() {
     let (mut first, mut second) = (ask(address, WEBSOCKET).await.0, ask(address, WEBSOCKET).await.0);
     for (place, ender) in enders.lock().unwrap().drain(..).enumerate() {
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
-        told.lock().unwrap().push(end);
+        end_senders.lock().unwrap().push(end);
         // Only the first tunnel has an end signal.
         if place == 0 {
             ender.end_when(Box::pin(async { drop(ended.await) }));
@@ -345,7 +345,7 @@ async fn tunnel_end_signal_ends_only_its_own_tunnel() {
         tunnel.write_all(b"x").await.unwrap();
         assert_eq!(tunnel.read_u8().await.unwrap(), b'X');
     }
-    told.lock().unwrap().clear();
+    end_senders.lock().unwrap().clear();
     assert!(matches!(first.read(&mut [0; 1]).await, Ok(0) | Err(_)));
     eventually("it is over", || tuning.tunnels.len() == 1).await;
     second.write_all(b"x").await.unwrap();
@@ -357,8 +357,8 @@ async fn permits_are_freed_at_the_tunnel_end_or_without_101() {
     for (answer, lasts) in [(SWITCHED, true), ("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", false)] {
         let member = RawMember::start(answer).await;
         let client = member::connect(member.config.clone(), ClientTuning::default()).await;
-        let kept = Arc::new(());
-        let each = Arc::clone(&kept);
+        let guard = Arc::new(());
+        let each = Arc::clone(&guard);
         let address = front_that_keeps(client, move || Arc::clone(&each)).await;
         // The server itself has one reference to the value, and each accepted connection has another one.
         let (mut tcp, head) = ask(address, WEBSOCKET).await;
@@ -366,10 +366,10 @@ async fn permits_are_freed_at_the_tunnel_end_or_without_101() {
         if lasts {
             tcp.write_all(b"x").await.unwrap();
             assert_eq!(tcp.read_u8().await.unwrap(), b'X');
-            assert_eq!(Arc::strong_count(&kept), 3, "kept while bytes flow");
+            assert_eq!(Arc::strong_count(&guard), 3, "kept while bytes flow");
         }
         drop(tcp);
-        eventually("it is let go", || Arc::strong_count(&kept) == 2).await;
+        eventually("it is let go", || Arc::strong_count(&guard) == 2).await;
     }
 }
 
@@ -440,7 +440,7 @@ async fn number_of_concurrent_tunnels_is_limited() {
     let member = RawMember::start(SWITCHED).await;
     let tuning = ClientTuning { tunnel_permits: PermitPool::new(2), ..ClientTuning::default() };
     let address = front(member::connect(member.config.clone(), tuning.clone()).await).await;
-    let (mut kept, head) = ask(address, WEBSOCKET).await;
+    let (mut open, head) = ask(address, WEBSOCKET).await;
     assert!(head.starts_with("HTTP/1.1 101"), "{head}");
     let (other, _) = ask(address, WEBSOCKET).await;
     let (_tcp, head) = ask(address, WEBSOCKET).await;
@@ -450,6 +450,6 @@ async fn number_of_concurrent_tunnels_is_limited() {
     eventually("a place is free", || tuning.tunnel_permits.taken() == 1).await;
     let (_tcp, head) = ask(address, WEBSOCKET).await;
     assert!(head.starts_with("HTTP/1.1 101"), "{head}");
-    kept.write_all(b"x").await.unwrap();
-    assert_eq!(kept.read_u8().await.unwrap(), b'X');
+    open.write_all(b"x").await.unwrap();
+    assert_eq!(open.read_u8().await.unwrap(), b'X');
 }

@@ -58,7 +58,7 @@ impl Teller {
     }
 
     /// Returns whether the proxy has reset the stream of this watch, as the member sees it.
-    fn is_given_up(&self, watch: u16) -> bool {
+    fn is_stream_reset(&self, watch: u16) -> bool {
         self.watches.lock().unwrap()[&path(watch)].is_closed()
     }
 }
@@ -68,14 +68,14 @@ fn path(of: u16) -> String {
     format!("/api/v1/namespaces/of-{of}/pods")
 }
 
-fn asked(path: &str, of: u16) -> http::Request<Body> {
+fn client_request(path: &str, of: u16) -> http::Request<Body> {
     let mut request = get(path);
     request.extensions_mut().insert(SocketAddr::from(([127, 0, 0, 1], of)));
     request
 }
 
 async fn watch(client: &ClusterClient, of: u16) -> Body {
-    let watch = client.send_request(asked(&format!("{}?watch=true", path(of)), of), RequestIdentity::Member);
+    let watch = client.send_request(client_request(&format!("{}?watch=true", path(of)), of), RequestIdentity::Member);
     tokio::time::timeout(SOON, watch).await.expect("an answer").expect("a watch").into_body()
 }
 
@@ -86,15 +86,15 @@ async fn next(watch: &mut Body) -> Option<Bytes> {
 
 /// Reads at least `length` bytes of a watch. Returns the number of bytes that were read.
 async fn read(watch: &mut Body, length: usize) -> usize {
-    let mut came = 0;
-    while came < length {
-        came += next(watch).await.expect("there is more").len();
+    let mut received = 0;
+    while received < length {
+        received += next(watch).await.expect("there is more").len();
     }
-    came
+    received
 }
 
 /// Returns the numbers of the next clients that open watches, at most as many as may wait for a connection at once.
-fn left(there: usize, all: u16) -> Option<std::ops::Range<u16>> {
+fn next_batch(there: usize, all: u16) -> Option<std::ops::Range<u16>> {
     let next = u16::try_from(there).unwrap();
     (next < all).then(|| next..all.min(next + 1_000))
 }
@@ -103,7 +103,7 @@ async fn few_connections_carry(watches: u16, tuning: ClientTuning) {
     let teller = Teller::start().await;
     let client = member::connect(teller.member.config(), tuning).await;
     let mut all = Vec::new();
-    while let Some(more) = left(all.len(), watches) {
+    while let Some(more) = next_batch(all.len(), watches) {
         all.extend(join_all(more.map(|of| watch(&client, of))).await);
     }
     let statistics = client.pool_statistics();
@@ -111,7 +111,7 @@ async fn few_connections_carry(watches: u16, tuning: ClientTuning) {
     let most = usize::from(watches).div_ceil(100) + 1;
     assert!(statistics.long_connections <= most, "{statistics:?}");
     let short = async |of: u16| {
-        let answer = client.send_request(asked("/api/v1/pods", of), RequestIdentity::Member).await.unwrap();
+        let answer = client.send_request(client_request("/api/v1/pods", of), RequestIdentity::Member).await.unwrap();
         assert_eq!(member::read(answer).await, "short");
     };
     for round in 0..watches.div_ceil(500) {
@@ -128,9 +128,9 @@ async fn few_connections_carry(watches: u16, tuning: ClientTuning) {
     }
     // New watches can use the streams of watches that have ended.
     all.truncate(all.len() / 2);
-    let kept = all.len();
-    eventually("they are given back", || client.pool_statistics().long_streams == kept).await;
-    while let Some(more) = left(all.len(), watches) {
+    let remaining = all.len();
+    eventually("they are given back", || client.pool_statistics().long_streams == remaining).await;
+    while let Some(more) = next_batch(all.len(), watches) {
         all.extend(join_all(more.map(|of| watch(&client, of))).await);
     }
     assert!(client.pool_statistics().long_connections <= most, "{:?}", client.pool_statistics());
@@ -158,7 +158,7 @@ async fn watches_whose_bodies_do_not_end_take_no_stream_from_logs() {
     // Three clients together open as many such watches as there are permits for logs.
     let (mut watches, mut bodies) = (Vec::new(), Vec::new());
     for of in 0..all {
-        let mut request = asked(&format!("{}?watch=true", path(of)), of % 3);
+        let mut request = client_request(&format!("{}?watch=true", path(of)), of % 3);
         let (sender, body) = channel();
         *request.body_mut() = body;
         request.headers_mut().insert("content-type", "application/json".parse().unwrap());
@@ -167,7 +167,8 @@ async fn watches_whose_bodies_do_not_end_take_no_stream_from_logs() {
         bodies.push(sender);
     }
     assert_eq!(client.pool_statistics().long_streams, usize::from(all));
-    let log = client.send_request(asked("/api/v1/namespaces/a/pods/p/log?follow=true", 3), RequestIdentity::Member);
+    let log =
+        client.send_request(client_request("/api/v1/namespaces/a/pods/p/log?follow=true", 3), RequestIdentity::Member);
     let log = tokio::time::timeout(SOON, log).await.expect("an answer").expect("a fourth client's log");
     assert_eq!(log.status(), StatusCode::OK);
     // The proxy sends no byte of the watches' request bodies to the member.
@@ -234,7 +235,7 @@ async fn unread_tiny_events_break_no_watch() {
         drop(given_up);
     }
     for of in 3..9 {
-        eventually("the member is told", || teller.is_given_up(of)).await;
+        eventually("the member is told", || teller.is_stream_reset(of)).await;
     }
     teller.tell(2, Bytes::from_static(b"event"));
     assert_eq!(next(&mut fast).await.unwrap(), "event");
@@ -306,13 +307,13 @@ async fn abandoned_new_watch_is_reset_after_a_delay() {
     let begun = tokio::time::Instant::now();
     let young = watch(&client, 1).await;
     drop(young);
-    eventually("the member is told", || teller.is_given_up(1)).await;
+    eventually("the member is told", || teller.is_stream_reset(1)).await;
     assert!(begun.elapsed() >= patience, "{:?}", begun.elapsed());
     eventually("its place is given back", || client.pool_statistics().long_streams == 0).await;
     let old = watch(&client, 2).await;
     tokio::time::sleep(patience).await;
     drop(old);
-    eventually("it is told at once", || teller.is_given_up(2)).await;
+    eventually("it is told at once", || teller.is_stream_reset(2)).await;
     // Resets of watches that have lasted some time do not cause a replacement of the connection.
     for of in 0..150 {
         drop(watch(&client, of).await);
@@ -323,8 +324,8 @@ async fn abandoned_new_watch_is_reset_after_a_delay() {
 
 #[tokio::test]
 async fn connection_with_many_watches_reset_before_responses_is_replaced() {
-    let asked_for = Arc::new(AtomicUsize::new(0));
-    let seen = asked_for.clone();
+    let request_count = Arc::new(AtomicUsize::new(0));
+    let seen = request_count.clone();
     let member = Member::start(Options::default(), move |_, _| {
         seen.fetch_add(1, Ordering::SeqCst);
         std::future::pending()
@@ -333,10 +334,11 @@ async fn connection_with_many_watches_reset_before_responses_is_replaced() {
     let tuning = ClientTuning { abandoned_read_time: Duration::ZERO, ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;
     for round in 1..=130 {
-        let asked = client.send_request(asked(&format!("{}?watch=true", path(1)), 1), RequestIdentity::Member);
+        let response =
+            client.send_request(client_request(&format!("{}?watch=true", path(1)), 1), RequestIdentity::Member);
         tokio::select! {
-            answer = asked => panic!("{answer:?}"),
-            () = eventually("it is asked", || asked_for.load(Ordering::SeqCst) >= round) => {}
+            answer = response => panic!("{answer:?}"),
+            () = eventually("it is asked", || request_count.load(Ordering::SeqCst) >= round) => {}
         }
         eventually("it is given up", || client.pool_statistics().long_streams == 0).await;
     }

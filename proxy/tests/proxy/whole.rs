@@ -89,13 +89,13 @@ async fn reset_response_body_is_an_error_unless_complete() {
 /// A member that records the body of each request. It records `None` for an incomplete body.
 async fn noting() -> (Member, Arc<Mutex<Vec<Option<Bytes>>>>) {
     let ended = Arc::new(Mutex::new(Vec::new()));
-    let noted = ended.clone();
+    let recorded = ended.clone();
     let member = Member::start(Options::default(), move |_, body| {
-        let noted = noted.clone();
+        let recorded = recorded.clone();
         // The task that sends the response ends with the stream.
         let reading = tokio::spawn(async move {
             let read = body.collect().await.map(|body| body.to_bytes());
-            noted.lock().unwrap().push(read.ok());
+            recorded.lock().unwrap().push(read.ok());
         });
         async move {
             let _ = reading.await;

@@ -38,7 +38,7 @@ impl Cluster {
         if let ReachabilityState::Unreachable { reason, failure_class } = &known.state {
             // The age of the fault is the time since the last sign of life, as in lists. Tributary may have noticed the
             // fault later.
-            let age = known.heard.unwrap_or(known.since).elapsed();
+            let age = known.last_data_at.unwrap_or(known.since).elapsed();
             return Some((condition_of(*failure_class), failure(reason.to_string(), age)));
         }
         if client.is_drained() {

@@ -50,7 +50,7 @@ pub async fn next_state(
 fn health_of(known: &Reachability) -> MemberHealth {
     let loss = match &known.state {
         ReachabilityState::Unreachable { reason, .. } => {
-            Some(MemberLoss { last_data_at: known.heard.unwrap_or(known.since), reason: reason.clone() })
+            Some(MemberLoss { last_data_at: known.last_data_at.unwrap_or(known.since), reason: reason.clone() })
         }
         ReachabilityState::Unknown | ReachabilityState::Reachable => None,
     };
