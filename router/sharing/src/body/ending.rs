@@ -26,7 +26,7 @@ pub enum EarlyEnd {
 /// is [`EarlyEnd::AtOnce`].
 pub fn end_early(body: Body, lines: bool, end: BoxFuture<'static, EarlyEnd>) -> Body {
     let end = Some(WhenWoken::new(end));
-    EarlyEndingBody { body: Some(body), end, ending: None, between: lines, lines }.boxed_unsync()
+    EarlyEndingBody { body: Some(body), end, ending: None, is_between_lines: lines, lines }.boxed_unsync()
 }
 
 /// Returns a body that fails with the error of `over`, if the body is still incomplete at `from`. A body that is
@@ -85,7 +85,7 @@ struct EarlyEndingBody {
     ending: Option<EarlyEnd>,
     lines: bool,
     /// True if the last frame ended with a newline.
-    between: bool,
+    is_between_lines: bool,
 }
 
 impl EarlyEndingBody {
@@ -106,7 +106,7 @@ impl http_body::Body for EarlyEndingBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         // The early end is polled first: a body that is always ready would otherwise never end early.
         self.poll_end(cx);
-        if self.ending.is_some() && self.between {
+        if self.ending.is_some() && self.is_between_lines {
             self.body = None;
         } else if let Some(EarlyEnd::AtOnce(error)) =
             self.ending.take_if(|ending| matches!(ending, EarlyEnd::AtOnce(_)))
@@ -119,7 +119,7 @@ impl http_body::Body for EarlyEndingBody {
         if let Poll::Ready(Some(Ok(frame))) = &polled
             && let Some(last) = frame.data_ref().and_then(|data| data.last())
         {
-            self.between = self.lines && *last == b'\n';
+            self.is_between_lines = self.lines && *last == b'\n';
         }
         polled
     }

@@ -51,9 +51,9 @@ pub struct FairQueue {
 
 #[derive(Debug)]
 struct FairQueueState {
-    taken: Shares<QueueClient>,
+    used: Shares<QueueClient>,
     /// Number of slots that requests of [`Priority::High`] use.
-    taken_high: usize,
+    used_high: usize,
     /// Queues of the requests of [`Priority::High`].
     first: RoundRobinQueues<oneshot::Sender<Permit>>,
     waiting: RoundRobinQueues<oneshot::Sender<Permit>>,
@@ -65,8 +65,8 @@ impl FairQueue {
     /// Creates a queue with `at_once` slots, at least 1. A single client can take half of the slots.
     pub fn new(at_once: usize) -> Arc<Self> {
         let state = FairQueueState {
-            taken: Shares::default(),
-            taken_high: 0,
+            used: Shares::default(),
+            used_high: 0,
             first: RoundRobinQueues::default(),
             waiting: RoundRobinQueues::default(),
             sweep_at: SWEPT_FROM,
@@ -108,8 +108,8 @@ impl FairQueue {
             if give.is_closed() {
                 continue;
             }
-            state.taken.add(whose, 1);
-            state.taken_high += usize::from(whose.priority == Priority::High);
+            state.used.add(whose, 1);
+            state.used_high += usize::from(whose.priority == Priority::High);
             let line = Arc::clone(self);
             untaken.extend(give.send(Permit::new(move || line.release(whose))).err());
         }
@@ -125,9 +125,9 @@ impl FairQueue {
 impl FairQueueState {
     /// Returns the next waiting request that may take a free slot.
     fn next(&mut self, share: FairShare) -> Option<(QueueClient, oneshot::Sender<Permit>)> {
-        let Self { taken, taken_high, first, waiting, .. } = self;
-        let may = |priority, share_key| taken.check(share, QueueClient { priority, share_key }, 1).is_ok();
-        let is_ahead = *taken_high < (share.max() * 3 / 4).max(1);
+        let Self { used, used_high, first, waiting, .. } = self;
+        let may = |priority, share_key| used.check(share, QueueClient { priority, share_key }, 1).is_ok();
+        let is_ahead = *used_high < (share.max() * 3 / 4).max(1);
         let turns = if is_ahead { [Priority::High, Priority::Normal] } else { [Priority::Normal, Priority::High] };
         turns.into_iter().find_map(|priority| {
             let queues = match priority {
@@ -144,8 +144,8 @@ impl FairQueueState {
     }
 
     fn release(&mut self, whose: QueueClient) {
-        self.taken.remove(whose, 1);
-        self.taken_high -= usize::from(whose.priority == Priority::High);
+        self.used.remove(whose, 1);
+        self.used_high -= usize::from(whose.priority == Priority::High);
     }
 }
 
@@ -163,19 +163,19 @@ mod tests {
         ShareKey::Connection(([127, 0, 0, 1], port).into())
     }
 
-    type Asked<'a> = Pin<Box<dyn Future<Output = Option<Permit>> + 'a>>;
+    type PendingPermit<'a> = Pin<Box<dyn Future<Output = Option<Permit>> + 'a>>;
 
     /// Requests `count` slots. Returns the permits, and the futures that still wait.
-    fn ask(line: &Arc<FairQueue>, share_key: ShareKey, count: usize) -> (Vec<Permit>, Vec<Asked<'_>>) {
-        let (mut given, mut waiting) = (Vec::new(), Vec::new());
+    fn ask(line: &Arc<FairQueue>, share_key: ShareKey, count: usize) -> (Vec<Permit>, Vec<PendingPermit<'_>>) {
+        let (mut granted, mut waiting) = (Vec::new(), Vec::new());
         for _ in 0..count {
-            let mut asked: Asked<'_> = Box::pin(line.acquire(share_key));
-            match asked.as_mut().now_or_never() {
-                Some(place) => given.extend(place),
-                None => waiting.push(asked),
+            let mut pending: PendingPermit<'_> = Box::pin(line.acquire(share_key));
+            match pending.as_mut().now_or_never() {
+                Some(place) => granted.extend(place),
+                None => waiting.push(pending),
             }
         }
-        (given, waiting)
+        (granted, waiting)
     }
 
     #[test]
@@ -184,12 +184,12 @@ mod tests {
         let (flood, _waiting) = ask(&line, client(1), 1000);
         assert_eq!(flood.len(), 16, "as many as it leaves");
         let others: Vec<_> = (2..10).map(|port| ask(&line, client(port), 1)).collect();
-        assert!(others.iter().all(|(given, _)| given.len() == 1));
+        assert!(others.iter().all(|(granted, _)| granted.len() == 1));
         let (second, _waiting) = ask(&line, client(10), 1000);
         assert_eq!(second.len(), 4, "half of the eight that are left");
         // Only clients without slots may take the last slots.
         let last: Vec<_> = (11..15).map(|port| ask(&line, client(port), 1)).collect();
-        assert!(last.iter().all(|(given, _)| given.len() == 1));
+        assert!(last.iter().all(|(granted, _)| granted.len() == 1));
         assert_eq!(ask(&line, client(15), 1).0.len(), 0);
     }
 
@@ -201,10 +201,10 @@ mod tests {
         let (_, mut flood) = ask(&line, client(1), 3);
         let (_, mut other) = ask(&line, client(3), 1);
         drop(second);
-        assert!(flood.iter_mut().all(|asked| asked.as_mut().now_or_never().is_none()), "it has one");
+        assert!(flood.iter_mut().all(|pending| pending.as_mut().now_or_never().is_none()), "it has one");
         let other = other[0].as_mut().now_or_never().expect("it has none");
         drop((first, other));
-        let served: Vec<_> = flood.iter_mut().filter_map(|asked| asked.as_mut().now_or_never()).collect();
+        let served: Vec<_> = flood.iter_mut().filter_map(|pending| pending.as_mut().now_or_never()).collect();
         assert_eq!(served.len(), 1, "as many as it leaves, or the one that everybody may have");
     }
 
@@ -215,65 +215,67 @@ mod tests {
         // A second client takes all slots except the last, which only a client without slots may take.
         let (_others, _) = ask(&line, client(2), 2);
         let (_last, _) = ask(&line, client(3), 1);
-        assert_eq!(line.state.lock().taken.total(), 7);
-        let mut first: Vec<Asked<'_>> =
-            (0..2).map(|_| -> Asked<'_> { Box::pin(line.acquire_with_priority(Priority::High, client(1))) }).collect();
-        let given: Vec<_> = first.iter_mut().filter_map(|asked| asked.as_mut().now_or_never()).collect();
-        assert_eq!(given.len(), 1, "the one place that is free, since it holds none of these");
+        assert_eq!(line.state.lock().used.total(), 7);
+        let mut first: Vec<PendingPermit<'_>> = (0..2)
+            .map(|_| -> PendingPermit<'_> { Box::pin(line.acquire_with_priority(Priority::High, client(1))) })
+            .collect();
+        let granted: Vec<_> = first.iter_mut().filter_map(|pending| pending.as_mut().now_or_never()).collect();
+        assert_eq!(granted.len(), 1, "the one place that is free, since it holds none of these");
         // Requests of [`Priority::High`] take released slots before older requests.
         drop((flood.pop(), flood.pop(), flood.pop()));
         let second = first[1].as_mut().now_or_never().flatten();
         assert!(second.is_some());
-        assert!(waiting.iter_mut().all(|asked| asked.as_mut().now_or_never().is_none()));
+        assert!(waiting.iter_mut().all(|pending| pending.as_mut().now_or_never().is_none()));
     }
 
     #[test]
     fn priority_requests_leave_slots_to_usual_requests() {
         let line = FairQueue::new(50);
-        let first = |number: u16| -> Asked<'_> { Box::pin(line.acquire_with_priority(Priority::High, client(number))) };
-        let mut asked: Vec<_> = (1..=60).map(|number| (number, first(number))).collect();
-        let mut given = VecDeque::new();
-        let gather = |asked: &mut Vec<(u16, Asked<'_>)>, given: &mut VecDeque<(u16, Permit)>| {
-            asked.retain_mut(|(number, place)| match place.as_mut().now_or_never().flatten() {
+        let first =
+            |number: u16| -> PendingPermit<'_> { Box::pin(line.acquire_with_priority(Priority::High, client(number))) };
+        let mut pending: Vec<_> = (1..=60).map(|number| (number, first(number))).collect();
+        let mut granted = VecDeque::new();
+        let gather = |pending: &mut Vec<(u16, PendingPermit<'_>)>, granted: &mut VecDeque<(u16, Permit)>| {
+            pending.retain_mut(|(number, place)| match place.as_mut().now_or_never().flatten() {
                 Some(place) => {
-                    given.push_back((*number, place));
+                    granted.push_back((*number, place));
                     false
                 }
                 None => true,
             });
         };
-        gather(&mut asked, &mut given);
-        assert_eq!(given.len(), 50, "all, while nothing else waits");
+        gather(&mut pending, &mut granted);
+        assert_eq!(granted.len(), 50, "all, while nothing else waits");
         let mut usual = Vec::new();
         for _ in 0..3 {
             usual.push(ask(&line, client(100 + u16::try_from(usual.len()).unwrap()), 1).1.remove(0));
         }
         for returns in 1.. {
             assert!(returns <= 200, "{} others still wait", usual.len());
-            let (number, place) = given.pop_front().expect("somebody holds a place");
-            asked.push((number, first(number)));
+            let (number, place) = granted.pop_front().expect("somebody holds a place");
+            pending.push((number, first(number)));
             drop(place);
-            gather(&mut asked, &mut given);
+            gather(&mut pending, &mut granted);
             usual.retain_mut(|place| place.as_mut().now_or_never().is_none());
             if usual.is_empty() {
                 break;
             }
         }
         // Requests of [`Priority::High`] still have most of the slots.
-        assert!(line.state.lock().taken_high > 25);
+        assert!(line.state.lock().used_high > 25);
     }
 
     #[test]
     fn cancelled_requests_leave_the_queue_and_take_no_slots() {
         let line = FairQueue::new(2);
-        let (given, waiting) = ask(&line, client(1), 100);
-        assert_eq!((given.len(), waiting.len()), (1, 99));
+        let (granted, waiting) = ask(&line, client(1), 100);
+        assert_eq!((granted.len(), waiting.len()), (1, 99));
         drop(waiting);
         let (second, waiting) = ask(&line, client(2), 1);
         assert_eq!((second.len(), waiting.len()), (1, 0));
-        drop((given, second));
+        drop((granted, second));
         assert_eq!(ask(&line, client(1), 1).0.len(), 1);
         let state = line.state.lock();
-        assert!(state.taken.is_empty() && state.taken_high == 0 && state.waiting.waiting() == 0);
+        assert!(state.used.is_empty() && state.used_high == 0 && state.waiting.waiting() == 0);
     }
 }

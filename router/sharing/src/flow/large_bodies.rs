@@ -113,7 +113,7 @@ mod tests {
         let ask = |port| Box::pin(bodies.body_permit(client(port), LARGE_BYTES));
         let reading = ask(1).await;
         let mut flood: Vec<_> = (0..100).map(|_| ask(1)).collect();
-        assert!(flood.iter_mut().all(|asked| asked.now_or_never().is_none()));
+        assert!(flood.iter_mut().all(|pending| pending.now_or_never().is_none()));
         let mut other = ask(2);
         assert!((&mut other).now_or_never().is_none());
         drop(reading);
@@ -129,13 +129,13 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn work_on_a_large_body_blocks_no_worker_thread() {
         let (begun, has_begun) = oneshot::channel();
-        let (go_on, told) = mpsc::channel::<()>();
+        let (go_on, may_go_on) = mpsc::channel::<()>();
         let bodies = Arc::new(LargeBodies::default());
         let reader = tokio::spawn(async move {
             let body_permit = bodies.body_permit(ShareKey::Unknown, LARGE_BYTES).await;
             body_permit.run(|| {
                 begun.send(()).unwrap();
-                told.recv_timeout(Duration::from_secs(60))
+                may_go_on.recv_timeout(Duration::from_secs(60))
             })
         });
         let other = tokio::spawn(async move {

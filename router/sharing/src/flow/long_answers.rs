@@ -316,11 +316,11 @@ mod tests {
     async fn cancelled_request_leaves_the_queue_for_write_permits() {
         let permits = WritePermits::new(1, WritePermitMetrics::default());
         let first = permits.acquire(peer(1)).await.unwrap();
-        let mut gone = Box::pin(permits.acquire(peer(2)));
-        assert!(gone.as_mut().now_or_never().is_none());
+        let mut cancelled = Box::pin(permits.acquire(peer(2)));
+        assert!(cancelled.as_mut().now_or_never().is_none());
         let mut stays = Box::pin(permits.acquire(peer(3)));
         assert!(stays.as_mut().now_or_never().is_none());
-        drop(gone);
+        drop(cancelled);
         drop(first);
         stays.await.unwrap();
         assert_eq!((permits.metrics.active.get(), permits.metrics.waiting.get()), (0, 0));

@@ -71,13 +71,13 @@ mod tests {
     fn long_running_permit_lasts_until_the_tunnel_or_body_ends() {
         let share = |max| FairSemaphore::new("of a test", max, ShareMetrics::default());
         let shares = LongRunningShares { requests: share(16), upgrades: share(8) };
-        let held = || (shares.requests.used(), shares.upgrades.used());
+        let used_permits = || (shares.requests.used(), shares.upgrades.used());
         let (eve, ann) = (ShareKey::user("test", "eve"), ShareKey::user("test", "ann"));
         let mut places: Vec<_> = std::iter::from_fn(|| shares.acquire(eve, true, 100).ok()).collect();
         // A request that gets no permit for its upgraded connection also releases its first permit.
-        assert_eq!((places.len(), held()), (3, (3, 3)));
+        assert_eq!((places.len(), used_permits()), (3, (3, 3)));
         let of_ann = [shares.acquire(ann, true, 0), shares.acquire(eve, false, 0)].map(Result::ok);
-        assert_eq!(held(), (5, 4));
+        assert_eq!(used_permits(), (5, 4));
         drop(of_ann);
         // A tunnel keeps the permit, and the permits that the tunnel already had.
         let (place, others) = (places.pop().unwrap(), Arc::new(AtomicBool::new(false)));
@@ -87,20 +87,20 @@ mod tests {
         let mut switched = Response::new(body::empty());
         *switched.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         drop(place.attach_to_body(switched));
-        assert_eq!((held(), others.load(Ordering::Relaxed)), ((3, 3), false));
+        assert_eq!((used_permits(), others.load(Ordering::Relaxed)), ((3, 3), false));
         drop(permits);
-        assert_eq!((held(), others.load(Ordering::Relaxed)), ((2, 2), true));
+        assert_eq!((used_permits(), others.load(Ordering::Relaxed)), ((2, 2), true));
         // If the connection does not switch protocols, the body of the answer keeps the permit.
         let place = places.pop().unwrap();
         let permits = TunnelPermits::default();
         place.attach_to_tunnel(&permits);
         let answer = place.attach_to_body(Response::new(body::full("x")));
         drop(permits);
-        assert_eq!(held(), (2, 2));
+        assert_eq!(used_permits(), (2, 2));
         drop(answer);
-        assert_eq!(held(), (1, 1));
+        assert_eq!(used_permits(), (1, 1));
         drop(places);
-        assert_eq!(held(), (0, 0));
+        assert_eq!(used_permits(), (0, 0));
     }
 
     #[test]
@@ -110,8 +110,8 @@ mod tests {
         let shares = LongRunningShares { requests, upgrades };
         let take = |text| shares.acquire(ShareKey::user("test", "eve"), false, text).ok();
         for (text, places) in [(0, 1), (TEXT_BYTES - 1, 1), (TEXT_BYTES, 2), (10 * TEXT_BYTES, 11)] {
-            let held = take(text);
-            assert_eq!((held.is_some(), shares.requests.used()), (true, places), "{text}");
+            let permit = take(text);
+            assert_eq!((permit.is_some(), shares.requests.used()), (true, places), "{text}");
         }
         assert!(take(30 * TEXT_BYTES).is_none() && shares.requests.used() == 0);
     }

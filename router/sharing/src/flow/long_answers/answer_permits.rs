@@ -45,7 +45,7 @@ pub struct AnswerPermit {
     share_key: ShareKey,
     length: Length,
     /// Bytes that a write permit of medium length still allows.
-    left: usize,
+    remaining_bytes: usize,
     permit: WritePermit,
 }
 
@@ -70,7 +70,7 @@ impl AnswerPermits {
     /// [`NoWritePermit`].
     pub async fn acquire(self: &Arc<Self>, length: Length, share_key: ShareKey) -> Result<AnswerPermit, NoWritePermit> {
         let permit = self.permits(length).acquire(share_key).await?;
-        Ok(AnswerPermit { answer_permits: Arc::clone(self), share_key, length, left: MEDIUM_BYTES, permit })
+        Ok(AnswerPermit { answer_permits: Arc::clone(self), share_key, length, remaining_bytes: MEDIUM_BYTES, permit })
     }
 
     fn permits(&self, length: Length) -> &Arc<WritePermits> {
@@ -97,8 +97,8 @@ impl AnswerPermit {
     /// Counts written bytes. An answer that exceeds the medium length releases its write permit, and continues with a
     /// permit for long answers.
     pub fn count_written(&mut self, bytes: usize) {
-        self.left = self.left.saturating_sub(bytes);
-        if self.length == Length::Medium && self.left == 0 {
+        self.remaining_bytes = self.remaining_bytes.saturating_sub(bytes);
+        if self.length == Length::Medium && self.remaining_bytes == 0 {
             self.length = Length::Long;
             self.permit.release();
         }
