@@ -37,7 +37,7 @@ impl Ground {
 
     /// Returns whether the ground applies only if no other cluster has the object. An unreachable cluster could then be
     /// the owner, too.
-    pub fn rests_on_others(self) -> bool {
+    pub fn requires_absence_elsewhere(self) -> bool {
         matches!(self, Self::Name | Self::Node | Self::Kind | Self::Namespace)
     }
 }

@@ -224,11 +224,11 @@ impl Preferences {
     /// # Errors
     /// [`NotAcceptable`].
     pub fn fits_json_route(&self) -> Result<(), NotAcceptable> {
-        let given = [Encoding::Json.content_type()];
-        if names_one_of(self.accept(), &given) {
+        let offered = [Encoding::Json.content_type()];
+        if names_one_of(self.accept(), &offered) {
             return Ok(());
         }
-        Err(NotAcceptable::Unknown { available: given.to_vec() })
+        Err(NotAcceptable::Unknown { available: offered.to_vec() })
     }
 
     /// Chooses the form of an answer.
@@ -326,12 +326,12 @@ pub fn names_a_known_type(accept: &str) -> bool {
     names_one_of(accept, &Encoding::ALL.map(Encoding::content_type))
 }
 
-/// Checks like [`names_a_known_type`], for a route that offers only the media types in `given`.
-pub(crate) fn names_one_of(accept: &str, given: &[&str]) -> bool {
+/// Checks like [`names_a_known_type`], for a route that offers only the media types in `offered`.
+pub(crate) fn names_one_of(accept: &str, offered: &[&str]) -> bool {
     accept.is_empty()
         || accept.split(',').any(|part| {
             let media_type = part.split(';').next().unwrap_or_default().trim_matches(' ');
-            media_type == "*/*" || given.contains(&media_type)
+            media_type == "*/*" || offered.contains(&media_type)
         })
 }
 

@@ -198,9 +198,9 @@ impl Refusal {
     /// Adds the clusters with unknown rights to the refusal, for a caller that may know all clusters.
     pub fn with_unknown_rights(mut self, failures: Vec<ClusterFailure>) -> Self {
         if let Self::Cluster(refusal) = &mut self
-            && let ClusterRefusal::RightsUnknown { told, .. } = &mut **refusal
+            && let ClusterRefusal::RightsUnknown { clusters, .. } = &mut **refusal
         {
-            *told = failures;
+            *clusters = failures;
         }
         self
     }

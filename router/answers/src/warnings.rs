@@ -38,30 +38,31 @@ struct ClusterWarning {
 
 /// Merges the `Warning` headers of several clusters. Each text appears once, after the names of its clusters, in order
 /// of first appearance. At most ten Warnings and a count of further ones result.
-pub fn together<'a>(said: impl IntoIterator<Item = (&'a ClusterName, &'a HeaderValue)>) -> Vec<HeaderValue> {
+pub fn together<'a>(warnings: impl IntoIterator<Item = (&'a ClusterName, &'a HeaderValue)>) -> Vec<HeaderValue> {
     let mut all: Vec<ClusterWarning> = Vec::new();
-    for (cluster, header) in said {
+    for (cluster, header) in warnings {
         for text in texts(header) {
-            match all.iter_mut().find(|said| said.text == text) {
-                Some(said) if said.clusters.contains(cluster) => {}
-                Some(said) => said.clusters.push(cluster.clone()),
+            match all.iter_mut().find(|known| known.text == text) {
+                Some(known) if known.clusters.contains(cluster) => {}
+                Some(known) => known.clusters.push(cluster.clone()),
                 None => all.push(ClusterWarning { text, clusters: vec![cluster.clone()] }),
             }
         }
     }
     let more = all.len().saturating_sub(NAMED_WARNINGS_MAX);
-    let told = all.iter().take(NAMED_WARNINGS_MAX).map(|said| format!("{}: {}", names(&said.clusters), said.text));
+    let texts =
+        all.iter().take(NAMED_WARNINGS_MAX).map(|warning| format!("{}: {}", names(&warning.clusters), warning.text));
     let count = (more > 0).then(|| format!("{more} more warnings from clusters"));
-    told.chain(count).filter_map(|text| warning_header(&text)).collect()
+    texts.chain(count).filter_map(|text| warning_header(&text)).collect()
 }
 
 /// Returns the `Warning` headers of an answer in which some clusters are missing: at most ten causes, and a count of
 /// further clusters.
 pub fn lacking(clusters: &[String]) -> impl Iterator<Item = HeaderValue> {
     let more = clusters.len().saturating_sub(NAMED_WARNINGS_MAX);
-    let told = clusters.iter().take(NAMED_WARNINGS_MAX).map(|cluster| format!("the answer omits cluster {cluster}"));
+    let texts = clusters.iter().take(NAMED_WARNINGS_MAX).map(|cluster| format!("the answer omits cluster {cluster}"));
     let count = (more > 0).then(|| format!("the answer omits {more} more clusters"));
-    told.chain(count).filter_map(|text| warning_header(&text))
+    texts.chain(count).filter_map(|text| warning_header(&text))
 }
 
 /// Returns the `Warning` headers of one answer within the limits of number and length.
@@ -71,8 +72,8 @@ pub fn readable<'a>(values: impl IntoIterator<Item = &'a HeaderValue>) -> impl I
 
 /// Inserts the cluster's name in front of the texts of its Warnings.
 pub fn name(cluster: &ClusterName, headers: &mut HeaderMap) {
-    let header::Entry::Occupied(said) = headers.entry(header::WARNING) else { return };
-    let (_, values) = said.remove_entry_mult();
+    let header::Entry::Occupied(entry) = headers.entry(header::WARNING) else { return };
+    let (_, values) = entry.remove_entry_mult();
     let values: Vec<HeaderValue> = values.collect();
     for warning in together(readable(&values).map(|value| (cluster, value))) {
         headers.append(header::WARNING, warning);
@@ -142,18 +143,18 @@ mod tests {
         ClusterName::new(name).unwrap()
     }
 
-    fn told(said: &[(&str, &str)]) -> Vec<String> {
-        let said: Vec<_> = said
+    fn merged_texts(warnings: &[(&str, &str)]) -> Vec<String> {
+        let warnings: Vec<_> = warnings
             .iter()
             .map(|(name, value)| (cluster(name), HeaderValue::from_bytes(value.as_bytes()).unwrap()))
             .collect();
-        let told = together(said.iter().map(|(cluster, value)| (cluster, value)));
-        told.iter().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
+        let merged = together(warnings.iter().map(|(cluster, value)| (cluster, value)));
+        merged.iter().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
     }
 
     #[test]
     fn equal_warnings_are_merged_with_all_their_clusters() {
-        for (said, expected) in [
+        for (warnings, expected) in [
             (&[][..], &[][..]),
             (&[("a", r#"299 - "old""#)], &[r#"299 - "cluster a: old""#]),
             (&[("a", r#"299 - "old""#), ("b", r#"299 - "old""#)], &[r#"299 - "clusters a, b: old""#]),
@@ -174,20 +175,20 @@ mod tests {
             (&[("a", r#"299 - "not closed"#)], &[r#"299 - "cluster a: 299 - \"not closed""#]),
             (&[("a", r#"299 - "größer""#)], &["299 - \"cluster a: größer\""]),
         ] {
-            assert_eq!(told(said), expected, "{said:?}");
+            assert_eq!(merged_texts(warnings), expected, "{warnings:?}");
         }
     }
 
     #[test]
     fn warnings_beyond_the_limit_are_only_counted() {
         let texts: Vec<_> = (0..25).map(|number| (format!("c{number}"), format!("299 - \"t{number}\""))).collect();
-        let said: Vec<_> = texts.iter().map(|(name, text)| (&**name, &**text)).collect();
-        let told_texts = told(&said);
-        assert_eq!((told_texts.len(), &*told_texts[10]), (11, "299 - \"15 more warnings from clusters\""));
-        let said: Vec<_> = texts.iter().map(|(name, _)| (&**name, "299 - \"old\"")).collect();
-        let told_clusters = told(&said);
-        assert_eq!(told_clusters.len(), 1);
-        assert!(told_clusters[0].contains("c9 and 15 more: old"), "{told_clusters:?}");
+        let warnings: Vec<_> = texts.iter().map(|(name, text)| (&**name, &**text)).collect();
+        let merged = merged_texts(&warnings);
+        assert_eq!((merged.len(), &*merged[10]), (11, "299 - \"15 more warnings from clusters\""));
+        let warnings: Vec<_> = texts.iter().map(|(name, _)| (&**name, "299 - \"old\"")).collect();
+        let merged = merged_texts(&warnings);
+        assert_eq!(merged.len(), 1);
+        assert!(merged[0].contains("c9 and 15 more: old"), "{merged:?}");
     }
 
     #[test]

@@ -253,7 +253,7 @@ pub fn bounded(given: &UserInfo) -> Result<(), RequestRefusal> {
     let bytes = texts(given).map(String::len).sum();
     for (what, given, max) in [("values", values, IMPERSONATED_VALUES), ("bytes", bytes, IMPERSONATED_BYTES)] {
         if given > max {
-            return Err(RequestRefusal::ImpersonatesTooMuch { what, given, max });
+            return Err(RequestRefusal::ImpersonatesTooMuch { what, count: given, max });
         }
     }
     Ok(())

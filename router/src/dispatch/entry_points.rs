@@ -309,7 +309,7 @@ impl CompiledPolicies {
                 Action::Dispatch { .. } => return Ok(Some(outcome)),
                 Action::Deny { message } => PolicyCause::Denied { place, message: message.clone() },
             },
-            Verdict::Unmatched => PolicyCause::Unmatched { asked: shown(asked) },
+            Verdict::Unmatched => PolicyCause::Unmatched { request: shown(asked) },
         };
         Err(PolicyRefusal { object: Arc::clone(&self.object), cause })
     }

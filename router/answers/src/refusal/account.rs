@@ -133,9 +133,13 @@ mod tests {
              lacks this right; an administrator of the cluster can add it: tributary join CONTEXT --name eu --profile \
              read-with-secrets (docs/shared-mode.md); this label selector omits a cluster: tributary.dev/cluster!=eu"
         );
-        let nobody =
+        let status_without_permission =
             ImpersonationForbidden { missing_permission: None, is_one_of_several: false, ..missing_permission }
                 .status();
-        assert!(nobody.message.contains("may not impersonate you") && !nobody.message.contains("!="), "{nobody}");
+        assert!(
+            status_without_permission.message.contains("may not impersonate you")
+                && !status_without_permission.message.contains("!="),
+            "{status_without_permission}"
+        );
     }
 }

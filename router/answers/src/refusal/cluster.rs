@@ -122,7 +122,7 @@ pub enum ClusterRefusal {
         /// Name of the object; empty for a collection.
         name: String,
         /// Clusters with unknown rights, with reasons. Empty unless the caller may know all clusters.
-        told: Vec<ClusterFailure>,
+        clusters: Vec<ClusterFailure>,
         /// Whether the rights stay unknown until somebody removes the cause: without Retry-After.
         is_lasting: bool,
     },
@@ -216,7 +216,7 @@ pub enum ClusterRefusal {
 impl ClusterRefusal {
     /// Refuses a request because the rights of the caller in some clusters are unknown.
     pub fn rights_unknown(resource: GroupVersionResource, name: String) -> Self {
-        Self::RightsUnknown { resource, name, told: Vec::new(), is_lasting: false }
+        Self::RightsUnknown { resource, name, clusters: Vec::new(), is_lasting: false }
     }
 
     /// Refuses a request for clusters that Tributary has not read yet, without reasons for the delay.
@@ -248,8 +248,8 @@ impl ClusterRefusal {
             Self::Unread { resource, clusters, reasons, retry_after } => {
                 unread(resource, clusters, reasons, *retry_after)
             }
-            Self::RightsUnknown { resource, name, told, is_lasting } => {
-                rights_unknown(resource, name, told, *is_lasting)
+            Self::RightsUnknown { resource, name, clusters, is_lasting } => {
+                rights_unknown(resource, name, clusters, *is_lasting)
             }
             Self::NameInSeveral { resource, name, clusters, path } => ambiguous(door, (resource, name), clusters, path),
             Self::Elsewhere { resource, name, named, owner } => elsewhere(door, (resource, name), named, owner),
@@ -302,7 +302,12 @@ fn unread(
 /// Retry-After in seconds while the rights of a client are unknown.
 const RIGHTS_RETRY_AFTER: u32 = 1;
 
-fn rights_unknown(resource: &GroupVersionResource, name: &str, told: &[ClusterFailure], is_lasting: bool) -> Status {
+fn rights_unknown(
+    resource: &GroupVersionResource,
+    name: &str,
+    clusters: &[ClusterFailure],
+    is_lasting: bool,
+) -> Status {
     let what = object(resource, name);
     let mut message = match is_lasting {
         true => {
@@ -310,12 +315,12 @@ fn rights_unknown(resource: &GroupVersionResource, name: &str, told: &[ClusterFa
         }
         false => format!("{what}: your rights in some clusters are not known yet"),
     };
-    match told {
+    match clusters {
         [] if is_lasting => {
             message.push_str("; an administrator sees the clusters and the remedies with tributary status")
         }
         [] => {}
-        told => message.push_str(&format!(": {}", first(told, "; "))),
+        clusters => message.push_str(&format!(": {}", first(clusters, "; "))),
     }
     let status = match name {
         "" => Status::new(429, StatusReason::TooManyRequests, message),
@@ -353,7 +358,7 @@ fn unsure(
 ) -> Status {
     let what = object(resource, name);
     let to_create = format!("to create {what} in {known}");
-    let (aim, doubt) = match ground {
+    let (aim, uncertainty) = match ground {
         Ground::Kind => (to_create, format!("may serve {}, too", resource.group_resource())),
         Ground::Namespace => (to_create, "may have its namespace, too".to_owned()),
         // The release's records are in ConfigMaps: records in Secrets would have decided the cluster.
@@ -365,7 +370,7 @@ fn unsure(
         _ => (format!("if you mean the object in {known}"), format!("may have {what}, too")),
     };
     let (clusters, why) = name_unreachable(unknown);
-    let message = format!("{} {aim}: {clusters} {doubt}, and cannot be queried ({why})", typed(door, known));
+    let message = format!("{} {aim}: {clusters} {uncertainty}, and cannot be queried ({why})", typed(door, known));
     unavailable(message, resource, name)
 }
 
@@ -473,10 +478,10 @@ fn of_other_context(
 }
 
 fn different_users(door: Door, resource: &GroupVersionResource, users: &[(ClusterName, String)]) -> Status {
-    let told: Vec<_> = users.iter().map(|(cluster, user)| format!("{cluster}: {user}")).collect();
-    let told = told.join(", ");
+    let texts: Vec<_> = users.iter().map(|(cluster, user)| format!("{cluster}: {user}")).collect();
+    let texts = texts.join(", ");
     let cause = format!(
-        "the clusters authenticate you as different users ({told}); send the request to one cluster ({})",
+        "the clusters authenticate you as different users ({texts}); send the request to one cluster ({})",
         one_cluster(door)
     );
     Status::conflict(resource, "", &cause)

@@ -116,8 +116,8 @@ impl LimitRefusal {
             Self::ProtobufList { max } => protobuf_list(*max),
             Self::Time { limit, is_own, clusters } => {
                 let whose = if *is_own { "the request's parameter timeout" } else { "the server's --request-timeout" };
-                let who = if clusters.is_empty() { "" } else { "; no answer yet from " };
-                Status::request_timed_out(format_args!("{whose}: {limit:?}{who}{}", listed(clusters)))
+                let separator = if clusters.is_empty() { "" } else { "; no answer yet from " };
+                Status::request_timed_out(format_args!("{whose}: {limit:?}{separator}{}", listed(clusters)))
             }
         }
     }

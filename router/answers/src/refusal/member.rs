@@ -186,24 +186,24 @@ impl MemberRefusal {
 }
 
 /// Returns whether a cluster's Status means that the cluster does not serve the resource.
-pub fn is_unserved_by_status(said: &Status) -> bool {
-    said.code == 404
+pub fn is_unserved_by_status(status: &Status) -> bool {
+    status.code == 404
 }
 
 /// Returns whether a cluster's Status for a list concerns the request or the continue token. Other clusters would give
 /// the same error, or cannot decode the token.
-pub fn is_list_error(said: &Status) -> bool {
-    matches!(said.code, 400 | 410 | 422)
+pub fn is_list_error(status: &Status) -> bool {
+    matches!(status.code, 400 | 410 | 422)
 }
 
 /// Returns whether a cluster's Status forbids the request: 403.
-pub fn is_forbidden_by_status(said: &Status) -> bool {
-    said.code == 403
+pub fn is_forbidden_by_status(status: &Status) -> bool {
+    status.code == 403
 }
 
 /// Returns whether a retry would fail as well, because the cluster forbids the user or the method.
-pub fn is_permanent_error(said: &Status) -> bool {
-    matches!(said.code, 401 | 403 | 405)
+pub fn is_permanent_error(status: &Status) -> bool {
+    matches!(status.code, 401 | 403 | 405)
 }
 
 fn because(what: String, causes: &str) -> String {
@@ -366,8 +366,8 @@ mod tests {
         ] {
             let refusal = Refusal::from(refusal);
             assert!(refusal.status().message.starts_with(&format!("{expected}; ")), "{refusal}");
-            let told = refusal.without_names().status();
-            assert_eq!((told.code, told.message.as_str()), (503, expected));
+            let status = refusal.without_names().status();
+            assert_eq!((status.code, status.message.as_str()), (503, expected));
         }
     }
 

@@ -27,7 +27,7 @@ pub enum PolicyCause {
     /// No policy of the object matches the request: 500.
     Unmatched {
         /// The unmatched request, for example `create pods/exec`.
-        asked: String,
+        request: String,
     },
     /// The cluster has `dispatch: DenyAll`: 429.
     Frozen,
@@ -40,11 +40,11 @@ impl PolicyRefusal {
             PolicyCause::Denied { place, message } => {
                 Status::denied(format!("{message} ({object}: {place} denies this request)"))
             }
-            PolicyCause::Unmatched { asked } => Status::new(
+            PolicyCause::Unmatched { request } => Status::new(
                 500,
                 StatusReason::InternalError,
                 format!(
-                    "no rule of the dispatch policies of {object} matches this request ({asked}), so it was not \
+                    "no rule of the dispatch policies of {object} matches this request ({request}), so it was not \
                      forwarded; an administrator can add a policy with such a rule to spec.dispatchPolicies"
                 ),
             ),

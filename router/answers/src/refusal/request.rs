@@ -28,7 +28,7 @@ pub enum RequestRefusal {
         /// Unit of the numbers: `values` or `bytes`.
         what: &'static str,
         /// Number in the request.
-        given: usize,
+        count: usize,
         /// Limit in this unit.
         max: usize,
     },
@@ -203,10 +203,10 @@ impl RequestRefusal {
                 Status::bad_request(format!("invalid timeout specified in the request URL - {error}"))
             }
             Self::Impersonation(error) => Status::bad_request(error.to_string()),
-            Self::ImpersonatesTooMuch { what, given, max } => Status::new(
+            Self::ImpersonatesTooMuch { what, count, max } => Status::new(
                 431,
                 StatusReason::Unknown,
-                format!("the Impersonate-* headers have {given} {what}; at most {max} are allowed"),
+                format!("the Impersonate-* headers have {count} {what}; at most {max} are allowed"),
             ),
             Self::TooLong { what, max } => {
                 Status::bad_request(format!("the {what} is too long: it may have {max} bytes at most"))

@@ -94,10 +94,10 @@ fn refusal_names_the_cluster_of_an_object_that_cannot_move() {
         let (name, named) = ("p".to_owned(), named.to_owned());
         status(ClusterRefusal::Elsewhere { resource: pods(), name, named, owner: owner.clone() })
     };
-    let told = elsewhere("c1");
-    assert_eq!((told.code, &told.reason, causes(&told)), (409, &StatusReason::BadRequest, vec!["c0"]));
+    let status = elsewhere("c1");
+    assert_eq!((status.code, &status.reason, causes(&status)), (409, &StatusReason::BadRequest, vec!["c0"]));
     assert_eq!(
-        told.message,
+        status.message,
         "kubectl --context c0 … for the existing object, or kubectl --context c1 … for a different object with this \
          name: pods \"p\" is in cluster \"c0\", and the annotation tributary.dev/cluster names \"c1\"; an object \
          cannot move to a different cluster"
@@ -128,11 +128,11 @@ fn refusal_of_an_unread_cluster_has_its_cause_and_retry_after() {
     assert_eq!((late.code, late.retry_after_seconds()), (504, Some(1)));
     assert_eq!(late.details.as_ref().unwrap().causes[0].reason, "ResourceVersionTooLarge");
     assert!(late.message.ends_with("cluster \"c3\": the cluster did not reach this version within 3 s"), "{late}");
-    for (asked, end) in [
+    for (missing, end) in [
         (vec![], "(the server's --request-timeout: 60s)"),
         (clusters[..2].to_vec(), "(the server's --request-timeout: 60s; no answer yet from c0, c1)"),
     ] {
-        let over = status(LimitRefusal::Time { limit: Duration::from_secs(60), is_own: false, clusters: asked });
+        let over = status(LimitRefusal::Time { limit: Duration::from_secs(60), is_own: false, clusters: missing });
         assert_eq!((over.code, over.retry_after_seconds()), (504, None));
         assert!(over.message.ends_with(end), "{over}");
     }
@@ -140,12 +140,12 @@ fn refusal_of_an_unread_cluster_has_its_cause_and_retry_after() {
 
 #[test]
 fn refusals_of_members_differ_from_refusals_of_tributary() {
-    let said = Refusal::from(MemberRefusal::MemberStatus(Status::not_found(&pods(), "p")));
+    let from_member = Refusal::from(MemberRefusal::MemberStatus(Status::not_found(&pods(), "p")));
     let own = Refusal::from(ClusterRefusal::NotFound { resource: pods(), name: "p".to_owned(), warnings: Vec::new() });
-    assert_eq!(said.status(), own.status());
-    assert!(said.member_status().is_some_and(is_unserved_by_status) && !said.may_be_elsewhere());
+    assert_eq!(from_member.status(), own.status());
+    assert!(from_member.member_status().is_some_and(is_unserved_by_status) && !from_member.may_be_elsewhere());
     assert!(own.member_status().is_none() && own.may_be_elsewhere());
-    assert!(said.is_about_request() && !own.is_about_request());
+    assert!(from_member.is_about_request() && !own.is_about_request());
     // A cluster's refusal to impersonate, and a cluster's own Status, do not concern the request itself.
     let acting = Refusal::from(MemberRefusal::ForbidsImpersonation(Status::forbidden(None, "", "no")));
     assert!(
@@ -209,7 +209,7 @@ fn refusal_of_an_unsure_write_names_commands_and_missing_clusters() {
     };
     let (one, two) = (&clusters[1..2], &clusters[1..3]);
     let cannot = "and cannot be queried (for 12 s: refused)";
-    for (told, expected) in [
+    for (unsure_status, expected) in [
         (
             unsure(Ground::Name, "p", one),
             format!("kubectl --context c0 … if you mean the object in c0: c1 may have pods \"p\", too, {cannot}"),
@@ -241,7 +241,10 @@ fn refusal_of_an_unsure_write_names_commands_and_missing_clusters() {
             format!("kubectl --context c0 … to create pods in c0: c1 may serve pods, too, {cannot}"),
         ),
     ] {
-        assert_eq!((told.code, told.retry_after_seconds(), &told.message), (503, None, &expected));
+        assert_eq!(
+            (unsure_status.code, unsure_status.retry_after_seconds(), &unsure_status.message),
+            (503, None, &expected)
+        );
     }
     // The failure of a single request has no age.
     let met = |cluster: &ClusterName| ClusterFailure {
@@ -257,8 +260,8 @@ fn refusal_of_an_unsure_write_names_commands_and_missing_clusters() {
         let refusal = ClusterRefusal::Unsure { resource, name, ground, known: clusters[0].clone(), unknown };
         assert!(status(refusal).message.ends_with(&format!("and cannot be queried {why}")), "{why}");
     }
-    let doubt = silent(&clusters[1]).doubt(&pods(), "p");
-    assert_eq!(doubt, "cluster c1 may have pods \"p\", too, but cannot be queried (for 12 s: refused)");
+    let text = silent(&clusters[1]).doubt(&pods(), "p");
+    assert_eq!(text, "cluster c1 may have pods \"p\", too, but cannot be queried (for 12 s: refused)");
 }
 
 #[test]
@@ -306,11 +309,11 @@ fn refusal_names_a_helm_release_as_helm_does() {
 
 #[test]
 fn control_characters_of_a_member_are_escaped() {
-    let said = Refusal::from_member_answer(
+    let refusal = Refusal::from_member_answer(
         StatusCode::FORBIDDEN,
         br#"{"kind":"Status","code":403,"message":"no\u202eon\u001b[2J\n- x"}"#,
     );
-    assert_eq!(said.status().message, "no\\u{202e}on\\u{1b}[2J\n- x");
+    assert_eq!(refusal.status().message, "no\\u{202e}on\\u{1b}[2J\n- x");
 }
 
 #[test]
@@ -344,8 +347,8 @@ fn refusal_names_the_clusters_that_have_a_missing_namespace() {
     let nowhere = "namespaces \"n\" not found in c0, which was chosen because --create-in, or placement of a \
                    ResourceRegistry, names this cluster; no other cluster that serves pods is known to have the \
                    namespace";
-    let told = missing("n", Ground::Placement, &[]).message;
-    assert_eq!(told, format!("kubectl --context c0 create namespace n: {nowhere}"));
+    let message = missing("n", Ground::Placement, &[]).message;
+    assert_eq!(message, format!("kubectl --context c0 create namespace n: {nowhere}"));
     // An invalid name of a namespace appears in no command.
     assert!(missing("$(no)", Ground::Owner, &[]).message.starts_with("namespaces \"$(no)\" not found in c0, which"));
 }
@@ -362,8 +365,8 @@ fn refusal_of_a_new_object_explains_how_to_name_a_cluster() {
         ("", 1, "kubectl --context c0 …: no rule selects the cluster in which to create pods"),
         ("", 0, "kubectl --context <name> …: no rule selects the cluster in which to create pods"),
     ] {
-        let told = not_named(name, &names()[..count]);
-        assert_eq!((told.code, told.message), (400, format!("{expected}{ways}")));
+        let status = not_named(name, &names()[..count]);
+        assert_eq!((status.code, status.message), (400, format!("{expected}{ways}")));
     }
     // Users of Helm need a different flag.
     let secrets = || GroupVersionResource::new("", "v1", "secrets");
@@ -380,8 +383,8 @@ fn refusal_of_a_new_object_explains_how_to_name_a_cluster() {
             ClusterRefusal::NotNamed { resource: secrets(), name: name(), clusters: clusters.clone().into() };
         let ambiguous = ClusterRefusal::NameInSeveral { resource: secrets(), name: name(), clusters, path };
         for (refusal, expected) in [not_named, ambiguous].into_iter().zip(expected) {
-            let told = status(refusal).message;
-            assert!(told.starts_with(expected), "{told}");
+            let message = status(refusal).message;
+            assert!(message.starts_with(expected), "{message}");
         }
     }
 }
@@ -393,14 +396,14 @@ fn refusal_of_another_clusters_object_names_the_right_context() {
         let (resource, name, named) = (pods(), "p".to_owned(), named.to_owned());
         status(ClusterRefusal::OfOtherContext { resource, name, named, is_configured, cluster: cluster() })
     };
-    let told = annotated("c1", true);
-    assert_eq!((told.code, &told.reason), (409, &StatusReason::BadRequest));
+    let other_context = annotated("c1", true);
+    assert_eq!((other_context.code, &other_context.reason), (409, &StatusReason::BadRequest));
     assert_eq!(
-        told.message,
+        other_context.message,
         "kubectl --context c1 …, or remove the annotation: pods \"p\" has tributary.dev/cluster: \"c1\", and this is \
          the path of cluster \"c0\""
     );
-    let cause = &told.details.as_ref().unwrap().causes[0];
+    let cause = &other_context.details.as_ref().unwrap().causes[0];
     assert_eq!((&*cause.reason, &*cause.field), ("FieldValueInvalid", "metadata.annotations[tributary.dev/cluster]"));
     assert_eq!(cause.message, "Invalid value: \"c1\": must be \"c0\"");
     assert!(annotated("c1", false).message.starts_with("remove the annotation: pods \"p\" has "));
@@ -411,9 +414,9 @@ fn refusal_of_another_clusters_object_names_the_right_context() {
     for (name, expected) in
         [("p", "kubectl --context c0 get pods p: "), ("", "kubectl --context c0 get pods: "), ("$(no)", "")]
     {
-        let told = versioned(name);
-        assert_eq!((told.code, &told.reason), (409, &StatusReason::Conflict));
-        assert_eq!(told.message, format!("{expected}{of_other}"));
+        let status = versioned(name);
+        assert_eq!((status.code, &status.reason), (409, &StatusReason::Conflict));
+        assert_eq!(status.message, format!("{expected}{of_other}"));
     }
     let read = status(VersionRefusal::OfOtherCluster { cluster: cluster() });
     assert_eq!(

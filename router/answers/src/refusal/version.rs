@@ -171,8 +171,8 @@ fn no_snapshot(error: &SnapshotError) -> Status {
     }
 }
 
-fn not_reached(cluster: &ClusterName, given: CollectionVersion, current: CollectionVersion, cause: &str) -> Status {
-    let mut status = Status::too_large_resource_version(given, current);
+fn not_reached(cluster: &ClusterName, requested: CollectionVersion, current: CollectionVersion, cause: &str) -> Status {
+    let mut status = Status::too_large_resource_version(requested, current);
     status.message.push_str(&format!("; cluster {}: {cause}", go_quote(cluster.as_str())));
     status
 }

@@ -29,8 +29,8 @@ pub(super) fn can_be_typed(name: &str) -> bool {
 pub fn without_name(cause: &str, cluster: &ClusterName) -> String {
     let Some((before, after)) = cause.split_once(&format!("cluster {cluster}")) else { return cause.to_owned() };
     let forms = [(" at ", ""), (": ", ""), (" ", "it ")];
-    let told = forms.into_iter().find_map(|(form, instead)| Some((instead, after.strip_prefix(form)?)));
-    told.map_or_else(|| cause.to_owned(), |(instead, rest)| format!("{before}{instead}{rest}"))
+    let found = forms.into_iter().find_map(|(form, instead)| Some((instead, after.strip_prefix(form)?)));
+    found.map_or_else(|| cause.to_owned(), |(instead, rest)| format!("{before}{instead}{rest}"))
 }
 
 /// Shortens a cause for a table that has the cluster in another column: `cluster eu cannot be reached at x: refused`

@@ -136,10 +136,10 @@ impl Evidence {
     ) -> Result<ClusterName, OwnerError> {
         let may: Vec<_> = self.may.iter().filter(|cluster| !self.has.contains(cluster)).cloned().collect();
         let is_release = ground == Ground::Release;
-        let rests_on_unknown = ground.rests_on_others() || self.is_weak;
+        let rests_on_unknown = ground.requires_absence_elsewhere() || self.is_weak;
         match &self.has[..] {
             // Without the ground, the new object would go to the same cluster.
-            [only] if ground.rests_on_others() && !may.is_empty() && placement == Some(only) => {
+            [only] if ground.requires_absence_elsewhere() && !may.is_empty() && placement == Some(only) => {
                 Err(OwnerError::NotFound)
             }
             [only] if rests_on_unknown && !may.is_empty() => {
