@@ -437,7 +437,7 @@ impl Router {
             of: Some(format!("{length} answers")),
             ..LimitReport::new("long_answers", used as u64, max as u64, Some(refused))
         });
-        let room = self.fleet.room();
+        let room = self.fleet.object_memory();
         let objects = LimitReport::new(limits::OBJECTS, room.used(), room.max(), None);
         let (used, max, refused) = self.fleet.unread().usage();
         let unread = LimitReport::new(limits::MEMBER_UNREAD, used as u64, max as u64, Some(refused));

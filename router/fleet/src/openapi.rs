@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn openapi_encodings_are_negotiated_as_by_kube_openapi() {
-        let asked = |schema, accept: &str| {
+        let negotiate = |schema, accept: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, HeaderValue::from_str(accept).unwrap());
             spelling(schema, &headers).ok()
@@ -334,7 +334,7 @@ mod tests {
             (SchemaVersion::V3, "text/html", None),
         ];
         for (schema, accept, expected) in cases {
-            assert_eq!(asked(schema, accept), expected, "{accept}");
+            assert_eq!(negotiate(schema, accept), expected, "{accept}");
         }
     }
 }

@@ -40,7 +40,7 @@ impl ResourcePolicy {
     /// Returns whether objects of a namespace, or of all namespaces (`None`), are cached.
     pub fn caches(&self, namespaced: bool, namespace: Option<&str>) -> bool {
         match &self.namespaces {
-            Some(held) if namespaced => namespace.is_some_and(|namespace| held.contains(namespace)),
+            Some(cached) if namespaced => namespace.is_some_and(|namespace| cached.contains(namespace)),
             _ => true,
         }
     }
@@ -83,11 +83,11 @@ impl Policies {
     /// Returns whether a resource is cached. Visits the patterns without an allocation.
     pub fn is_registered(&self, resource: &GroupVersionResource) -> bool {
         let by_name = self.secrets_by_name && resource.group.is_empty() && *resource.resource == *SECRETS;
-        let is_meant = |pattern: &ResourcePattern| match pattern {
+        let is_match = |pattern: &ResourcePattern| match pattern {
             ResourcePattern::All => !by_name,
             ResourcePattern::Resource { .. } => pattern.matches(resource),
         };
-        self.registered.as_ref().map_or(!by_name, |patterns| patterns.iter().any(is_meant))
+        self.registered.as_ref().map_or(!by_name, |patterns| patterns.iter().any(is_match))
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn only_configured_namespaces_of_a_resource_are_cached() {
         let some = ResourcePolicy { namespaces: Some(["a".to_owned()].into()), ..ResourcePolicy::default() };
-        for (policy, namespaced, namespace, held, view) in [
+        for (policy, namespaced, namespace, is_cached, view) in [
             (&some, true, Some("a"), true, Some("a")),
             (&some, true, Some("b"), false, Some("b")),
             (&some, true, None, false, None),
@@ -106,7 +106,7 @@ mod tests {
             (&ResourcePolicy::default(), true, Some("a"), true, None),
             (&ResourcePolicy::default(), true, None, true, None),
         ] {
-            assert_eq!(policy.caches(namespaced, namespace), held, "{namespace:?}");
+            assert_eq!(policy.caches(namespaced, namespace), is_cached, "{namespace:?}");
             assert_eq!(policy.view_of(namespaced, namespace), view, "{namespace:?}");
         }
     }

@@ -395,7 +395,7 @@ impl Report {
 
 impl ClusterReport {
     fn count(&mut self, collections: &[CollectionReport]) {
-        let heard = self.heard_seconds.unwrap_or_default();
+        let since_last_answer = self.heard_seconds.unwrap_or_default();
         let mut refused = Vec::new();
         for collection in collections {
             self.objects += collection.objects;
@@ -403,7 +403,7 @@ impl ClusterReport {
             self.collections += 1;
             self.behind += u64::from(collection.is_behind());
             let age = match collection.state {
-                CollectionState::Current => Some(heard),
+                CollectionState::Current => Some(since_last_answer),
                 CollectionState::Stale => Some(collection.seconds),
                 CollectionState::Unknown => None,
             };
@@ -462,13 +462,13 @@ mod tests {
             collection("a", "pods", Current, 0),
         ];
         let report = Report::from_parts(clusters, Vec::new(), collections, Vec::new());
-        let told: Vec<_> = report
+        let summaries: Vec<_> = report
             .clusters
             .iter()
             .map(|it| (it.name.as_str(), it.age_seconds, it.collections, it.behind, it.objects, it.bytes))
             .collect();
         assert_eq!(
-            told,
+            summaries,
             [("a", Some(2), 1, 0, 10, 1000), ("b", Some(7), 2, 1, 20, 2000), ("c", None, 1, 1, 10, 1000)],
             "by name, and nothing of who is gone"
         );
@@ -489,9 +489,9 @@ mod tests {
         ] {
             let collections = vec![refused("secrets"), refused("nodes"), refused("pods")];
             let report = Report::from_parts(vec![cluster("a", condition)], Vec::new(), collections, Vec::new());
-            let told = report.cluster("a").unwrap();
-            assert_eq!(told.condition, expected);
-            assert_eq!(told.refusal.as_deref(), Some("nodes: forbidden; and 2 more collections"));
+            let reported = report.cluster("a").unwrap();
+            assert_eq!(reported.condition, expected);
+            assert_eq!(reported.refusal.as_deref(), Some("nodes: forbidden; and 2 more collections"));
         }
     }
 

@@ -487,7 +487,7 @@ impl RightsMirror {
                 list_permits: cluster.list_permits().clone(),
                 // RBAC objects may use the memory reserve. So a user who fills the memory with other objects does not
                 // make rights unknown.
-                object_memory: self.fleet.room().with_reserve(),
+                object_memory: self.fleet.object_memory().with_reserve(),
                 precedence: Precedence::default(),
                 retention: ObjectRetention::UntilPublished,
                 tuning: ReflectorTuning { collection_size_max: self.kind_bytes, ..ReflectorTuning::default() },

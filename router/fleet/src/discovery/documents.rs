@@ -52,8 +52,8 @@ fn wish(clause: &Clause<'_>, path: &DiscoveryPath<'_>) -> Option<DiscoveryForm> 
     let get = |key: &str| clause.parameters().filter(|(own, _)| *own == key).map(|(_, value)| value).last();
     match [get("g"), get("v"), get("as")] {
         [Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList")] => {
-            let given = matches!(path, DiscoveryPath::Core | DiscoveryPath::Groups);
-            given.then_some(DiscoveryForm { aggregated: true, encoding })
+            let has_aggregated_form = matches!(path, DiscoveryPath::Core | DiscoveryPath::Groups);
+            has_aggregated_form.then_some(DiscoveryForm { aggregated: true, encoding })
         }
         [_, _, Some(_)] => None,
         _ => Some(DiscoveryForm { aggregated: false, encoding }),
@@ -190,7 +190,7 @@ mod tests {
     fn discovery_document_forms_are_negotiated_by_accept_header() {
         const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
         const V2BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
-        let asked = |accept: &str, path: &str| {
+        let negotiated_form = |accept: &str, path: &str| {
             let wish = negotiate(accept, &DiscoveryPath::parse(path).unwrap()).ok();
             wish.map(|wish| (wish.aggregated, wish.encoding))
         };
@@ -214,7 +214,7 @@ mod tests {
             (String::new(), "/apis", legacy),
         ];
         for (accept, path, expected) in cases {
-            assert_eq!(asked(&accept, path), expected, "{accept} {path}");
+            assert_eq!(negotiated_form(&accept, path), expected, "{accept} {path}");
         }
     }
 

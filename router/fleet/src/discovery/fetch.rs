@@ -33,25 +33,25 @@ pub(crate) enum FetchError {
         source: BoxError,
     },
     /// The member answered with an error.
-    #[error("discovery of {path} was answered with {status}{}", said.as_ref().map(|said| format!(": {said}")).unwrap_or_default())]
+    #[error("discovery of {path} was answered with {status}{}", message.as_ref().map(|message| format!(": {message}")).unwrap_or_default())]
     Status {
         /// Path of the discovery request.
         path: &'static str,
         /// Status code of the member's answer.
         status: StatusCode,
         /// The message in the body of the answer, if the body has one.
-        said: Option<String>,
+        message: Option<String>,
     },
     /// The member's port expects TLS, but its URL begins with `http://`.
     #[error(
         "the port of the cluster uses TLS, write https:// in its URL: discovery of {path} was answered with 400 Bad \
-         Request: {said}"
+         Request: {message}"
     )]
     PlainHttp {
         /// Path of the discovery request.
         path: &'static str,
         /// The member's error message from the 400 answer.
-        said: String,
+        message: String,
     },
     /// The member's answer is not an aggregated discovery document.
     #[error("discovery of {path} is not an APIGroupDiscoveryList; Kubernetes 1.30 or newer is needed")]
@@ -197,19 +197,19 @@ async fn fetch_document(
 /// Start of a Go server's answer to plain HTTP on a TLS port (`badRequestError` in Go's `net/http/server.go`).
 const IS_HTTPS: &str = "Client sent an HTTP request to an HTTPS server";
 
-fn refusal_error(path: &'static str, status: StatusCode, said: Option<String>) -> FetchError {
-    match said {
-        Some(said) if status == StatusCode::BAD_REQUEST && said.starts_with(IS_HTTPS) => {
-            FetchError::PlainHttp { path, said }
+fn refusal_error(path: &'static str, status: StatusCode, message: Option<String>) -> FetchError {
+    match message {
+        Some(message) if status == StatusCode::BAD_REQUEST && message.starts_with(IS_HTTPS) => {
+            FetchError::PlainHttp { path, message }
         }
-        said => FetchError::Status { path, status, said },
+        message => FetchError::Status { path, status, message },
     }
 }
 
 /// Maximum size that is read of an error's body, in bytes. A Status object has its message within this size.
 const ERROR_BYTES_MAX: usize = 16 << 10;
 /// Maximum length of a member's message in an error, in characters: a few lines of a terminal.
-const SAID_MAX: usize = 200;
+const MESSAGE_CHARS_MAX: usize = 200;
 
 /// Reads the message from the body of an error: the message of a Status object, or the first line.
 async fn read_error_message(body: Body) -> Option<String> {
@@ -218,7 +218,7 @@ async fn read_error_message(body: Body) -> Option<String> {
     let status: Option<serde_json::Value> = serde_json::from_slice(&bytes).ok();
     let message = status.as_ref().and_then(|status| status["message"].as_str());
     let line = message.unwrap_or(&text).lines().next()?.trim();
-    let shown: String = printable(line).chars().take(SAID_MAX).collect();
+    let shown: String = printable(line).chars().take(MESSAGE_CHARS_MAX).collect();
     // A first line of HTML or JSON would be no useful message, so the line is not shown.
     (!shown.is_empty() && !shown.starts_with('<') && !shown.starts_with('{')).then_some(shown)
 }
@@ -239,8 +239,8 @@ mod tests {
             (500, "", "answered with 500 Internal Server Error"),
             (500, "\u{1b}[31mred", "answered with 500 Internal Server Error: "),
         ] {
-            let said = read_error_message(tributary_sharing::body::full(body.to_owned())).await;
-            let error = refusal_error("/api", StatusCode::from_u16(code).unwrap(), said).to_string();
+            let message = read_error_message(tributary_sharing::body::full(body.to_owned())).await;
+            let error = refusal_error("/api", StatusCode::from_u16(code).unwrap(), message).to_string();
             let (begin, rest) = error.split_at(error.find("answered").unwrap());
             assert!(begin.ends_with("discovery of /api was "), "{error}");
             assert_eq!(begin.starts_with("the port of the cluster uses TLS, write https://"), body == https, "{error}");
@@ -248,7 +248,7 @@ mod tests {
             assert_eq!(rest.len() > expected.len(), expected.ends_with(' '), "{rest}");
         }
         let long = read_error_message(tributary_sharing::body::full("x".repeat(1_000))).await.unwrap();
-        assert_eq!(long.len(), SAID_MAX);
+        assert_eq!(long.len(), MESSAGE_CHARS_MAX);
     }
 
     #[test]

@@ -22,7 +22,7 @@ const SUBRESOURCES_MAX: usize = 4_096;
 
 /// Maximum number of verbs, short names, categories or accepted types of a resource. 64: Kubernetes' own resources have
 /// up to nine.
-const WORDS_MAX: usize = 64;
+const LIST_ENTRIES_MAX: usize = 64;
 
 /// Maximum length of a group, version or resource name, in bytes: the length of a DNS subdomain, which a group name is.
 const NAME_BYTES_MAX: usize = 253;
@@ -105,12 +105,12 @@ fn admit_versions(group: &mut Group, resources: &mut usize, left_out: &mut LeftO
 
 fn admit_words(resource: &mut Resource) {
     for words in [&mut resource.verbs, &mut resource.short_names, &mut resource.categories] {
-        words.truncate(WORDS_MAX);
+        words.truncate(LIST_ENTRIES_MAX);
     }
     resource.subresources.truncate(SUBRESOURCES_MAX);
     for subresource in &mut resource.subresources {
-        subresource.verbs.truncate(WORDS_MAX);
-        subresource.accepted_types.truncate(WORDS_MAX);
+        subresource.verbs.truncate(LIST_ENTRIES_MAX);
+        subresource.accepted_types.truncate(LIST_ENTRIES_MAX);
     }
 }
 
@@ -134,7 +134,7 @@ struct LeftOutCounts {
 
 impl LeftOutCounts {
     fn text(&self) -> Option<String> {
-        let counted = [
+        let counts = [
             (self.groups, format!("groups beyond {GROUPS_MAX}")),
             (self.versions, format!("versions of a group beyond {VERSIONS_MAX}")),
             (self.resources, format!("resources beyond {RESOURCES_MAX}")),
@@ -143,9 +143,9 @@ impl LeftOutCounts {
                 "names that no path can have, that are in the wrong document, or are there twice".to_owned(),
             ),
         ];
-        let told: Vec<_> =
-            counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
-        (!told.is_empty()).then(|| told.join(", "))
+        let parts: Vec<_> =
+            counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
     }
 }
 
@@ -177,39 +177,45 @@ mod tests {
 
     #[test]
     fn discovery_document_loses_entries_with_misplaced_or_invalid_names() {
-        let (core, said) =
+        let (core, left_out) =
             limit_document(document(json!([group("", &["pods"]), group("apps", &["pods"])])), Root::Core);
-        assert_eq!((core.items.len(), said.unwrap().split(' ').next()), (1, Some("1")));
+        assert_eq!((core.items.len(), left_out.unwrap().split(' ').next()), (1, Some("1")));
         let twice = json!([
             group("apps", &["deployments", "deployments", "", "a/b", "..", "\u{202e}"]),
             group("apps", &[]),
             group("", &["pods"]),
             group("a\"b", &[]),
         ]);
-        let (named, said) = limit_document(document(twice), Root::Named);
+        let (named, left_out) = limit_document(document(twice), Root::Named);
         assert_eq!((named.items.len(), named.items[0].versions[0].resources.len()), (1, 1));
-        assert!(said.unwrap().starts_with("8 names"));
+        assert!(left_out.unwrap().starts_with("8 names"));
     }
 
     #[test]
     fn number_of_entries_in_a_members_discovery_document_is_limited() {
         let many = json!((0..GROUPS_MAX + 5).map(|at| group(&format!("g{at}.io"), &["x"])).collect::<Vec<_>>());
-        let (taken, said) = limit_document(document(many), Root::Named);
-        assert_eq!((taken.items.len(), &*said.unwrap()), (GROUPS_MAX, "5 groups beyond 4096"));
+        let (limited, left_out) = limit_document(document(many), Root::Named);
+        assert_eq!((limited.items.len(), &*left_out.unwrap()), (GROUPS_MAX, "5 groups beyond 4096"));
         let names: Vec<_> = (0..RESOURCES_MAX).map(|at| format!("r{at}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let (taken, said) =
+        let (limited, left_out) =
             limit_document(document(json!([group("a.io", &names), group("b.io", &["x", "y"])])), Root::Named);
-        assert_eq!((taken.items[1].versions[0].resources.len(), &*said.unwrap()), (0, "2 resources beyond 32768"));
+        assert_eq!(
+            (limited.items[1].versions[0].resources.len(), &*left_out.unwrap()),
+            (0, "2 resources beyond 32768")
+        );
         let versions: Vec<_> = (0..VERSIONS_MAX + 3).map(|at| json!({"version": format!("v{at}")})).collect();
-        let (taken, said) =
+        let (limited, left_out) =
             limit_document(document(json!([{"metadata": {"name": "a.io"}, "versions": versions}])), Root::Named);
-        assert_eq!((taken.items[0].versions.len(), &*said.unwrap()), (VERSIONS_MAX, "3 versions of a group beyond 64"));
+        assert_eq!(
+            (limited.items[0].versions.len(), &*left_out.unwrap()),
+            (VERSIONS_MAX, "3 versions of a group beyond 64")
+        );
         let mut wordy = group("a.io", &["x"]);
         wordy["versions"][0]["resources"][0]["verbs"] = json!(vec!["get"; 1_000]);
         wordy["versions"][0]["resources"][0]["subresources"] = json!(vec![json!({"subresource": "s"}); 5_000]);
-        let (taken, _) = limit_document(document(json!([wordy])), Root::Named);
-        let resource = &taken.items[0].versions[0].resources[0];
-        assert_eq!((resource.verbs.len(), resource.subresources.len()), (WORDS_MAX, SUBRESOURCES_MAX));
+        let (limited, _) = limit_document(document(json!([wordy])), Root::Named);
+        let resource = &limited.items[0].versions[0].resources[0];
+        assert_eq!((resource.verbs.len(), resource.subresources.len()), (LIST_ENTRIES_MAX, SUBRESOURCES_MAX));
     }
 }

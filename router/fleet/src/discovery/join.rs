@@ -13,7 +13,7 @@ use super::model::{Group, GroupList, Nature, Resource, STALE, Version};
 /// A document, or a part of a document, that one or more clusters share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Copies<'a, T: ?Sized> {
-    pub(super) what: &'a T,
+    pub(super) value: &'a T,
     /// Number of clusters that share this document or part, at least one.
     pub(super) count: usize,
     /// Index of the first cluster by name that has this document or part.
@@ -23,7 +23,7 @@ pub(super) struct Copies<'a, T: ?Sized> {
 impl<'a, T: ?Sized> Copies<'a, T> {
     /// Returns a part of this document. The part belongs to the same clusters.
     fn part<P: ?Sized>(&self, part: impl FnOnce(&'a T) -> &'a P) -> Copies<'a, P> {
-        Copies { what: part(self.what), count: self.count, first: self.first }
+        Copies { value: part(self.value), count: self.count, first: self.first }
     }
 }
 
@@ -38,7 +38,7 @@ pub(super) fn join(documents: &[Copies<'_, GroupList>]) -> GroupList {
 fn join_group(groups: &[Copies<'_, Group>]) -> Group {
     let lists = groups.iter().map(|group| group.part(|group| &group.versions[..]));
     let mut versions = by_name(lists, |version| &version.version);
-    let own = groups[0].what.versions.iter().enumerate().rev();
+    let own = groups[0].value.versions.iter().enumerate().rev();
     let first: HashMap<&str, usize> = own.map(|(at, version)| (&*version.version, at)).collect();
     let place = |name: &str| first.get(name).copied().unwrap_or(usize::MAX);
     let serving = |copies: &[Copies<'_, Version>]| -> usize { copies.iter().map(|copies| copies.count).sum() };
@@ -46,9 +46,9 @@ fn join_group(groups: &[Copies<'_, Group>]) -> Group {
         let most = serving(with_b).cmp(&serving(with_a));
         most.then_with(|| place(a).cmp(&place(b))).then_with(|| by_age(b).cmp(&by_age(a)))
     });
-    let name = &groups[0].what.metadata.name;
+    let name = &groups[0].value.metadata.name;
     let versions = versions.iter().map(|(_, copies)| join_version(name, copies)).collect();
-    Group { metadata: groups[0].what.metadata.clone(), versions, unreadable: None }
+    Group { metadata: groups[0].value.metadata.clone(), versions, unreadable: None }
 }
 
 /// Sort key of an API version's age, from its name, in Kubernetes' order (`CompareKubeAwareVersionStrings`). A greater
@@ -70,19 +70,19 @@ fn by_age(version: &str) -> (u8, u64, u64, Reverse<&str>) {
 fn join_version(group: &str, versions: &[Copies<'_, Version>]) -> Version {
     let lists = versions.iter().map(|version| version.part(|version| &version.resources[..]));
     let resources = by_name(lists, |resource| &resource.resource);
-    let fresh = versions.iter().find(|version| version.what.freshness != STALE);
+    let fresh = versions.iter().find(|version| version.value.freshness != STALE);
     Version {
-        version: versions[0].what.version.clone(),
+        version: versions[0].value.version.clone(),
         resources: resources.iter().map(|(_, copies)| join_resource(group, copies)).collect(),
-        freshness: fresh.unwrap_or(&versions[0]).what.freshness.clone(),
+        freshness: fresh.unwrap_or(&versions[0]).value.freshness.clone(),
         unreadable: None,
     }
 }
 
 fn join_resource(group: &str, resources: &[Copies<'_, Resource>]) -> Resource {
     let most = decided(group, resources);
-    let mut alike = resources.iter().map(|own| own.what).filter(|own| Some(own.nature()) == most);
-    let mut joined = alike.next().unwrap_or(resources[0].what).clone();
+    let mut alike = resources.iter().map(|own| own.value).filter(|own| Some(own.nature()) == most);
+    let mut joined = alike.next().unwrap_or(resources[0].value).clone();
     for other in alike {
         add_missing(&mut joined.verbs, &other.verbs);
         add_missing(&mut joined.short_names, &other.short_names);
@@ -101,15 +101,15 @@ fn join_resource(group: &str, resources: &[Copies<'_, Resource>]) -> Resource {
 /// decides. Kubernetes' own resources have a fixed kind and scope, so a majority of hostile clusters cannot cause the
 /// omission of other clusters.
 fn decided<'a>(group: &str, resources: &[Copies<'a, Resource>]) -> Option<Nature<'a>> {
-    let own = built_in(group, &resources[0].what.resource).map(|(kind, namespaced)| Nature { kind, namespaced });
-    if own.is_some_and(|own| resources.iter().any(|copies| copies.what.nature() == own)) {
+    let own = built_in(group, &resources[0].value.resource).map(|(kind, namespaced)| Nature { kind, namespaced });
+    if own.is_some_and(|own| resources.iter().any(|copies| copies.value.nature() == own)) {
         return own;
     }
     let mut natures: Vec<(Nature<'a>, usize, usize)> = Vec::new();
-    for Copies { what, count, first } in resources {
-        match natures.iter_mut().find(|(nature, ..)| *nature == what.nature()) {
+    for Copies { value, count, first } in resources {
+        match natures.iter_mut().find(|(nature, ..)| *nature == value.nature()) {
             Some((_, all, earliest)) => (*all, *earliest) = (*all + count, (*earliest).min(*first)),
-            None => natures.push((what.nature(), *count, *first)),
+            None => natures.push((value.nature(), *count, *first)),
         }
     }
     let most = natures.into_iter().max_by_key(|(_, count, first)| (*count, Reverse(*first)));
@@ -136,8 +136,8 @@ fn by_name<'a, T>(
     let mut begins_with: Option<usize> = None;
     for (number, list) in lists.enumerate() {
         let mut before: Option<usize> = None;
-        for what in list.what {
-            let own = name(what);
+        for value in list.value {
+            let own = name(value);
             let place = *places.entry(own).or_insert_with(|| {
                 let new = named.len();
                 let followed_by = match before {
@@ -150,7 +150,7 @@ fn by_name<'a, T>(
             let entry = &mut named[place];
             if entry.last != Some(number) {
                 entry.last = Some(number);
-                entry.copies.push(Copies { what, count: list.count, first: list.first });
+                entry.copies.push(Copies { value, count: list.count, first: list.first });
             }
             before = Some(place);
         }
@@ -183,7 +183,7 @@ mod tests {
     /// One copy for each item, each from a single cluster. `by_name` maps the index of a cluster to its position in the
     /// order of names.
     fn copies<T>(all: &[T], by_name: impl Fn(usize) -> usize) -> Vec<Copies<'_, T>> {
-        all.iter().enumerate().map(|(at, what)| Copies { what, count: 1, first: by_name(at) }).collect()
+        all.iter().enumerate().map(|(at, value)| Copies { value, count: 1, first: by_name(at) }).collect()
     }
 
     fn versions(names: &[&str]) -> serde_json::Value {
@@ -202,7 +202,7 @@ mod tests {
             let owned: Vec<Vec<String>> =
                 lists.iter().map(|list| list.iter().map(ToString::to_string).collect()).collect();
             let lists: Vec<&[String]> = owned.iter().map(|list| &list[..]).collect();
-            let copies = lists.iter().map(|what| Copies { what: *what, count: 1, first: 0 });
+            let copies = lists.iter().map(|value| Copies { value: *value, count: 1, first: 0 });
             let names: Vec<_> = by_name(copies, |name| name).into_iter().map(|(name, _)| name).collect();
             assert_eq!(names, expected);
         }
@@ -228,7 +228,7 @@ mod tests {
             serde_json::from_value::<Resource>(text).unwrap()
         };
         let (own, other) = (resource("Deployment", "Namespaced"), resource("Deployment", "Cluster"));
-        let hostile = [Copies { what: &other, count: 9, first: 0 }, Copies { what: &own, count: 1, first: 9 }];
+        let hostile = [Copies { value: &other, count: 9, first: 0 }, Copies { value: &own, count: 1, first: 9 }];
         assert_eq!(join_resource("apps", &hostile).scope, "Namespaced");
         assert_eq!(join_resource("apps.example.com", &hostile).scope, "Cluster", "of others most members decide");
         assert_eq!(join_resource("apps", &hostile[..1]).scope, "Cluster", "where nobody serves it as it is");
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!((joined.short_names, joined.subresources[0].verbs.len()), (joined.verbs, 2));
         let joined = join_resource("x.io", &copies(&[two.clone(), one.clone()], |at| 1 - at));
         assert_eq!(joined.scope, "Namespaced", "of two that differ the first by name has it, whatever their versions");
-        let many = [Copies { what: &two, count: 3, first: 2 }, Copies { what: &one, count: 2, first: 0 }];
+        let many = [Copies { value: &two, count: 3, first: 2 }, Copies { value: &one, count: 2, first: 0 }];
         assert_eq!(join_resource("x.io", &many).scope, "Cluster", "members are counted, not documents");
     }
 }

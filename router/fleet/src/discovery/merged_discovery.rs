@@ -180,7 +180,7 @@ enum MemberResource {
     Serves {
         cacheable: bool,
     },
-    NotMergedReason(NotMergedReason),
+    NotMerged(NotMergedReason),
 }
 
 impl<'a> Distinct<'a> {
@@ -196,15 +196,15 @@ impl<'a> Distinct<'a> {
         let mut places = HashMap::new();
         let mut named: Vec<(&ClusterName, usize)> = by_name.iter().map(|member| (&members[*member].0, 0)).collect();
         for ((_, member), rank) in members.iter().zip(rank) {
-            let what = document(member);
-            let place = *places.entry(Arc::as_ptr(what)).or_insert(documents.len());
+            let value = document(member);
+            let place = *places.entry(Arc::as_ptr(value)).or_insert(documents.len());
             match documents.get_mut(place) {
                 Some(known) => (known.count, known.first) = (known.count + 1, known.first.min(rank)),
-                None => documents.push(Copies { what, count: 1, first: rank }),
+                None => documents.push(Copies { value, count: 1, first: rank }),
             }
             named[rank].1 = place;
         }
-        let indices = documents.iter().map(|document| DocumentIndex::new(document.what)).collect();
+        let indices = documents.iter().map(|document| DocumentIndex::new(document.value)).collect();
         Self { documents, indices, members: named, names: HashMap::new() }
     }
 
@@ -214,10 +214,10 @@ impl<'a> Distinct<'a> {
         let serves = own.iter().map(|own| matches!(own, MemberResource::Serves { .. })).collect();
         let holds = own.iter().map(|own| matches!(own, MemberResource::Serves { cacheable: true })).collect();
         let not_merged = |(cluster, place): &(&ClusterName, usize)| match &own[*place] {
-            MemberResource::NotMergedReason(not_merged) => Some(((*cluster).clone(), not_merged.clone())),
+            MemberResource::NotMerged(not_merged) => Some(((*cluster).clone(), not_merged.clone())),
             _ => None,
         };
-        let is_any = own.iter().any(|own| matches!(own, MemberResource::NotMergedReason(_)));
+        let is_any = own.iter().any(|own| matches!(own, MemberResource::NotMerged(_)));
         let not_merged = if is_any { self.members.iter().filter_map(not_merged).collect() } else { Vec::new() };
         ServedResource {
             resource: resource.clone(),
@@ -245,9 +245,9 @@ impl<'a> Distinct<'a> {
 impl MemberResource {
     fn from_document(document: &DocumentIndex<'_>, resource: &GroupVersionResource, description: &Resource) -> Self {
         match document.find(resource) {
-            None => document.not_merged_reason(resource).map_or(Self::Lacks, Self::NotMergedReason),
+            None => document.not_merged_reason(resource).map_or(Self::Lacks, Self::NotMerged),
             Some(own) if own.nature() != description.nature() => {
-                Self::NotMergedReason(NotMergedReason::Clashes(own.nature().to_string()))
+                Self::NotMerged(NotMergedReason::Clashes(own.nature().to_string()))
             }
             Some(own) => Self::Serves { cacheable: own.has_verb("list") && own.has_verb("watch") },
         }
@@ -453,13 +453,13 @@ mod tests {
         ]);
         let served = merged_discovery.get(&GroupVersionResource::new("x.io", "v1", "foos")).unwrap();
         assert_eq!((served.description.kind(), served.clusters.len(), served.cacheable.len()), ("Foo", 2, 2));
-        let told: Vec<_> = served
+        let reasons: Vec<_> = served
             .not_merged
             .iter()
             .map(|(name, other)| format!("{name}: {}", other.reason(&served.resource)))
             .collect();
         assert_eq!(
-            told,
+            reasons,
             [
                 "a: the cluster serves the resource as Gadget (cluster-scoped)",
                 "d: the cluster serves the resource only in v1beta1",

@@ -11,7 +11,7 @@ use super::LastHeard;
 /// Time for which the stored documents of a cluster are kept after the cluster's last use. 30 days: a user who works
 /// with other clusters for a while finds the documents again, and the documents of removed clusters do not stay for
 /// ever.
-const KEPT_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
+const RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl LastHeard {
     /// Adds the clusters of an earlier state that some process used in the last 30 days. `now` is the wall clock, which
@@ -20,14 +20,14 @@ impl LastHeard {
     pub fn with_others(mut self, earlier: Self, now: SystemTime) -> Self {
         let now = seconds(now);
         let LastHeard { discovery, openapi, others } = earlier;
-        let kept_at = |name: &ClusterName| others.get(name).copied().unwrap_or(now).min(now);
+        let last_used_at = |name: &ClusterName| others.get(name).copied().unwrap_or(now).min(now);
         let names = discovery.keys().chain(openapi.members.keys()).cloned().collect::<HashSet<_>>();
         let is_own = |name: &ClusterName| self.discovery.contains_key(name) || self.openapi.members.contains_key(name);
-        let kept: HashSet<_> =
-            names.into_iter().filter(|name| !is_own(name) && now - kept_at(name) <= KEPT_FOR.as_secs()).collect();
-        self.others = kept.iter().map(|name| (name.clone(), kept_at(name))).collect();
-        self.discovery.extend(discovery.into_iter().filter(|(name, _)| kept.contains(name)));
-        let members: Vec<_> = openapi.members.into_iter().filter(|(name, _)| kept.contains(name)).collect();
+        let retained: HashSet<_> =
+            names.into_iter().filter(|name| !is_own(name) && now - last_used_at(name) <= RETENTION.as_secs()).collect();
+        self.others = retained.iter().map(|name| (name.clone(), last_used_at(name))).collect();
+        self.discovery.extend(discovery.into_iter().filter(|(name, _)| retained.contains(name)));
+        let members: Vec<_> = openapi.members.into_iter().filter(|(name, _)| retained.contains(name)).collect();
         // Drops the OpenAPI documents that belong to no remaining cluster.
         let tags: HashSet<&str> = members.iter().flat_map(|(_, member)| member.tags()).collect();
         let known: HashSet<_> = self.openapi.documents.iter().map(|(key, _)| key.clone()).collect();

@@ -103,24 +103,24 @@ impl LastHeard {
             return Err(LastHeardError::Layout(layout));
         }
         let (mut documents, mut indexes) = (Shared::new(&texts), Shared::new(&texts));
-        let mut heard = Self::default();
+        let mut stored = Self::default();
         for (name, text) in clusters {
-            if let Some(kept_at) = text.kept_at {
-                heard.others.insert(name.clone(), kept_at);
+            if let Some(last_used_at) = text.kept_at {
+                stored.others.insert(name.clone(), last_used_at);
             }
             if let Some(DiscoveryText { address, core, named }) = text.discovery {
                 let (core, named) = (documents.get(core)?, documents.get(named)?);
                 let discovery = Arc::new(MemberDiscovery { core, named });
-                heard.discovery.insert(name.clone(), Served { address, discovery });
+                stored.discovery.insert(name.clone(), Served { address, discovery });
             }
             let index = text.index.map(|at| indexes.get(at)).transpose()?;
             let known = KnownMember { uid: text.uid, address: text.address, index, swagger: text.swagger };
             if known != KnownMember::default() {
-                heard.openapi.members.insert(name, known);
+                stored.openapi.members.insert(name, known);
             }
         }
-        heard.openapi.documents = openapi.into_iter().filter_map(DocumentText::read).collect();
-        Ok(heard)
+        stored.openapi.documents = openapi.into_iter().filter_map(DocumentText::read).collect();
+        Ok(stored)
     }
 
     /// Writes the text. Above the size limit, the text omits OpenAPI documents before discovery documents, clusters of
@@ -140,8 +140,8 @@ impl LastHeard {
                 made.add_openapi(name, known);
             }
         }
-        for (name, kept_at) in &self.others {
-            made.clusters.entry(name.clone()).and_modify(|own| own.kept_at = Some(*kept_at));
+        for (name, last_used_at) in &self.others {
+            made.clusters.entry(name.clone()).and_modify(|own| own.kept_at = Some(*last_used_at));
         }
         for (key, bytes) in &self.openapi.documents {
             made.document(key, bytes);
@@ -282,7 +282,7 @@ mod tests {
         GroupList::new(vec![Group { metadata, versions: Vec::new(), unreadable: None }]).into()
     }
 
-    fn heard() -> LastHeard {
+    fn example_state() -> LastHeard {
         let (core, apps) = (document(""), document("apps"));
         let of = |named: &Arc<GroupList>| {
             let discovery = Arc::new(MemberDiscovery { core: Arc::clone(&core), named: Arc::clone(named) });
@@ -314,9 +314,9 @@ mod tests {
 
     #[test]
     fn stored_discovery_and_openapi_documents_are_read_back_unchanged() {
-        let heard = heard();
-        let read = LastHeard::read(&heard.to_text()).unwrap();
-        assert_eq!(read, heard);
+        let stored = example_state();
+        let read = LastHeard::read(&stored.to_text()).unwrap();
+        assert_eq!(read, stored);
         let of = |name: &str| Arc::clone(&read.discovery[&ClusterName::new(name).unwrap()].discovery.named);
         assert!(Arc::ptr_eq(&of("a"), &of("c")) && !Arc::ptr_eq(&of("a"), &of("d")), "equal documents are held once");
         assert_eq!(LastHeard::read(&LastHeard::default().to_text()).unwrap(), LastHeard::default());
@@ -327,11 +327,11 @@ mod tests {
         use std::time::{Duration, SystemTime};
         let at = |days: u64| SystemTime::UNIX_EPOCH + Duration::from_secs((20_000 + days) * 24 * 3600);
         // A second process has the cluster c, and one cluster that the first process lacks.
-        let mut own = heard();
+        let mut own = example_state();
         own.discovery.retain(|name, _| name.as_str() == "c");
         own.discovery.insert(ClusterName::new("z").unwrap(), own.discovery[&ClusterName::new("c").unwrap()].clone());
         own.openapi = KnownOpenApi::default();
-        let mut text = heard().to_text();
+        let mut text = example_state().to_text();
         for (day, expected) in [(0, "abcdz"), (29, "abcdz"), (30, "abcdz"), (31, "cz")] {
             let joined = own.clone().with_others(LastHeard::read(&text).unwrap(), at(day));
             assert_eq!(joined.own_names(), ["c", "z"], "{day}");
@@ -346,12 +346,14 @@ mod tests {
             );
         }
         // A cluster that is configured again counts as used now. A clock that is set back removes no cluster.
-        let again = heard().with_others(own.clone().with_others(heard(), at(0)), at(100));
+        let again = example_state().with_others(own.clone().with_others(example_state(), at(0)), at(100));
         assert_eq!(again.others.keys().map(ClusterName::as_str).collect::<Vec<_>>(), ["z"]);
-        let back = own.clone().with_others(own.clone().with_others(heard(), at(50)), at(3));
+        let back = own.clone().with_others(own.clone().with_others(example_state(), at(50)), at(3));
         assert_eq!(back.own_names(), ["c", "z"]);
-        let back = own
-            .with_others(LastHeard { others: [(ClusterName::new("a").unwrap(), u64::MAX)].into(), ..heard() }, at(3));
+        let back = own.with_others(
+            LastHeard { others: [(ClusterName::new("a").unwrap(), u64::MAX)].into(), ..example_state() },
+            at(3),
+        );
         assert_eq!(back.others.len(), 3);
     }
 
@@ -364,7 +366,7 @@ mod tests {
         assert_eq!(error(other), "the file has layout 7; this version of Tributary reads layout 1");
         let missing = r#"{"layout":1,"clusters":{"a":{"discovery":{"address":"x","core":0,"named":1}}},"texts":[{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2"}],"openapi":[]}"#;
         assert_eq!(error(missing), "the file refers to document 1, which is missing");
-        let whole = heard().to_text();
+        let whole = example_state().to_text();
         assert!(LastHeard::read(&whole[..whole.len() / 2]).is_err());
         let bomb = compression::whole(&vec![b' '; LAST_HEARD_BYTES + 2]);
         assert!(matches!(LastHeard::read(&bomb), Err(LastHeardError::TooLarge)));
@@ -372,16 +374,16 @@ mod tests {
 
     #[test]
     fn stored_discovery_omits_oversized_documents() {
-        let mut heard = heard();
+        let mut stored = example_state();
         let huge = MemberDiscovery { core: document(""), named: document(&"a".repeat(DOCUMENT_BYTES_MAX)) };
         let served = Served { address: ClusterAddress::from_description("there"), discovery: Arc::new(huge) };
-        heard.discovery.insert(ClusterName::new("a-huge-one").unwrap(), served);
-        let (key, _) = heard.openapi.documents[0].clone();
+        stored.discovery.insert(ClusterName::new("a-huge-one").unwrap(), served);
+        let (key, _) = stored.openapi.documents[0].clone();
         let large = bytes::Bytes::from(vec![0; LAST_HEARD_BYTES / 4 * 3]);
-        heard.openapi.documents = vec![(key.clone(), large), (key, bytes::Bytes::from_static(b"small"))];
-        let read = LastHeard::read(&heard.to_text()).unwrap();
-        heard.discovery.remove(&ClusterName::new("a-huge-one").unwrap());
-        assert_eq!(read.discovery, heard.discovery);
+        stored.openapi.documents = vec![(key.clone(), large), (key, bytes::Bytes::from_static(b"small"))];
+        let read = LastHeard::read(&stored.to_text()).unwrap();
+        stored.discovery.remove(&ClusterName::new("a-huge-one").unwrap());
+        assert_eq!(read.discovery, stored.discovery);
         assert_eq!(read.openapi.documents.len(), 1);
         assert_eq!(read.openapi.documents[0].1, "small");
     }

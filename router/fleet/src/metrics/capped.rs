@@ -51,13 +51,13 @@ where
     /// zero.
     ///
     /// Visits each series.
-    pub(crate) fn retain(&self, is_kept: impl Fn(&Labels) -> bool) {
+    pub(crate) fn retain(&self, retains: impl Fn(&Labels) -> bool) {
         self.known.lock().retain(|labels| {
-            let is_kept = is_kept(labels);
-            if !is_kept {
+            let stays = retains(labels);
+            if !stays {
                 self.family.remove(labels);
             }
-            is_kept
+            stays
         });
     }
 }
@@ -88,8 +88,8 @@ mod tests {
             }
             let known = (0..1000).filter(|number| capped.family.get(&Chosen(number.to_string())).is_some()).count();
             assert_eq!(known, 3);
-            let counted = |label: &str| capped.with(&Chosen(label.to_owned()), |counter: &Counter| counter.get());
-            assert_eq!((counted("0"), counted("2"), counted("other")), (round, round, round * 997));
+            let count_of = |label: &str| capped.with(&Chosen(label.to_owned()), |counter: &Counter| counter.get());
+            assert_eq!((count_of("0"), count_of("2"), count_of("other")), (round, round, round * 997));
         }
     }
 
@@ -111,8 +111,8 @@ mod tests {
             }
         });
         for number in 0..SERIES {
-            let counted = capped.family.get(&Chosen(number.to_string())).map(|counter| counter.get());
-            assert_eq!(counted, Some(THREADS as u64), "{number}");
+            let value = capped.family.get(&Chosen(number.to_string())).map(|counter| counter.get());
+            assert_eq!(value, Some(THREADS as u64), "{number}");
         }
         assert!(capped.family.get(&Chosen("other".to_owned())).is_none());
     }
@@ -123,19 +123,19 @@ mod tests {
         let count = |label: &str| {
             capped.with(&Chosen(label.to_owned()), |counter| counter.inc());
         };
-        let told = |label: &str| capped.family.get(&Chosen(label.to_owned())).map(|counter| counter.get());
+        let count_of = |label: &str| capped.family.get(&Chosen(label.to_owned())).map(|counter| counter.get());
         // The names change in each round, and the names of each round get their own series.
         for generation in 1..=100 {
             let names = ["a", "b", "c"].map(|name| format!("{name}-{generation}"));
             names.iter().for_each(|name| count(name));
-            assert_eq!(names.each_ref().map(|name| told(name)), [Some(1); 3], "generation {generation}");
+            assert_eq!(names.each_ref().map(|name| count_of(name)), [Some(1); 3], "generation {generation}");
             count("beyond");
-            assert_eq!((told("beyond"), told("other")), (None, Some(generation)));
+            assert_eq!((count_of("beyond"), count_of("other")), (None, Some(generation)));
             capped.retain(|Chosen(label)| label == "a-100");
         }
-        assert_eq!((told("a-100"), told("b-100")), (Some(1), None));
-        assert_eq!(told("other"), Some(100), "what is counted together stays");
+        assert_eq!((count_of("a-100"), count_of("b-100")), (Some(1), None));
+        assert_eq!(count_of("other"), Some(100), "what is counted together stays");
         count("a-100");
-        assert_eq!(told("a-100"), Some(2), "what is kept goes on");
+        assert_eq!(count_of("a-100"), Some(2), "what is kept goes on");
     }
 }

@@ -225,8 +225,8 @@ mod tests {
                 assert!(counting.begins(&named(number), StatusCode::OK), "{number}");
                 assert!(counting.cache.len() <= MAX, "{number}");
             }
-            let kept = |number: &usize| !counting.begins(&named(*number), StatusCode::OK);
-            let of_this_round = (round * 100..(round + 1) * 100).filter(kept).count();
+            let is_cached = |number: &usize| !counting.begins(&named(*number), StatusCode::OK);
+            let of_this_round = (round * 100..(round + 1) * 100).filter(is_cached).count();
             assert_eq!(of_this_round, MAX, "{round}: what came last is found, and asked for everything it keeps that");
             tokio::time::advance(EMPTIED_EVERY).await;
         }

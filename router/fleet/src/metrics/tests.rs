@@ -217,9 +217,9 @@ fn requests_above_the_series_limit_share_one_series() {
     for number in [0, REQUEST_SERIES_MAX + MORE] {
         count(&metrics, 2, &request(number), 200);
     }
-    let told = values(&metrics);
+    let series = values(&metrics);
     let others = REQUEST_SERIES_MAX + MORE - RESOURCES_MAX + 2;
-    for counted in [
+    for expected in [
         "|v1|r0 3".to_owned(),
         "GET||v1|r0|status|resource|member|200 3".to_owned(),
         "eu|get|r0/status|forwarded|kubectl 3".to_owned(),
@@ -227,7 +227,7 @@ fn requests_above_the_series_limit_share_one_series() {
         format!("GET|||other|||member|200 {}", MORE + 2),
         format!("other|get|other|forwarded|kubectl {}", MORE + 2),
     ] {
-        assert!(told.contains(&counted), "{counted}");
+        assert!(series.contains(&expected), "{expected}");
     }
-    assert_eq!(told.len(), 2 * (REQUEST_SERIES_MAX + 1) + RESOURCES_MAX + 1);
+    assert_eq!(series.len(), 2 * (REQUEST_SERIES_MAX + 1) + RESOURCES_MAX + 1);
 }

@@ -93,8 +93,8 @@ impl Cache {
         }
         while cached.bytes > self.bytes_max {
             let oldest = cached.by_key.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| key.clone());
-            let Some((gone, _)) = oldest.and_then(|key| cached.by_key.remove(&key)) else { break };
-            cached.bytes -= gone.bytes.len();
+            let Some((evicted, _)) = oldest.and_then(|key| cached.by_key.remove(&key)) else { break };
+            cached.bytes -= evicted.bytes.len();
         }
     }
 
@@ -153,8 +153,9 @@ mod tests {
         }
         assert!(cache.find(&key("a")).is_some());
         cache.insert(key("d"), made(OPENAPI_BYTES / 3));
-        let left: Vec<_> = ["a", "b", "c", "d"].into_iter().filter(|tag| cache.find(&key(tag)).is_some()).collect();
-        assert_eq!(left, ["a", "c", "d"]);
+        let remaining: Vec<_> =
+            ["a", "b", "c", "d"].into_iter().filter(|tag| cache.find(&key(tag)).is_some()).collect();
+        assert_eq!(remaining, ["a", "c", "d"]);
         cache.insert(key("huge"), made(OPENAPI_BYTES + 1));
         assert!(cache.find(&key("huge")).is_none());
         cache.insert(key("a"), made(1));

@@ -100,7 +100,7 @@ async fn get(
         request = request.header(header::IF_NONE_MATCH, tags.join(", "));
     }
     let request = request.body(body::empty()).map_err(|error| OpenApiFetchError::Send(error.into()))?;
-    let asked = async {
+    let response = async {
         let (head, incoming) = body::send(transport, request).await.map_err(OpenApiFetchError::Send)?.into_parts();
         let tag = head.headers.get(header::ETAG).and_then(|tag| tag.to_str().ok());
         let tag = tag.map(|tag| tag.trim_start_matches("W/").trim_matches('"').to_owned());
@@ -114,7 +114,7 @@ async fn get(
         let bytes = if compressed { unpacked(bytes, bytes_max).await? } else { bytes };
         Ok(DocumentResponse { tag, bytes: Some(bytes) })
     };
-    tokio::time::timeout(within, asked).await.map_err(|_| OpenApiFetchError::Late(within))?
+    tokio::time::timeout(within, response).await.map_err(|_| OpenApiFetchError::Late(within))?
 }
 
 async fn unpacked(packed: Bytes, bytes_max: usize) -> Result<Bytes, OpenApiFetchError> {

@@ -20,7 +20,7 @@ const REMEMBERED_MAX: usize = 4_096;
 /// Announced and actual hash of a document.
 #[derive(Debug)]
 struct HashMismatch {
-    said: String,
+    announced: String,
     digest: String,
 }
 
@@ -30,15 +30,18 @@ pub(super) struct HashMismatches(Mutex<HashMap<ClusterName, HashMap<String, Hash
 
 impl HashMismatches {
     /// Records that the digest of a document differs from the hash by which Tributary requested the document.
-    pub(super) fn add_mismatch(&self, cluster: &ClusterName, path: &str, asked_by: &str, digest: String) {
+    pub(super) fn add_mismatch(&self, cluster: &ClusterName, path: &str, requested_hash: &str, digest: String) {
         let mut all = self.0.lock();
         if all.values().map(HashMap::len).sum::<usize>() >= REMEMBERED_MAX {
             all.clear();
         }
         let own = all.entry(cluster.clone()).or_default();
         // If the document has changed again, the entry keeps the hash that the cluster announces.
-        let said = own.remove(path).filter(|known| known.digest == asked_by).map(|known| known.said);
-        own.insert(path.to_owned(), HashMismatch { said: said.unwrap_or_else(|| asked_by.to_owned()), digest });
+        let announced = own.remove(path).filter(|known| known.digest == requested_hash).map(|known| known.announced);
+        own.insert(
+            path.to_owned(),
+            HashMismatch { announced: announced.unwrap_or_else(|| requested_hash.to_owned()), digest },
+        );
     }
 
     /// Returns a cluster's list of documents with corrected hashes.
@@ -46,8 +49,8 @@ impl HashMismatches {
         let all = self.0.lock();
         let Some(own) = all.get(cluster) else { return index };
         let mut index = OpenApiIndex::clone(&index);
-        for (path, HashMismatch { said, digest }) in own {
-            if let Some(hash) = index.0.get_mut(path).and_then(Option::as_mut).filter(|hash| *hash == said) {
+        for (path, HashMismatch { announced, digest }) in own {
+            if let Some(hash) = index.0.get_mut(path).and_then(Option::as_mut).filter(|hash| *hash == announced) {
                 hash.clone_from(digest);
             }
         }

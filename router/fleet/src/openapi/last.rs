@@ -39,12 +39,12 @@ impl LastAnswers {
     }
 
     /// Stores an answer, or its absence. Drops the stored answers if the name now belongs to a different cluster.
-    pub(super) fn set<T: PartialEq>(&self, cluster: &Cluster, part: OpenApiPart<T>, said: Option<T>) {
+    pub(super) fn set<T: PartialEq>(&self, cluster: &Cluster, part: OpenApiPart<T>, answer: Option<T>) {
         let mut known = self.known.lock();
         known.become_of(cluster);
         let before = part(&mut known);
-        if *before != said {
-            *before = said;
+        if *before != answer {
+            *before = answer;
             self.news.notify_one();
         }
     }
@@ -102,11 +102,11 @@ impl LastDocuments {
     /// Returns the part of a cluster's list of documents that Tributary can serve while the cluster does not answer:
     /// the documents that are stored in one of these encodings.
     pub(super) fn of_index(&self, index: &OpenApiIndex, spellings: &[Spelling]) -> OpenApiIndex {
-        let is_kept = |path: &str, tag: &Option<String>| {
+        let is_stored = |path: &str, tag: &Option<String>| {
             tag.as_ref().is_some_and(|tag| self.has(&format!("/openapi/v3/{path}"), tag, spellings))
         };
-        let kept = index.0.iter().filter(|(path, tag)| is_kept(path, tag));
-        OpenApiIndex(kept.map(|(path, tag)| (path.clone(), tag.clone())).collect())
+        let stored = index.0.iter().filter(|(path, tag)| is_stored(path, tag));
+        OpenApiIndex(stored.map(|(path, tag)| (path.clone(), tag.clone())).collect())
     }
 
     pub(super) fn snapshot(&self) -> Vec<(DocumentKey, Bytes)> {
@@ -133,8 +133,8 @@ mod tests {
         let index = OpenApiIndex(
             [entry("apis/x/v1", Some("X")), entry("apis/y/v1", Some("X")), entry("apis/z/v1", None)].into(),
         );
-        let kept = OpenApiIndex([entry("apis/x/v1", Some("X"))].into());
-        assert_eq!(documents.of_index(&index, &[Spelling::Json, Spelling::Protobuf]), kept);
+        let stored = OpenApiIndex([entry("apis/x/v1", Some("X"))].into());
+        assert_eq!(documents.of_index(&index, &[Spelling::Json, Spelling::Protobuf]), stored);
         assert_eq!(documents.of_index(&index, &[Spelling::Protobuf]), OpenApiIndex::default());
     }
 

@@ -235,8 +235,8 @@ impl Documents {
         if unavailable_reason(&member.cluster).is_some() {
             return member.last.get(&member.cluster, SWAGGER).map(Freshness::Previous);
         }
-        let mut asked = member.swagger(spelling).lock().await;
-        if let Some((at, tag)) = &*asked
+        let mut last_answer = member.swagger(spelling).lock().await;
+        if let Some((at, tag)) = &*last_answer
             && at.elapsed() < ASK_INTERVAL
         {
             return tag.clone();
@@ -244,7 +244,7 @@ impl Documents {
         let answer = fetch::document(&member.cluster, V2_PATH, (SchemaVersion::V2, spelling), known).await;
         let tag = match answer {
             Ok(fetch::DocumentResponse { bytes: Some(bytes), tag }) => {
-                let tag = known_by(spelling, &bytes, tag).await;
+                let tag = storage_tag(spelling, &bytes, tag).await;
                 self.last.insert(V2_PATH, &tag, spelling, bytes.clone()).await;
                 let key = DocumentKey { path: V2_PATH.to_owned(), tag: tag.clone(), spelling, gzip: false };
                 self.cache.insert(key, EncodedDocument { bytes, gzip: false });
@@ -255,8 +255,8 @@ impl Documents {
             }
             Err(error) => Err(error),
         };
-        let tag = member.heard(tag, SWAGGER);
-        *asked = Some((Instant::now(), tag.clone()));
+        let tag = member.store_or_fall_back(tag, SWAGGER);
+        *last_answer = Some((Instant::now(), tag.clone()));
         tag
     }
 
@@ -311,7 +311,7 @@ impl Documents {
     /// Logs once for each reason that the joined document omits a cluster's document.
     fn log_left_out(&self, cluster: &Cluster, path: &str, cause: &str) {
         let key = (cluster.name().clone(), path.to_owned());
-        if self.unreadable.lock().insert(key, cause.to_owned()).is_none_or(|said| said != cause) {
+        if self.unreadable.lock().insert(key, cause.to_owned()).is_none_or(|last_cause| last_cause != cause) {
             tracing::warn!(cluster = %cluster.name(), path, cause,
                 "the cluster's OpenAPI document cannot be read and is omitted");
         }
@@ -340,7 +340,7 @@ impl Documents {
                 causes.push(format!("cluster {}: {problem}", cluster.name()));
                 continue;
             }
-            let (bytes, said) = match fetch::document(cluster, path, (wish.schema, wish.spelling), &[]).await {
+            let (bytes, announced) = match fetch::document(cluster, path, (wish.schema, wish.spelling), &[]).await {
                 Ok(fetch::DocumentResponse { bytes: Some(bytes), tag }) => (bytes, tag),
                 Ok(fetch::DocumentResponse { bytes: None, .. }) => continue,
                 Err(error) => {
@@ -348,15 +348,15 @@ impl Documents {
                     continue;
                 }
             };
-            let tag = known_by(wish.spelling, &bytes, said).await;
+            let tag = storage_tag(wish.spelling, &bytes, announced).await;
             match &source.tag {
-                Some(asked) if *asked != tag && wish.spelling == Spelling::Json => {
+                Some(requested) if *requested != tag && wish.spelling == Spelling::Json => {
                     is_untrue = true;
                     if let Some(path) = path.strip_prefix("/openapi/v3/") {
-                        self.hash_mismatches.add_mismatch(cluster.name(), path, asked, tag);
+                        self.hash_mismatches.add_mismatch(cluster.name(), path, requested, tag);
                     }
                 }
-                Some(asked) if *asked != tag && strict => return Err(DocumentFailure::OutOfDate),
+                Some(requested) if *requested != tag && strict => return Err(DocumentFailure::OutOfDate),
                 _ => {
                     self.last.insert(path, &tag, wish.spelling, bytes.clone()).await;
                     return Ok(bytes);
@@ -373,9 +373,9 @@ impl Documents {
 /// Tag by which a document is stored. For JSON, this is a digest of the text, whatever tag the cluster announces. For
 /// protobuf, this is the announced tag: a kube-apiserver announces the digest of the JSON form, which a digest of the
 /// protobuf bytes would never match.
-async fn known_by(spelling: Spelling, bytes: &Bytes, said: Option<String>) -> String {
-    match (spelling, said) {
-        (Spelling::Protobuf, Some(said)) => said,
+async fn storage_tag(spelling: Spelling, bytes: &Bytes, announced: Option<String>) -> String {
+    match (spelling, announced) {
+        (Spelling::Protobuf, Some(announced)) => announced,
         _ => {
             let bytes = bytes.clone();
             // The task fails only when the runtime ends.
@@ -432,8 +432,8 @@ impl OpenApiMember {
         if unavailable_reason(&self.cluster).is_some() {
             return self.last.get(&self.cluster, INDEX).map(Freshness::Previous);
         }
-        let mut asked = self.index.lock().await;
-        if let Some((at, index)) = &*asked
+        let mut last_answer = self.index.lock().await;
+        if let Some((at, index)) = &*last_answer
             && at.elapsed() < ASK_INTERVAL
         {
             return index.clone();
@@ -441,21 +441,21 @@ impl OpenApiMember {
         let answer = fetch::index(&self.cluster).await;
         let parsed = answer
             .and_then(|text| OpenApiIndex::parse(&text).map_err(|error| OpenApiFetchError::Text(error.to_string())));
-        let index = self.heard(parsed.map(Arc::new), INDEX);
-        *asked = Some((Instant::now(), index.clone()));
+        let index = self.store_or_fall_back(parsed.map(Arc::new), INDEX);
+        *last_answer = Some((Instant::now(), index.clone()));
         index
     }
 
     /// Result of a request. An answer is stored and returned. Without an answer, the last known answer is returned.
-    fn heard<T: Clone + PartialEq>(
+    fn store_or_fall_back<T: Clone + PartialEq>(
         &self,
         answer: Result<T, OpenApiFetchError>,
         part: OpenApiPart<T>,
     ) -> Option<Freshness<T>> {
         match answer {
-            Ok(said) => {
-                self.last.set(&self.cluster, part, Some(said.clone()));
-                Some(Freshness::Now(said))
+            Ok(value) => {
+                self.last.set(&self.cluster, part, Some(value.clone()));
+                Some(Freshness::Now(value))
             }
             Err(error) => {
                 self.left_out(&error.to_string());

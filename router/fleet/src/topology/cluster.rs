@@ -80,7 +80,7 @@ const RESET_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Minimum time between two log lines about missing impersonation rights in a cluster. 60 s, because each request to
 /// the cluster would cause a line.
-const NOT_LET_LOG_INTERVAL: Duration = Duration::from_secs(60);
+const IMPERSONATION_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Attempts {
@@ -175,7 +175,7 @@ pub struct Cluster {
     incarnation: Incarnation,
     version: ArcSwapOption<ServerVersion>,
     /// Last time at which the cluster answered all discovery requests, including those of [`RARE_INTERVAL`].
-    asked_all: Mutex<Option<Instant>>,
+    all_answered_at: Mutex<Option<Instant>>,
     problem: Mutex<Option<ClusterProblem>>,
     /// End of the cluster's last fault.
     mended: Mutex<Option<Instant>>,
@@ -198,7 +198,7 @@ pub struct Cluster {
     /// Last discovery for which a client's request waited. Locked during the wait.
     refreshed: tokio::sync::Mutex<Option<Refresh>>,
     attempts: watch::Sender<Attempts>,
-    asked: AtomicBool,
+    is_discovery_attempted: AtomicBool,
     /// Permits for requests by which Tributary finds out whether the cluster has an object.
     lookups: Arc<FairQueue>,
     list_permits: ListPermits,
@@ -333,7 +333,7 @@ impl Cluster {
             created: OnceLock::new(),
             incarnation,
             version: ArcSwapOption::empty(),
-            asked_all: Mutex::default(),
+            all_answered_at: Mutex::default(),
             problem: Mutex::new(
                 setup
                     .client
@@ -353,7 +353,7 @@ impl Cluster {
             readers_until: Mutex::default(),
             refreshed: tokio::sync::Mutex::default(),
             attempts: watch::Sender::default(),
-            asked: AtomicBool::new(false),
+            is_discovery_attempted: AtomicBool::new(false),
             lookups: FairQueue::new(PARALLEL_LOOKUPS_MAX),
             list_permits: ListPermits::default(),
             precedence: Precedence::default(),
@@ -439,7 +439,7 @@ impl Cluster {
 
     /// Discovery for clients: the last known discovery or, before the first answer, the discovery of an earlier
     /// configuration. So a new configuration removes no resources while Tributary waits for the first answer.
-    pub(super) fn offers(&self) -> Option<Arc<MemberDiscovery>> {
+    pub(super) fn discovery_for_clients(&self) -> Option<Arc<MemberDiscovery>> {
         self.discovery().or_else(|| Some(Arc::clone(&self.inherited.load().as_ref()?.discovery)))
     }
 
@@ -567,7 +567,7 @@ impl Cluster {
 
     /// Returns whether the first discovery attempt has ended, or is impossible because the cluster has no client.
     pub fn is_asked(&self) -> bool {
-        self.setup.client.is_err() || self.asked.load(Ordering::Relaxed)
+        self.setup.client.is_err() || self.is_discovery_attempted.load(Ordering::Relaxed)
     }
 
     /// Returns the version of the server. `None` until the version is known, or if the cluster does not report it.
@@ -614,9 +614,9 @@ impl Cluster {
     /// Records that the revisions of the cluster decreased. Each collection notices the decrease, but the log gets only
     /// one line.
     pub fn record_reset(&self) {
-        let mut said = self.went_back.lock();
-        if said.is_none_or(|said| said.elapsed() >= RESET_LOG_INTERVAL) {
-            *said = Some(Instant::now());
+        let mut last_logged = self.went_back.lock();
+        if last_logged.is_none_or(|last_logged| last_logged.elapsed() >= RESET_LOG_INTERVAL) {
+            *last_logged = Some(Instant::now());
             tracing::warn!(cluster = %self.name(),
                 "the resourceVersions of the cluster went back, as after a restore; clients list again");
         }
@@ -635,19 +635,19 @@ impl Cluster {
     /// Records that the cluster refused an impersonation. If `missing_permission` is set, the request exceeds limits
     /// that an administrator has set. Otherwise Tributary lacks the right to impersonate, and an administrator has to
     /// grant it. Logged once a minute.
-    pub fn record_impersonation_forbidden(&self, said: &str, missing_permission: Option<&MissingPermission>) {
-        let mut noted = self.impersonation_forbidden.lock();
-        if noted.is_some_and(|noted| noted.elapsed() < NOT_LET_LOG_INTERVAL) {
+    pub fn record_impersonation_forbidden(&self, answer: &str, missing_permission: Option<&MissingPermission>) {
+        let mut last_logged = self.impersonation_forbidden.lock();
+        if last_logged.is_some_and(|last_logged| last_logged.elapsed() < IMPERSONATION_LOG_INTERVAL) {
             return;
         }
-        *noted = Some(Instant::now());
+        *last_logged = Some(Instant::now());
         if let Some(missing_permission) = missing_permission {
             let remedy = format!("to allow it, change the profile: {}", missing_permission.remedy(self.name()));
-            tracing::info!(cluster = %self.name(), said, remedy, "the cluster refuses a request because the profile of Tributary's account lacks the right");
+            tracing::info!(cluster = %self.name(), said = answer, remedy, "the cluster refuses a request because the profile of Tributary's account lacks the right");
         } else {
             let remedy = "allow Tributary's account to impersonate users: tributary join CONTEXT, or see \
                           docs/shared-mode.md";
-            tracing::error!(cluster = %self.name(), said, remedy, "the cluster does not allow Tributary's account to impersonate users");
+            tracing::error!(cluster = %self.name(), said = answer, remedy, "the cluster does not allow Tributary's account to impersonate users");
         }
     }
 
@@ -712,7 +712,7 @@ impl Cluster {
     /// version.
     pub(super) fn start(
         self: &Arc<Self>,
-        room: ObjectMemoryLimit,
+        object_memory: ObjectMemoryLimit,
         changed: impl Fn(ClusterChange) + Send + Sync + 'static,
     ) {
         let changed = Arc::new(changed);
@@ -726,7 +726,7 @@ impl Cluster {
             let task = async move { tokio::join!(client.watch_over(), cluster.log_failures()) };
             tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await });
         }
-        let task: BoxFuture<'static, ()> = Box::pin(async move { cluster.keep_fresh(room, changed).await });
+        let task: BoxFuture<'static, ()> = Box::pin(async move { cluster.keep_fresh(object_memory, changed).await });
         tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await }.instrument(span));
     }
 
@@ -749,7 +749,7 @@ impl Cluster {
 
     async fn keep_fresh(
         self: Arc<Self>,
-        room: ObjectMemoryLimit,
+        object_memory: ObjectMemoryLimit,
         tell: Arc<impl Fn(ClusterChange) + Send + Sync + 'static>,
     ) {
         let mut reachability = self.setup.client.as_ref().ok().map(ClusterClient::reachability);
@@ -761,7 +761,7 @@ impl Cluster {
                 tell(news);
             }
             self.attempts.send_modify(|attempts| attempts.ended = attempts.begun);
-            self.follow_kinds(&mut kinds, &room);
+            self.follow_kinds(&mut kinds, &object_memory);
             let has_failed = self.problem_since().is_some();
             if has_failed {
                 self.log_failure()
@@ -801,14 +801,14 @@ impl Cluster {
     }
 
     /// Starts or stops the watches of the cluster's CustomResourceDefinitions and APIServices.
-    fn follow_kinds(&self, kinds: &mut FollowedKinds, room: &ObjectMemoryLimit) {
+    fn follow_kinds(&self, kinds: &mut FollowedKinds, object_memory: &ObjectMemoryLimit) {
         let (Some(discovery), Ok(transport)) = (self.discovery(), self.transport()) else { return };
         let followed = KindsOf {
             cluster: self.name(),
             discovery: &discovery,
             transport: &transport,
             list_permits: self.list_permits(),
-            room,
+            object_memory,
             changes: &self.kind_changes,
         };
         kinds.follow(&followed, || self.health());
@@ -820,7 +820,7 @@ impl Cluster {
     }
 
     fn is_rare_due(&self) -> bool {
-        self.asked_all.lock().is_none_or(|asked| asked.elapsed() >= RARE_INTERVAL)
+        self.all_answered_at.lock().is_none_or(|at| at.elapsed() >= RARE_INTERVAL)
     }
 
     /// Runs one discovery attempt. If `all` is set, also sends the requests of [`RARE_INTERVAL`]. Returns the change,
@@ -828,7 +828,7 @@ impl Cluster {
     async fn refresh_discovery(self: Arc<Self>, all: bool) -> Option<ClusterChange> {
         let Ok(transport) = self.transport() else { return None };
         let (before, begun) = (self.fetched.load_full(), Instant::now());
-        let asked = tokio::time::timeout(DISCOVERY_TIMEOUT, async {
+        let attempt = tokio::time::timeout(DISCOVERY_TIMEOUT, async {
             let served = self.served().map(|served| served.discovery);
             let fetched = fetch_all(transport.clone(), before.clone(), all, served, &self.documents).await?;
             if !all {
@@ -843,11 +843,11 @@ impl Cluster {
                 self.created.get_or_init(|| created);
             }
             if version.is_some() && identity != ClusterIdentity::Unknown {
-                *self.asked_all.lock() = Some(Instant::now());
+                *self.all_answered_at.lock() = Some(Instant::now());
             }
             Ok((fetched, identity, version))
         });
-        let answer = asked.await.unwrap_or_else(|_| {
+        let answer = attempt.await.unwrap_or_else(|_| {
             let text = format!("no answer to discovery within {} s", DISCOVERY_TIMEOUT.as_secs());
             Err(ClusterProblem::new(ClusterCondition::Troubled, text))
         });
@@ -871,29 +871,29 @@ impl Cluster {
             }
             Err(problem) => self.set_problem(Some(problem)).then_some(ClusterChange::Problem),
         };
-        self.asked.store(true, Ordering::Relaxed);
+        self.is_discovery_attempted.store(true, Ordering::Relaxed);
         news
     }
 
     /// Returns whether a server has reported a uid that differs from the known uid of this cluster.
-    fn is_succeeded(&self, logged_at: &ClusterIdentity) -> bool {
-        let (ClusterIdentity::Known(uid), Ok(client)) = (logged_at, &self.setup.client) else { return false };
+    fn is_succeeded(&self, reported: &ClusterIdentity) -> bool {
+        let (ClusterIdentity::Known(uid), Ok(client)) = (reported, &self.setup.client) else { return false };
         client.compare_cluster(uid) == UidMatch::Other
     }
 
     /// Stores the identity that the cluster has reported. Returns whether the identity is new. A known uid does not
     /// change, because a different uid belongs to a different cluster.
-    fn set_identity(&self, logged_at: ClusterIdentity) -> bool {
+    fn set_identity(&self, reported: ClusterIdentity) -> bool {
         let known = self.identity.load_full();
-        let is_news = match (&*known, &logged_at) {
+        let is_news = match (&*known, &reported) {
             (_, ClusterIdentity::Unknown) | (ClusterIdentity::Known(_), _) => false,
-            (known, logged_at) => known != logged_at,
+            (known, reported) => known != reported,
         };
         if is_news {
-            if let ClusterIdentity::Known(uid) = &logged_at {
+            if let ClusterIdentity::Known(uid) = &reported {
                 self.incarnation.set_uid(uid);
             }
-            self.identity.store(Arc::new(logged_at));
+            self.identity.store(Arc::new(reported));
         }
         is_news
     }

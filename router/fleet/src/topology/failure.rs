@@ -10,13 +10,14 @@ use super::{Cluster, Fleet};
 use crate::report::ClusterCondition;
 
 impl Fleet {
-    /// Returns the reasons for which these clusters do not answer. `logged_at` contains known reasons for the requested
-    /// resource; the last reason about a cluster counts. If a cluster is unreachable, the cause of this state has
-    /// precedence.
-    pub fn failures(&self, clusters: &[ClusterName], logged_at: &[ClusterFailure]) -> Vec<ClusterFailure> {
-        let logged_at = |name: &ClusterName| logged_at.iter().rfind(|failure| failure.cluster == *name).cloned();
+    /// Returns the reasons for which these clusters do not answer. `known_failures` contains known reasons for the
+    /// requested resource; the last reason about a cluster counts. If a cluster is unreachable, the cause of this state
+    /// has precedence.
+    pub fn failures(&self, clusters: &[ClusterName], known_failures: &[ClusterFailure]) -> Vec<ClusterFailure> {
+        let known_failure =
+            |name: &ClusterName| known_failures.iter().rfind(|failure| failure.cluster == *name).cloned();
         let failure = |cluster: Arc<Cluster>| {
-            cluster.out_of_reach().or_else(|| logged_at(cluster.name())).unwrap_or_else(|| cluster.failure())
+            cluster.out_of_reach().or_else(|| known_failure(cluster.name())).unwrap_or_else(|| cluster.failure())
         };
         clusters.iter().filter_map(|name| self.cluster(name)).map(failure).collect()
     }
@@ -95,13 +96,13 @@ impl Cluster {
     /// Returns the reason for which the cluster's discovery lists the API version of a resource without the version's
     /// resources.
     pub fn undescribed_trouble(&self, resource: &GroupVersionResource) -> ClusterFailure {
-        let logged_at = self.undescribed(resource);
-        let logged_at = logged_at.map(|(since, cause)| ClusterFailure {
+        let undescribed = self.undescribed(resource);
+        let undescribed = undescribed.map(|(since, cause)| ClusterFailure {
             cluster: self.name().clone(),
             cause,
             age: Some(since.elapsed()),
         });
-        logged_at.unwrap_or_else(|| self.failure())
+        undescribed.unwrap_or_else(|| self.failure())
     }
 
     /// Returns the reason for which the cluster does not answer. Only for a cluster that did not answer and has no more

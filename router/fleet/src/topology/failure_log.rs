@@ -42,7 +42,7 @@ impl Cluster {
     /// Known fault of a cluster that has a client. An unusable configuration is logged when the configuration is read.
     fn known_trouble(&self) -> Option<ClusterFailure> {
         self.setup.client.as_ref().ok()?;
-        let is_told = |condition: &ClusterCondition| match condition {
+        let is_logged = |condition: &ClusterCondition| match condition {
             ClusterCondition::Unreachable
             | ClusterCondition::Untrusted
             | ClusterCondition::Unauthorized
@@ -52,6 +52,6 @@ impl Cluster {
             ClusterCondition::Troubled => self.duplicate().is_none(),
             ClusterCondition::Pending | ClusterCondition::Refusing | ClusterCondition::Ready => false,
         };
-        self.cause().filter(|(condition, _)| is_told(condition)).map(|(_, failure)| failure)
+        self.cause().filter(|(condition, _)| is_logged(condition)).map(|(_, failure)| failure)
     }
 }

@@ -68,7 +68,7 @@ pub struct Fleet {
     /// Discovery documents of the clusters. Equal documents are stored once.
     documents: Arc<MemberDocuments>,
     shares: MemberShareMetrics,
-    room: ObjectMemoryLimit,
+    object_memory: ObjectMemoryLimit,
     unread: MemberUnreadBytes,
     /// Clusters with a new address that have not reported their uid yet. Locked while the set of clusters changes.
     awaited: Mutex<BTreeMap<ClusterName, Arc<Cluster>>>,
@@ -84,11 +84,11 @@ pub struct Fleet {
 #[derive(Default)]
 struct PendingChanges {
     /// Whether discovery, identity or version of a cluster has changed.
-    offers: AtomicBool,
+    discovery_changed: AtomicBool,
     /// Whether a different cluster answers at the addresses of a cluster.
     successors: AtomicBool,
-    said: AtomicU64,
-    taken: watch::Sender<u64>,
+    recorded: AtomicU64,
+    applied: watch::Sender<u64>,
     wake: Notify,
     /// Ends the pause between two computations of the union. Used after a change of the configuration: such changes are
     /// rare, and their effect is expected at once.
@@ -98,19 +98,19 @@ struct PendingChanges {
 impl PendingChanges {
     fn add_change(&self, news: ClusterChange) {
         match news {
-            ClusterChange::DiscoveryOrIdentity => self.offers.store(true, Ordering::SeqCst),
+            ClusterChange::DiscoveryOrIdentity => self.discovery_changed.store(true, Ordering::SeqCst),
             ClusterChange::Successor => self.successors.store(true, Ordering::SeqCst),
             ClusterChange::Problem => {}
         }
-        self.said.fetch_add(1, Ordering::SeqCst);
+        self.recorded.fetch_add(1, Ordering::SeqCst);
         self.wake.notify_one();
     }
 
     /// Waits until the union contains all changes before this call.
     async fn settled(&self) {
-        let said = self.said.load(Ordering::SeqCst);
+        let recorded = self.recorded.load(Ordering::SeqCst);
         // The wait cannot fail, because `self` owns the sender.
-        let _ = self.taken.subscribe().wait_for(|taken| *taken >= said).await;
+        let _ = self.applied.subscribe().wait_for(|applied| *applied >= recorded).await;
     }
 }
 
@@ -123,7 +123,7 @@ impl Fleet {
     /// Creates a fleet without clusters. The limits apply to the memory of objects and to unread bytes. `known` is
     /// discovery from an earlier process. Must be called within a tokio runtime.
     pub fn within(
-        room: ObjectMemoryLimit,
+        object_memory: ObjectMemoryLimit,
         unread: MemberUnreadBytes,
         shares: MemberShareMetrics,
         known: BTreeMap<ClusterName, Served>,
@@ -136,7 +136,7 @@ impl Fleet {
             news: Arc::default(),
             documents: Arc::default(),
             shares,
-            room,
+            object_memory,
             unread,
             awaited: Mutex::default(),
             forgetters: Mutex::default(),
@@ -165,8 +165,8 @@ impl Fleet {
     }
 
     /// Returns the limit for the memory of all objects.
-    pub fn room(&self) -> &ObjectMemoryLimit {
-        &self.room
+    pub fn object_memory(&self) -> &ObjectMemoryLimit {
+        &self.object_memory
     }
 
     /// Enters the runtime of cachers, so that tasks do not start in the runtime of a client's connection.
@@ -243,12 +243,12 @@ impl Fleet {
             let (name, revision) = (setup.name.clone(), setup.revision());
             let is_described = |cluster: &Arc<Cluster>| cluster.setup.revision() == revision;
             let shown = before.get(&name);
-            if let Some(kept) = shown.filter(|shown| is_described(shown)) {
-                if kept.problem().is_some() {
+            if let Some(unchanged) = shown.filter(|shown| is_described(shown)) {
+                if unchanged.problem().is_some() {
                     // A part of the configuration, such as new credentials, may have ended the fault.
-                    kept.refresh();
+                    unchanged.refresh();
                 }
-                after.insert(name, Arc::clone(kept));
+                after.insert(name, Arc::clone(unchanged));
                 continue;
             }
             let (cluster, is_known_to_be_same) = match awaited_before.remove(&name).filter(is_described) {
@@ -314,12 +314,12 @@ impl Fleet {
 
     fn start(&self, cluster: &Arc<Cluster>) {
         let news = Arc::clone(&self.news);
-        cluster.start(self.room.clone(), move |said| news.add_change(said));
+        cluster.start(self.object_memory.clone(), move |change| news.add_change(change));
     }
 
     /// Publishes a candidate after it has reported its uid, or after [`CONFIRMED_WITHIN`].
     async fn settle(self: Arc<Self>, candidate: Arc<Cluster>) {
-        let logged_at = async {
+        let confirmation = async {
             loop {
                 candidate.asked_once().await;
                 if candidate.is_confirmed() || candidate.has_successor() || candidate.withholds_uid() {
@@ -330,7 +330,7 @@ impl Fleet {
             }
         };
         tokio::select! {
-            _ = timeout(CONFIRMED_WITHIN, logged_at) => {}
+            _ = timeout(CONFIRMED_WITHIN, confirmation) => {}
             // A newer configuration has replaced the candidate.
             () = candidate.cancelled() => return,
         }
@@ -403,7 +403,7 @@ impl Fleet {
     /// function while `awaited` is locked.
     fn publish(&self, before: &Clusters, after: Clusters) {
         for (name, cluster) in before {
-            if !after.get(name).is_some_and(|kept| Arc::ptr_eq(kept, cluster)) {
+            if !after.get(name).is_some_and(|own| Arc::ptr_eq(own, cluster)) {
                 cluster.cancel();
                 self.remember(cluster);
             }
@@ -440,11 +440,11 @@ impl Fleet {
     }
 
     async fn take_over(self: &Arc<Self>) {
-        let said = self.news.said.load(Ordering::SeqCst);
+        let recorded = self.news.recorded.load(Ordering::SeqCst);
         if self.news.successors.swap(false, Ordering::SeqCst) {
             self.replace_succeeded();
         }
-        if self.news.offers.swap(false, Ordering::SeqCst) {
+        if self.news.discovery_changed.swap(false, Ordering::SeqCst) {
             let fleet = Arc::clone(self);
             match self.clusters.load().len() {
                 0..=AT_ONCE_MAX => run_in_place(|| fleet.join()),
@@ -453,7 +453,7 @@ impl Fleet {
             }
         }
         self.generation.send_modify(|generation| *generation += 1);
-        self.news.taken.send_replace(said);
+        self.news.applied.send_replace(recorded);
     }
 
     fn join(&self) {
@@ -462,7 +462,7 @@ impl Fleet {
             .by_precedence()
             .iter()
             .filter(|cluster| cluster.duplicate().is_none())
-            .filter_map(|cluster| Some((cluster.name().clone(), cluster.offers()?)))
+            .filter_map(|cluster| Some((cluster.name().clone(), cluster.discovery_for_clients()?)))
             .collect();
         let merged_discovery = Arc::new(merge_discovery(&members));
         let before = self.merged_discovery.swap(Arc::clone(&merged_discovery));
@@ -473,9 +473,9 @@ impl Fleet {
 
     /// Causes a discovery of the `asked` clusters, because a request depends on its result. Rate-limited. Waits for the
     /// answers, even if a different request caused the discovery.
-    pub async fn refresh(&self, asked: impl Fn(&Arc<Cluster>) -> bool) {
+    pub async fn refresh(&self, is_requested: impl Fn(&Arc<Cluster>) -> bool) {
         let clusters = self.clusters();
-        join_all(clusters.values().filter(|cluster| asked(cluster)).map(|cluster| cluster.refreshed())).await;
+        join_all(clusters.values().filter(|cluster| is_requested(cluster)).map(|cluster| cluster.refreshed())).await;
         self.news.settled().await;
     }
 
@@ -483,11 +483,11 @@ impl Fleet {
     /// `within` at most.
     pub async fn asked_once(&self, within: Duration) {
         let clusters = self.clusters();
-        let asked = async {
+        let attempts = async {
             join_all(clusters.values().map(|cluster| cluster.asked_once())).await;
             self.news.settled().await;
         };
-        let _ = tokio::time::timeout(within, asked).await;
+        let _ = tokio::time::timeout(within, attempts).await;
     }
 }
 

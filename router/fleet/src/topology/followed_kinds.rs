@@ -20,7 +20,7 @@ pub(super) struct KindsOf<'a> {
     pub(super) discovery: &'a MemberDiscovery,
     pub(super) transport: &'a Transport,
     pub(super) list_permits: &'a ListPermits,
-    pub(super) room: &'a ObjectMemoryLimit,
+    pub(super) object_memory: &'a ObjectMemoryLimit,
     pub(super) changes: &'a Arc<KindChanges>,
 }
 
@@ -54,7 +54,7 @@ impl FollowedKinds {
                 resource,
                 namespace: None,
                 list_permits: kinds.list_permits.clone(),
-                object_memory: kinds.room.clone(),
+                object_memory: kinds.object_memory.clone(),
                 precedence: Precedence::default(),
                 retention: ObjectRetention::MetadataUntilPublished,
                 tuning: ReflectorTuning::default(),

@@ -78,8 +78,8 @@ struct ChangesState {
     unnamed: Option<Instant>,
     last: Option<Instant>,
     /// Number of discovery requests since the last change.
-    asked: usize,
-    asked_at: Option<Instant>,
+    requests: usize,
+    requested_at: Option<Instant>,
 }
 
 impl KindChanges {
@@ -95,7 +95,7 @@ impl KindChanges {
                 state.unnamed = Some(now);
             }
         }
-        (state.last, state.asked) = (Some(now), 0);
+        (state.last, state.requests) = (Some(now), 0);
         drop(state);
         self.news.notify_one();
     }
@@ -122,12 +122,12 @@ impl KindChanges {
             }
         }
         let mut state = self.state.lock();
-        (state.asked, state.asked_at) = (state.asked + 1, Some(Instant::now()));
+        (state.requests, state.requested_at) = (state.requests + 1, Some(Instant::now()));
     }
 
     /// Removes the changes that a discovery contains if it was requested at this time.
-    pub(super) fn shown(&self, asked_at: Instant) {
-        let is_open = |changed: Instant| changed + SHOWN_WITHIN > asked_at;
+    pub(super) fn shown(&self, requested_at: Instant) {
+        let is_open = |changed: Instant| changed + SHOWN_WITHIN > requested_at;
         let mut state = self.state.lock();
         state.changed.retain(|_, changed| is_open(*changed));
         state.unnamed = state.unnamed.filter(|changed| is_open(*changed));
@@ -142,8 +142,8 @@ impl KindChanges {
 
 impl ChangesState {
     fn due(&self) -> Option<Instant> {
-        let due = self.last? + *ASKED_AFTER.get(self.asked)?;
-        Some(self.asked_at.map_or(due, |asked_at| due.max(asked_at + ASK_INTERVAL)))
+        let due = self.last? + *ASKED_AFTER.get(self.requests)?;
+        Some(self.requested_at.map_or(due, |requested_at| due.max(requested_at + ASK_INTERVAL)))
     }
 }
 
@@ -172,13 +172,13 @@ mod tests {
         let (changes, begun) = (KindChanges::default(), Instant::now());
         let things = GroupVersionResource::new("late.example", "v1", "things");
         changes.add_change(KindSource::Definitions, ["things.late.example"].into_iter());
-        let mut asked = Vec::new();
+        let mut request_times = Vec::new();
         while tokio::time::timeout(Duration::from_secs(60), changes.due()).await.is_ok() {
-            asked.push(begun.elapsed().as_millis());
+            request_times.push(begun.elapsed().as_millis());
             changes.shown(Instant::now());
-            assert_eq!(changes.concern(&things), begun.elapsed() < SHOWN_WITHIN, "{asked:?}");
+            assert_eq!(changes.concern(&things), begun.elapsed() < SHOWN_WITHIN, "{request_times:?}");
         }
-        assert_eq!(asked, [0, 200, 500, 1_000, 2_000]);
+        assert_eq!(request_times, [0, 200, 500, 1_000, 2_000]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -209,11 +209,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn continuous_crd_changes_cause_at_most_five_discoveries_a_second() {
         let (changes, begun) = (KindChanges::default(), Instant::now());
-        let mut asked = 0;
+        let mut requests = 0;
         while begun.elapsed() < Duration::from_secs(10) {
             changes.add_change(KindSource::Services, std::iter::empty());
-            asked += usize::from(tokio::time::timeout(Duration::from_millis(10), changes.due()).await.is_ok());
+            requests += usize::from(tokio::time::timeout(Duration::from_millis(10), changes.due()).await.is_ok());
         }
-        assert!((45..=51).contains(&asked), "{asked}");
+        assert!((45..=51).contains(&requests), "{requests}");
     }
 }

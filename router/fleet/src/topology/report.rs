@@ -22,7 +22,7 @@ impl Cluster {
             credentials_problem: client.and_then(ClusterClient::credentials_problem),
             identity_problem: self.identity_problem(),
             version: self.version().map(|version| version.name().to_owned()),
-            heard_seconds: client.and_then(ClusterClient::since_last_answer).map(|heard| heard.as_secs()),
+            heard_seconds: client.and_then(ClusterClient::since_last_answer).map(|age| age.as_secs()),
             latency_microseconds: reached.filter_map(|endpoint| endpoint.latency_microseconds).max(),
             endpoints,
             ..ClusterReport::default()

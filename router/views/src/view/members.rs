@@ -56,7 +56,7 @@ impl View {
             namespace: self.namespace.clone(),
             decoder: self.decoder.clone(),
             list_permits: cluster.list_permits().clone(),
-            object_memory: self.fleet.room().clone(),
+            object_memory: self.fleet.object_memory().clone(),
             precedence: cluster.precedence().clone(),
             retention: ObjectRetention::UntilDeleted,
             tuning: ReflectorTuning { collection_size_max: self.collection_bytes, ..ReflectorTuning::default() },
