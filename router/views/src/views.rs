@@ -141,11 +141,12 @@ impl Views {
 
     /// Checks the CRDs of views in use, periodically and on request.
     fn follow_definitions(self: &Arc<Self>) {
-        let (weak, asked, mut changes) = (Arc::downgrade(self), Arc::clone(&self.definitions), self.fleet.changes());
+        let (weak, requested, mut changes) =
+            (Arc::downgrade(self), Arc::clone(&self.definitions), self.fleet.changes());
         tokio::spawn(async move {
             loop {
                 let at_once = tokio::select! {
-                    () = asked.notified() => true,
+                    () = requested.notified() => true,
                     changed = changes.changed() => if changed.is_err() { break } else { false },
                     () = tokio::time::sleep(DEFINITION_INTERVAL) => false,
                 };
@@ -166,27 +167,27 @@ impl Views {
     async fn check_definitions(&self) {
         let described: Vec<_> = {
             let by_key = self.by_key.read();
-            let used = by_key.iter().filter(|(_, held)| held.view.idle() < USED_WITHIN);
-            let known = used.filter_map(|(key, held)| match &held.described {
+            let used = by_key.iter().filter(|(_, cached)| cached.view.idle() < USED_WITHIN);
+            let known = used.filter_map(|(key, cached)| match &cached.described {
                 DefinitionSourceState::By(definition) => Some((key.clone(), definition.clone())),
                 DefinitionSourceState::BuiltIn | DefinitionSourceState::NotYet { .. } => None,
             });
             known.collect()
         };
         let merged_discovery = self.fleet.merged_discovery();
-        let looked = described.into_iter().filter_map(|(key, before)| {
+        let checks = described.into_iter().filter_map(|(key, before)| {
             let served = Arc::clone(merged_discovery.get(&key.0)?);
             Some(async move { (key, definition::changed(&self.fleet, &served, &before).await) })
         });
-        for (key, now) in join_all(looked).await {
+        for (key, now) in join_all(checks).await {
             match now {
                 DefinitionChange::None => {}
                 DefinitionChange::Elsewhere(definition) => {
-                    if let Some(held) = self.by_key.write().get_mut(&key) {
-                        held.described = DefinitionSourceState::By(definition);
+                    if let Some(cached) = self.by_key.write().get_mut(&key) {
+                        cached.described = DefinitionSourceState::By(definition);
                     }
                 }
-                DefinitionChange::DefinitionSourceState => {
+                DefinitionChange::Changed => {
                     self.end(&key, "the CustomResourceDefinition has different columns or selectable fields now")
                 }
             }
@@ -198,9 +199,9 @@ impl Views {
         let now = Instant::now();
         let due: Vec<_> = {
             let by_key = self.by_key.read();
-            let used = by_key.iter().filter(|(_, held)| held.view.idle() < USED_WITHIN);
+            let used = by_key.iter().filter(|(_, cached)| cached.view.idle() < USED_WITHIN);
             let is_due = |described: &DefinitionSourceState| matches!(described, DefinitionSourceState::NotYet { again, .. } if at_once || *again <= now);
-            used.filter(|(_, held)| is_due(&held.described)).map(|(key, _)| key.0.clone()).collect()
+            used.filter(|(_, cached)| is_due(&cached.described)).map(|(key, _)| key.0.clone()).collect()
         };
         let merged_discovery = self.fleet.merged_discovery();
         for served in due.iter().filter_map(|resource| merged_discovery.get(resource)) {
@@ -238,14 +239,14 @@ impl Views {
     /// Applies the result of a request to the views that were started without the CRD.
     fn apply_definition(&self, resource: &GroupVersionResource, found: Option<&Definition>) {
         let mut outdated = Vec::new();
-        for (key, held) in self.by_key.write().iter_mut().filter(|(key, _)| key.0 == *resource) {
-            let DefinitionSourceState::NotYet { pause, .. } = held.described else { continue };
+        for (key, cached) in self.by_key.write().iter_mut().filter(|(key, _)| key.0 == *resource) {
+            let DefinitionSourceState::NotYet { pause, .. } = cached.described else { continue };
             match found {
-                Some(found) if found.is_empty() => held.described = DefinitionSourceState::By(found.clone()),
+                Some(found) if found.is_empty() => cached.described = DefinitionSourceState::By(found.clone()),
                 Some(_) => outdated.push(key.clone()),
                 None => {
                     let again = Instant::now() + pause;
-                    held.described =
+                    cached.described =
                         DefinitionSourceState::NotYet { again, pause: (pause * 2).min(*LOOKUP_RETRY.end()) };
                 }
             }
@@ -258,9 +259,9 @@ impl Views {
     /// Ends the views whose kind or scope differs from the kind or scope that the clusters serve now.
     fn end_clashing(&self) {
         let merged_discovery = self.fleet.merged_discovery();
-        let clashes = |(key, held): (&ViewKey, &CachedView)| {
+        let clashes = |(key, cached): (&ViewKey, &CachedView)| {
             let served = merged_discovery.get(&key.0)?;
-            (served.description.nature() != held.view.kind.nature()).then(|| key.clone())
+            (served.description.nature() != cached.view.kind.nature()).then(|| key.clone())
         };
         let clashing: Vec<_> = self.by_key.read().iter().filter_map(clashes).collect();
         for key in clashing {
@@ -270,24 +271,24 @@ impl Views {
 
     fn end(&self, key: &ViewKey, reason: &str) {
         let ended = self.by_key.write().remove(key);
-        if let Some(held) = ended {
+        if let Some(cached) = ended {
             tracing::info!(resource = %key.0, reason, "the cached resource is dropped, and read again on its next use");
-            self.end_namespace_views(&held.view);
-            held.view.end();
+            self.end_namespace_views(&cached.view);
+            cached.view.end();
         }
     }
 
     fn end_namespace_views(&self, whole: &Arc<View>) {
-        let is_namespace_view = |_: &ViewKey, held: &mut CachedView| held.view.is_namespace_view_of(whole);
+        let is_namespace_view = |_: &ViewKey, cached: &mut CachedView| cached.view.is_namespace_view_of(whole);
         let parts: Vec<_> = self.by_key.write().extract_if(is_namespace_view).collect();
-        parts.iter().for_each(|(_, held)| held.view.end());
+        parts.iter().for_each(|(_, cached)| cached.view.end());
     }
 
     /// All views. A view of all namespaces comes before the views of single namespaces that it supplies.
     fn weak_views(&self) -> Vec<Weak<View>> {
         let by_key = self.by_key.read();
-        let (parts, wholes): (Vec<_>, Vec<_>) = by_key.values().partition(|held| held.view.is_namespace_view());
-        wholes.into_iter().chain(parts).map(|held| Arc::downgrade(&held.view)).collect()
+        let (parts, wholes): (Vec<_>, Vec<_>) = by_key.values().partition(|cached| cached.view.is_namespace_view());
+        wholes.into_iter().chain(parts).map(|cached| Arc::downgrade(&cached.view)).collect()
     }
 
     /// Returns all views, one view at a time, because a reference to a view makes the view count as used.
@@ -298,7 +299,7 @@ impl Views {
     /// Returns the view of a resource, if the view exists. Costs one hash and a shared lock, and allocates nothing.
     pub fn get(&self, resource: &GroupVersionResource, namespace: Option<&str>) -> Option<Arc<View>> {
         let sought = ViewKeyRef { resource, namespace };
-        let view = self.by_key.read().get(&sought).map(|held| Arc::clone(&held.view))?;
+        let view = self.by_key.read().get(&sought).map(|cached| Arc::clone(&cached.view))?;
         view.begin();
         Some(view)
     }
@@ -342,8 +343,8 @@ impl Views {
         let (view, outdated) = match self.by_key.write().entry((served.resource.clone(), namespace.clone())) {
             Entry::Occupied(known) if is_of_kind(&known.get().view, served) => (Arc::clone(&known.get().view), None),
             Entry::Occupied(mut outdated) => {
-                let held = new();
-                (Arc::clone(&held.view), Some(outdated.insert(held).view))
+                let cached = new();
+                (Arc::clone(&cached.view), Some(outdated.insert(cached).view))
             }
             Entry::Vacant(none) => (Arc::clone(&none.insert(new()).view), None),
         };
@@ -389,8 +390,8 @@ impl Views {
         // The ended view is dropped after the lock is released, because the drop of a view ends its cachers.
         let mut ended = None;
         let mut by_key = self.by_key.write();
-        let known = by_key.get(&sought).filter(|held| held.view.is_namespace_view_of(whole));
-        let is_used = known.is_some_and(|held| !is_unused(&held.view));
+        let known = by_key.get(&sought).filter(|cached| cached.view.is_namespace_view_of(whole));
+        let is_used = known.is_some_and(|cached| !is_unused(&cached.view));
         if !is_used {
             let used = ViewUsage::count_views(&by_key, resource, user, |_| true);
             if !used.leave_room_in(self.limits.namespace_views) {
@@ -398,16 +399,17 @@ impl Views {
                 return Err(LimitRefusal::Namespaces { resource, all: used.all, own: used.own, max });
             }
         }
-        if let Some(held) = by_key.get_mut(&sought).filter(|held| held.view.is_namespace_view_of(whole)) {
+        if let Some(cached) = by_key.get_mut(&sought).filter(|cached| cached.view.is_namespace_view_of(whole)) {
             if !is_used {
-                held.user = user;
+                cached.user = user;
             }
-            held.view.touch();
-            return Ok(Arc::clone(&held.view));
+            cached.view.touch();
+            return Ok(Arc::clone(&cached.view));
         }
-        let parts = by_key.iter().filter(|((of, _), held)| of == resource && held.view.is_namespace_view());
+        let parts = by_key.iter().filter(|((of, _), cached)| of == resource && cached.view.is_namespace_view());
         if parts.clone().count() >= self.limits.namespace_views {
-            let unused = parts.filter(|(_, held)| is_unused(&held.view)).max_by_key(|(_, held)| held.view.idle());
+            let unused =
+                parts.filter(|(_, cached)| is_unused(&cached.view)).max_by_key(|(_, cached)| cached.view.idle());
             // An unused view exists, because fewer views are in use than the limit allows.
             if let Some(least) = unused.map(|(key, _)| key.clone()) {
                 ended = by_key.remove(&least);
@@ -444,8 +446,8 @@ impl Views {
         let resource = &whole.kind.resource;
         let (own, others): (Vec<_>, Vec<_>) = {
             let by_key = self.by_key.read();
-            let parts = by_key.values().filter(|held| held.view.is_namespace_view_of(whole));
-            parts.map(|held| (held.user, Arc::downgrade(&held.view))).partition(|(of, _)| *of == user)
+            let parts = by_key.values().filter(|cached| cached.view.is_namespace_view_of(whole));
+            parts.map(|cached| (cached.user, Arc::downgrade(&cached.view))).partition(|(of, _)| *of == user)
         };
         // Called without the lock, because `is_idle` takes locks of other views.
         let mut parts = own.into_iter().chain(others).filter_map(|(_, view)| view.upgrade());
@@ -456,7 +458,7 @@ impl Views {
             return false;
         }
         let ended = match by_key.entry((resource.clone(), idle.namespace.clone())) {
-            Entry::Occupied(held) if Arc::ptr_eq(&held.get().view, &idle) => Some(held.remove()),
+            Entry::Occupied(occupied) if Arc::ptr_eq(&occupied.get().view, &idle) => Some(occupied.remove()),
             _ => None,
         };
         drop(by_key);
@@ -478,13 +480,13 @@ impl Views {
     }
 
     fn sweep(&self) {
-        let is_over = |held: &CachedView| {
+        let is_over = |cached: &CachedView| {
             let unused_after =
-                if held.view.is_namespace_view() { NAMESPACE_UNUSED_AFTER } else { self.limits.unused_after };
-            held.view.idle() > unused_after && is_unused(&held.view)
+                if cached.view.is_namespace_view() { NAMESPACE_UNUSED_AFTER } else { self.limits.unused_after };
+            cached.view.idle() > unused_after && is_unused(&cached.view)
         };
         // The views are dropped after the lock is released, because the drop of a view ends its cachers.
-        let unused: Vec<_> = self.by_key.write().extract_if(|_, held| is_over(held)).collect();
+        let unused: Vec<_> = self.by_key.write().extract_if(|_, cached| is_over(cached)).collect();
         drop(unused);
     }
 }
@@ -507,11 +509,11 @@ impl ViewUsage {
         user: ShareKey,
         counts: impl Fn(&Arc<View>) -> bool,
     ) -> Self {
-        let parts = by_key.iter().filter(|((of, _), held)| of == resource && held.view.is_namespace_view());
-        let used = parts.filter(|(_, held)| !is_unused(&held.view) && counts(&held.view));
-        used.fold(Self { all: 0, own: 0 }, |Self { all, own }, (_, held)| Self {
+        let parts = by_key.iter().filter(|((of, _), cached)| of == resource && cached.view.is_namespace_view());
+        let used = parts.filter(|(_, cached)| !is_unused(&cached.view) && counts(&cached.view));
+        used.fold(Self { all: 0, own: 0 }, |Self { all, own }, (_, cached)| Self {
             all: all + 1,
-            own: own + usize::from(held.user == user),
+            own: own + usize::from(cached.user == user),
         })
     }
 
@@ -543,8 +545,8 @@ mod tests {
         let views = Views::new(fleet, Arc::default(), Arc::default(), Limits::default());
         let (whole, pods) = (View::for_tests(), GroupVersionResource::new("", "v1", "pods"));
         let part = View::namespace_view_of(&whole, "shop", &Limits::default());
-        let held = [(None, whole), (Some("shop"), part)];
-        for (namespace, view) in &held {
+        let entries = [(None, whole), (Some("shop"), part)];
+        for (namespace, view) in &entries {
             let view = CachedView {
                 view: Arc::clone(view),
                 described: DefinitionSourceState::BuiltIn,
@@ -554,11 +556,11 @@ mod tests {
             // The first call starts the view, which allocates.
             assert!(views.get(&pods, *namespace).is_some());
         }
-        for (namespace, view) in &held {
+        for (namespace, view) in &entries {
             let mut found = None;
-            let counted = measure(|| found = views.get(&pods, *namespace));
+            let allocations = measure(|| found = views.get(&pods, *namespace));
             assert!(found.is_some_and(|found| Arc::ptr_eq(&found, view)), "{namespace:?}");
-            assert_eq!(counted.count_total, 0, "{namespace:?}");
+            assert_eq!(allocations.count_total, 0, "{namespace:?}");
         }
         for (resource, namespace) in [("pods", Some("")), ("pods", Some("shops")), ("nodes", None)] {
             let resource = GroupVersionResource::new("", "v1", resource);

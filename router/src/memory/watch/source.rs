@@ -124,7 +124,7 @@ impl LogPosition {
         self.watcher.skip_to(self.head.passed());
         let from = self.watcher.depends_only_on_filter().then(|| self.watcher.position());
         let BatchOutcome { progress, private_before } = self.watcher.next(&log, EVENTS_PER_TURN, events);
-        view.handed_out.add_turn(private_before);
+        view.handed_out.record_batch(private_before);
         if self.watcher.depends_only_on_filter() {
             self.head.set_wake_filter(self.watcher.position(), || Arc::<Selection>::clone(self.watcher.filter()));
         }

@@ -195,7 +195,7 @@ pub(super) struct CacheStateCounts {
 }
 
 impl CacheStateCounts {
-    fn from_standing(cache_state: &CacheState) -> Self {
+    fn from_state(cache_state: &CacheState) -> Self {
         Self {
             all: 1,
             fresh: usize::from(cache_state.needs_no_warning()),
@@ -215,7 +215,7 @@ impl CacheStateCounts {
     }
 
     fn merge(&mut self, cache_state: &CacheState, with: fn(usize, usize) -> usize) {
-        let one = Self::from_standing(cache_state);
+        let one = Self::from_state(cache_state);
         self.all = with(self.all, one.all);
         self.fresh = with(self.fresh, one.fresh);
         self.unknown = with(self.unknown, one.unknown);
@@ -319,12 +319,12 @@ impl CacheStates {
     /// `before` stays known while `held` contains its objects. For example, a cluster with a new configuration is
     /// listed again, and its earlier objects remain usable. A cluster that had no objects in `before`, or was left out,
     /// keeps its state.
-    pub fn advance_from(mut self: Arc<Self>, before: &Self, held: &ClusterSnapshots) -> Arc<Self> {
-        let is_held = |cluster: &ClusterName| held.binary_search_by(|(name, _)| name.cmp(cluster)).is_ok();
+    pub fn advance_from(mut self: Arc<Self>, before: &Self, snapshots: &ClusterSnapshots) -> Arc<Self> {
+        let has_snapshot = |cluster: &ClusterName| snapshots.binary_search_by(|(name, _)| name.cmp(cluster)).is_ok();
         for (cluster, cache_state) in before.iter() {
             let stays = match (cache_state, self.cache_state_of(cluster)) {
                 (CacheState::LeftOut { .. } | CacheState::NoNamespace, _) | (CacheState::Unserved { .. }, None) => true,
-                (cache_state, Some(now)) => cache_state.is_known() && !now.is_known() && is_held(cluster),
+                (cache_state, Some(now)) => cache_state.is_known() && !now.is_known() && has_snapshot(cluster),
                 (_, None) => false,
             };
             if stays {
@@ -396,7 +396,7 @@ impl FromIterator<(ClusterName, CacheState)> for CacheStates {
     fn from_iter<T: IntoIterator<Item = (ClusterName, CacheState)>>(all: T) -> Self {
         let mut by_name: Vec<_> = all.into_iter().collect();
         by_name.sort_by(|(a, _), (b, _)| a.cmp(b));
-        by_name.dedup_by(|later, kept| later.0 == kept.0);
+        by_name.dedup_by(|later, earlier| later.0 == earlier.0);
         let mut counts = CacheStateCounts::default();
         by_name.iter().for_each(|(_, cache_state)| counts.add(cache_state));
         Self { by_name, counts }
@@ -614,10 +614,10 @@ mod tests {
                 cache_states.into_iter().enumerate().map(|(number, cache_state)| (name(number), cache_state)).collect(),
             )
         };
-        let held: ClusterSnapshots = Arc::new([0, 4].map(|number| (name(number), Default::default())).into());
+        let snapshots: ClusterSnapshots = Arc::new([0, 4].map(|number| (name(number), Default::default())).into());
         let before = all([stale(), stale(), CacheState::NoNamespace, unknown(None), stale()]);
         let now = all([unknown(None), unknown(None), unknown(None), CacheState::Fresh, CacheState::Fresh]);
-        let look_again = now.advance_from(&before, &held);
+        let look_again = now.advance_from(&before, &snapshots);
         assert_eq!(look_again.unknown().cloned().collect::<Vec<_>>(), [name(1)]);
         assert_eq!(look_again.cache_state_of(&name(4)), Some(&CacheState::Fresh));
         // The request did not wait for a cluster that became known later, so its response lacks this cluster.
@@ -625,6 +625,6 @@ mod tests {
         assert_eq!(answer.unknown().cloned().collect::<Vec<_>>(), [name(1), name(3)]);
         assert!(matches!(answer.cache_state_of(&name(4)), Some(CacheState::Stale { .. })));
         // A cluster that has left does not count as missing.
-        assert_eq!(Arc::new(CacheStates::default()).advance_from(&before, &held).unknown().count(), 0);
+        assert_eq!(Arc::new(CacheStates::default()).advance_from(&before, &snapshots).unknown().count(), 0);
     }
 }

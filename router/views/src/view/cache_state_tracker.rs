@@ -66,10 +66,10 @@ impl CacheStateTracker {
             // `now` and `by_name` are sorted by cluster name.
             let mut now = now.into_iter().peekable();
             let by_name = std::mem::take(&mut known.by_name);
-            let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            let (remaining, removed): (BTreeMap<_, _>, BTreeMap<_, _>) =
                 by_name.into_iter().partition(|(cluster, _)| now.next_if_eq(&cluster).is_some());
-            gone.values().for_each(|cache_state| known.counts.remove(cache_state));
-            known.by_name = kept;
+            removed.values().for_each(|cache_state| known.counts.remove(cache_state));
+            known.by_name = remaining;
             (known.has_others, changed) = (true, true);
         }
         if changed {
@@ -90,7 +90,7 @@ impl CacheStateTracker {
         self.forbidden.store(known.counts.forbidden(), Ordering::Relaxed);
         self.times_forbidden.store(known.times_forbidden, Ordering::Relaxed);
         let enough = [Partial::Deny, Partial::Allow].map(|partial| known.counts.suffice(partial));
-        self.enough.send_if_modified(|told| std::mem::replace(told, enough) != enough);
+        self.enough.send_if_modified(|last| std::mem::replace(last, enough) != enough);
         self.changed();
     }
 
@@ -253,21 +253,21 @@ mod tests {
     async fn published_cluster_names_change_only_when_clusters_join_or_leave() {
         let cache_state_tracker = CacheStateTracker::default();
         let mut names = cache_state_tracker.names();
-        let told = |names: &mut watch::Receiver<Arc<[ClusterName]>>| {
+        let new_names = |names: &mut watch::Receiver<Arc<[ClusterName]>>| {
             let has_changed = names.has_changed().unwrap();
             has_changed
                 .then(|| names.borrow_and_update().iter().map(|name| name.as_str().to_owned()).collect::<Vec<_>>())
         };
-        assert_eq!(told(&mut names), None);
+        assert_eq!(new_names(&mut names), None);
         cache_state_tracker.set_all([(&name(0), syncing()), (&name(2), syncing())].into_iter());
-        assert_eq!(told(&mut names), Some(vec!["c0000".to_owned(), "c0002".to_owned()]));
+        assert_eq!(new_names(&mut names), Some(vec!["c0000".to_owned(), "c0002".to_owned()]));
         cache_state_tracker.set(&name(0), CacheState::Fresh);
         cache_state_tracker.set_all([(&name(0), failed()), (&name(2), CacheState::Fresh)].into_iter());
-        assert_eq!(told(&mut names), None);
+        assert_eq!(new_names(&mut names), None);
         cache_state_tracker.set(&name(1), syncing());
-        assert_eq!(told(&mut names).map(|names| names.len()), Some(3));
+        assert_eq!(new_names(&mut names).map(|names| names.len()), Some(3));
         cache_state_tracker.set_all([(&name(1), syncing())].into_iter());
-        assert_eq!(told(&mut names), Some(vec!["c0001".to_owned()]));
+        assert_eq!(new_names(&mut names), Some(vec!["c0001".to_owned()]));
     }
 
     #[tokio::test]

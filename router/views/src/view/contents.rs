@@ -129,7 +129,7 @@ impl Contents {
         if let Some(found) = self.past.find(vector) {
             return Ok(found);
         }
-        let forgotten = self.past.forgotten();
+        let clear_count = self.past.clear_count();
         let (mut state, mut undone) = (Vec::with_capacity(vector.len()), 0);
         for (cluster, version) in vector.iter() {
             let past = self.log().past(cluster, version)?;
@@ -141,7 +141,7 @@ impl Contents {
             }
         }
         let state = Arc::new(state);
-        self.past.remember(Arc::clone(&state), forgotten);
+        self.past.remember(Arc::clone(&state), clear_count);
         Ok(state)
     }
 }

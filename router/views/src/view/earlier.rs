@@ -62,15 +62,15 @@ impl EarlierCacheStates {
 }
 
 impl View {
-    /// Returns the cluster states that are consistent with the data that was read. `held` are the snapshots from which
-    /// the response is made. Every response gets its states from this function.
+    /// Returns the cluster states that are consistent with the data that was read. `snapshots` are the snapshots from
+    /// which the response is made. Every response gets its states from this function.
     ///
     /// # Errors
     /// 429 if partial answers are denied and a wanted cluster is new, or has become unknown during the wait.
     pub fn cache_states_with(
         &self,
         before: EarlierCacheStates,
-        held: &ClusterSnapshots,
+        snapshots: &ClusterSnapshots,
     ) -> Result<Arc<CacheStates>, Refusal> {
         let EarlierCacheStates { wanted, partial, cache_states } = before;
         // The states are read after the snapshots. A cluster is marked as unknown before its objects leave the log, so
@@ -78,7 +78,7 @@ impl View {
         let now = self.cache_states_of(&wanted);
         let cache_states = match Arc::ptr_eq(&now, &cache_states) {
             true => now,
-            false => now.advance_from(&cache_states, held).worst_of(&cache_states),
+            false => now.advance_from(&cache_states, snapshots).worst_of(&cache_states),
         };
         match (partial, cache_state::refusal(&self.kind.resource, &cache_states)) {
             (Partial::Deny, Some(refusal)) => Err(refusal.into()),
@@ -88,8 +88,8 @@ impl View {
 
     /// Updates the states between two waits, because an unknown cluster may have become known.
     pub fn look_again(&self, before: &mut EarlierCacheStates) {
-        let held = Arc::clone(self.log().latest());
-        before.cache_states = self.cache_states_of(&before.wanted).advance_from(&before.cache_states, &held);
+        let snapshots = Arc::clone(self.log().latest());
+        before.cache_states = self.cache_states_of(&before.wanted).advance_from(&before.cache_states, &snapshots);
     }
 
     /// Finds the objects with a key in all clusters, and the cluster states that are consistent with these objects.
@@ -103,8 +103,8 @@ impl View {
         key: &ObjectKey,
     ) -> Result<(Vec<(ClusterName, Arc<Object>)>, Arc<CacheStates>), Refusal> {
         let log = self.log();
-        let (found, held) = (log.find(key.as_str()), Arc::clone(log.latest()));
+        let (found, snapshots) = (log.find(key.as_str()), Arc::clone(log.latest()));
         drop(log);
-        Ok((found, self.cache_states_with(before, &held)?))
+        Ok((found, self.cache_states_with(before, &snapshots)?))
     }
 }

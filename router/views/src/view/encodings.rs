@@ -25,7 +25,7 @@ pub struct RowOptions {
 /// Cache of the newest encoded events. Each event is encoded once for all watches.
 pub struct Encodings {
     bytes_max: usize,
-    kept: Mutex<CachedEncodings>,
+    cached: Mutex<CachedEncodings>,
 }
 
 #[derive(Default)]
@@ -38,23 +38,23 @@ struct CachedEncodings {
 impl Encodings {
     /// Creates a cache with a maximum size in bytes.
     pub fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, kept: Mutex::default() }
+        Self { bytes_max, cached: Mutex::default() }
     }
 
     /// Returns the size of the cached encodings in bytes.
     pub fn bytes(&self) -> usize {
-        self.kept.lock().bytes
+        self.cached.lock().bytes
     }
 
     /// Returns the cached encoding of an event.
     pub fn get(&self, key: &EncodingKey) -> Option<Bytes> {
-        self.kept.lock().by_key.get(key).cloned()
+        self.cached.lock().by_key.get(key).cloned()
     }
 
     /// Caches an encoded event. Two watches may encode the same event at the same time, which is rare. Both results are
     /// equal.
     pub fn insert(&self, key: EncodingKey, made: Bytes) {
-        self.kept.lock().insert(key, made, self.bytes_max);
+        self.cached.lock().insert(key, made, self.bytes_max);
     }
 }
 

@@ -93,8 +93,8 @@ impl Feed {
     /// all namespaces before the update.
     pub(super) fn follow(&self, namespace: &str, before: CollectionVersion, step: &Update) {
         let Some(view) = self.view.upgrade() else { return };
-        let held = view.log().snapshot(&self.cluster).cloned().unwrap_or_default();
-        for own in step::part(step, before, namespace, &held, Snapshot::indexed(view.decoder.fields())) {
+        let snapshot = view.log().snapshot(&self.cluster).cloned().unwrap_or_default();
+        for own in step::part(step, before, namespace, &snapshot, Snapshot::indexed(view.decoder.fields())) {
             self.update(own);
         }
     }
@@ -198,14 +198,14 @@ impl Feed {
             }
             _ => LogNotification::Anything,
         };
-        let mut taken = Appended::Step;
+        let mut appended = Appended::Step;
         match update {
             // This cacher replaces the cacher of the same cluster after a change of its configuration. The log already
             // contains the cluster.
             Update::Synced { snapshot } if self.continues => {
                 match log.snapshot(&self.cluster).is_some_and(|before| snapshot.undoes(before)) {
                     true => {
-                        taken = Appended::Reset;
+                        appended = Appended::Reset;
                         reset(view, &mut log, &self.cluster, snapshot, now);
                     }
                     false => log.relist(&self.cluster, snapshot, now),
@@ -220,6 +220,6 @@ impl Feed {
         }
         drop(log);
         view.watch_notifier.advance(notification);
-        taken
+        appended
     }
 }

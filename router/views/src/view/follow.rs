@@ -30,9 +30,9 @@ impl View {
         // The lock is taken before the clusters are read. So a cluster that is removed meanwhile is not added again.
         let mut members = self.members.lock();
         let clusters = self.fleet.clusters();
-        let held = |name: &ClusterName| clusters.contains_key(name) && policy.selects(name);
-        let gone: Vec<_> = members.by_name.keys().filter(|name| !held(name)).cloned().collect();
-        for name in gone {
+        let is_followed = |name: &ClusterName| clusters.contains_key(name) && policy.selects(name);
+        let removed: Vec<_> = members.by_name.keys().filter(|name| !is_followed(name)).cloned().collect();
+        for name in removed {
             self.leave(&mut members, &name);
         }
         for (name, cluster) in clusters.iter().filter(|(name, _)| policy.selects(name)) {
@@ -126,7 +126,7 @@ impl View {
             (Some(ViewCluster::Cached(before)), _) => self.replace(name, before, cluster),
             (_, Some(leader)) => Inheritance::of_leader(leader),
             (_, None) if is_given_up => Inheritance::default(),
-            (_, None) => self.begin_with_inherited(cluster).map_or_else(Inheritance::default, Inheritance::of_held),
+            (_, None) => self.begin_with_inherited(cluster).map_or_else(Inheritance::default, Inheritance::of_cached),
         };
         let member = match leader {
             None => self.start_cacher(cluster, transport, continues, cacher.as_deref()),
@@ -261,7 +261,7 @@ impl Inheritance {
     }
 
     /// Inherits the objects that the view of all namespaces still has. The objects may be outdated since `since`.
-    fn of_held(since: Instant) -> Self {
+    fn of_cached(since: Instant) -> Self {
         Self {
             continues: true,
             inherited: Some(InheritedObjects { since, why: RelistReason::Forbidden }),
@@ -285,7 +285,7 @@ mod tests {
         let reason = "unreachable".into();
         view.cache_state_tracker.set(&name, CacheState::Stale { since: Instant::now(), reason, forbidden: false });
         view.give_up(&mut view.members.lock(), &name);
-        let is_told = |version| view.is_sent_elsewhere("default", &name, ResourceVersion(version));
-        assert!(is_told(7) && !is_told(8));
+        let is_recorded = |version| view.is_sent_elsewhere("default", &name, ResourceVersion(version));
+        assert!(is_recorded(7) && !is_recorded(8));
     }
 }

@@ -1,7 +1,7 @@
 //! Log position before which a watch cannot resume from the resourceVersion of a single object.
 //!
 //! ```text
-//! Watcher::next ──private_before──▶ add_turn ─▶ the client sees the events, and may later send the version of one
+//! Watcher::next ──private_before──▶ record_batch ─▶ the client sees the events, and may later send the version of one
 //!                                └────▶ private_before ──▶ Watcher::after_event, for that version
 //! ```
 //!
@@ -18,7 +18,7 @@ impl HandedOut {
     ///
     /// Relaxed ordering suffices: a client that sends the version of an event has received the event, so the client's
     /// request comes after this call.
-    pub fn add_turn(&self, private_before: u64) {
+    pub fn record_batch(&self, private_before: u64) {
         if private_before > 0 {
             self.0.fetch_max(private_before, Ordering::Relaxed);
         }

@@ -45,11 +45,11 @@ mod tests {
     async fn idle_time_of_a_view_counts_from_its_last_use() {
         let used = LastUse::now();
         assert_eq!(used.elapsed(), Duration::ZERO);
-        for (after, noted) in [(5, true), (60_000, false), (1, true), (0, true)] {
+        for (after, is_used) in [(5, true), (60_000, false), (1, true), (0, true)] {
             let before = used.elapsed();
             advance(Duration::from_millis(after)).await;
             assert_eq!(used.elapsed(), before + Duration::from_millis(after));
-            if noted {
+            if is_used {
                 used.record_use();
                 assert_eq!(used.elapsed(), Duration::ZERO);
             }

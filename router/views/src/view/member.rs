@@ -74,11 +74,11 @@ pub(super) enum Forbidding {
 
 impl Forbidding {
     /// Decides about a cluster that has refused reads since `since`. The last refusal was received at `said`.
-    fn from_times(since: Instant, said: Option<Instant>, now: Instant) -> Self {
-        let held_until = since + FORBIDDEN_SERVED_FOR;
-        match said {
-            _ if now < held_until => Self::No,
-            Some(said) if said >= held_until => Self::ForLong,
+    fn from_times(since: Instant, failed_at: Option<Instant>, now: Instant) -> Self {
+        let served_until = since + FORBIDDEN_SERVED_FOR;
+        match failed_at {
+            _ if now < served_until => Self::No,
+            Some(failed_at) if failed_at >= served_until => Self::ForLong,
             _ => Self::Unconfirmed,
         }
     }
@@ -129,7 +129,7 @@ impl CachedMember {
     /// between two refusals does not restart the time limit.
     pub(super) fn forbidding(&mut self) -> Forbidding {
         // The time is read before the state, so that the state is at least as new as the time.
-        let said = self.cacher.failed_at();
+        let failed_at = self.cacher.failed_at();
         let state = self.cacher.state();
         if state == CacherState::Synced {
             self.forbidden_since = None;
@@ -138,7 +138,7 @@ impl CachedMember {
             return Forbidding::No;
         }
         let now = Instant::now();
-        Forbidding::from_times(*self.forbidden_since.get_or_insert(now), said, now)
+        Forbidding::from_times(*self.forbidden_since.get_or_insert(now), failed_at, now)
     }
 
     /// Logs a problem of this collection while its cluster answers, and logs the end of the problem. Permanent problems
@@ -180,8 +180,8 @@ mod tests {
             (60, 60, Forbidding::ForLong),
             (61, 70, Forbidding::ForLong),
         ];
-        for (said, now, expected) in cases {
-            assert_eq!(Forbidding::from_times(since, Some(at(said)), at(now)), expected, "{said} {now}");
+        for (failed_at, now, expected) in cases {
+            assert_eq!(Forbidding::from_times(since, Some(at(failed_at)), at(now)), expected, "{failed_at} {now}");
         }
         assert_eq!(Forbidding::from_times(since, None, at(90)), Forbidding::Unconfirmed);
     }

@@ -116,9 +116,9 @@ impl View {
         if let (Some(whole), Some(namespace)) = (self.whole(), &self.namespace) {
             // The recorded version is the maximum of both views, because this view may be ahead of the view of all
             // namespaces in clusters for which this view has its own cacher.
-            let mut told = self.log().resource_version();
-            told.join(&whole.log().resource_version());
-            whole.handovers.end(namespace, &told);
+            let mut sent_version = self.log().resource_version();
+            sent_version.join(&whole.log().resource_version());
+            whole.handovers.end(namespace, &sent_version);
         }
     }
 }
@@ -132,7 +132,7 @@ pub struct ContinuedWatch {
 
 impl Drop for ContinuedWatch {
     fn drop(&mut self) {
-        let told = self.view.log().resource_version();
-        self.view.handovers.end_continued_watch(&self.namespace, &told);
+        let sent_version = self.view.log().resource_version();
+        self.view.handovers.end_continued_watch(&self.namespace, &sent_version);
     }
 }

@@ -175,17 +175,17 @@ impl View {
         pending_writes: &PendingWrites,
         deadline: Instant,
     ) -> Option<CollectionVersion> {
-        let left = || deadline.saturating_duration_since(Instant::now());
+        let remaining = || deadline.saturating_duration_since(Instant::now());
         // Any event of the revision suffices: the write has its own revision, or shares the revision with deletions by
         // other users.
-        let mut late = match cacher.wait_for(CollectionVersion::begun(pending_writes.version), left()).await {
+        let mut late = match cacher.wait_for(CollectionVersion::begun(pending_writes.version), remaining()).await {
             // The version exceeds the member's current version of the collection. So the version does not belong to
             // this collection.
             Ok(_) | Err(NotReached::Beyond { .. }) => None,
             Err(NotReached::TooNew { current, .. }) => Some(current.unwrap_or_default()),
         };
         for Deletion { key, uid, before } in &pending_writes.deletions {
-            if let Err(error) = cacher.wait_until_deleted(key, uid, *before, left()).await {
+            if let Err(error) = cacher.wait_until_deleted(key, uid, *before, remaining()).await {
                 tracing::debug!(resource = %self.kind.resource, %error,
                     "the watch of the cluster has not delivered a deletion yet");
                 late.get_or_insert_default();

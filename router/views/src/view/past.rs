@@ -25,7 +25,7 @@ pub(super) struct PastStates {
 struct RememberedStates {
     /// Cached states, sorted by last use. The most recently used state is the last.
     states: VecDeque<(ClusterSnapshots, Instant)>,
-    forgotten: u64,
+    clear_count: u64,
 }
 
 impl PastStates {
@@ -39,15 +39,16 @@ impl PastStates {
         Some(found)
     }
 
-    pub(super) fn forgotten(&self) -> u64 {
-        self.inner.lock().forgotten
+    pub(super) fn clear_count(&self) -> u64 {
+        self.inner.lock().clear_count
     }
 
-    /// Caches a state. `forgotten` is the number of times that the cache had been emptied when the rebuild of the state
-    /// began. If the cache has been emptied since, the state may mix two incarnations of a cluster, and is not cached.
-    pub(super) fn remember(&self, state: ClusterSnapshots, forgotten: u64) {
+    /// Caches a state. `clear_count` is the number of times that the cache had been emptied when the rebuild of the
+    /// state began. If the cache has been emptied since, the state may mix two incarnations of a cluster, and is not
+    /// cached.
+    pub(super) fn remember(&self, state: ClusterSnapshots, clear_count: u64) {
         let mut inner = self.inner.lock();
-        if inner.forgotten == forgotten {
+        if inner.clear_count == clear_count {
             inner.states.push_back((state, Instant::now()));
             let beyond = inner.states.len().saturating_sub(PAST_STATES);
             inner.states.drain(..beyond);
@@ -59,7 +60,7 @@ impl PastStates {
     pub(super) fn forget(&self) {
         let mut inner = self.inner.lock();
         inner.states.clear();
-        inner.forgotten += 1;
+        inner.clear_count += 1;
     }
 
     pub(super) fn trim(&self) {
@@ -70,10 +71,10 @@ impl PastStates {
 /// Takes the snapshots of a composite version from `state`. Returns `None` if `state` lacks a cluster of the version,
 /// or has it at another version.
 fn part(state: &ClusterSnapshots, vector: &CompositeResourceVersion) -> Option<ClusterSnapshots> {
-    let mut held = state.iter();
+    let mut snapshots = state.iter();
     let mut part = Vec::with_capacity(vector.len());
     for (cluster, version) in vector.iter() {
-        let found = held.find(|(name, _)| name >= cluster);
+        let found = snapshots.find(|(name, _)| name >= cluster);
         part.push(found.filter(|(name, snapshot)| name == cluster && snapshot.resource_version() == version)?.clone());
     }
     Some(Arc::new(part))
@@ -132,11 +133,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn past_state_is_not_cached_if_the_cache_was_cleared_meanwhile() {
         let past = PastStates::default();
-        let forgotten = past.forgotten();
-        past.remember(state(&[("a", 1)]), forgotten);
+        let clear_count = past.clear_count();
+        past.remember(state(&[("a", 1)]), clear_count);
         past.forget();
         assert!(found(&past, &[("a", 1)]).is_none());
-        past.remember(state(&[("a", 1)]), forgotten);
+        past.remember(state(&[("a", 1)]), clear_count);
         assert!(found(&past, &[("a", 1)]).is_none());
     }
 }

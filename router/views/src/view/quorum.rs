@@ -27,7 +27,7 @@ impl View {
     /// # Errors
     /// 504 with the clusters that do not confirm their version within about 3 s, if partial answers are denied.
     pub(super) async fn wait_for_newest(&self, before: &mut EarlierCacheStates) -> Result<(), VersionRefusal> {
-        let asked = before.cached_clusters().map(|(cluster, cache_state)| async move {
+        let checks = before.cached_clusters().map(|(cluster, cache_state)| async move {
             let Err(reason) = self.confirmed(cluster).await else { return None };
             let since = match cache_state {
                 CacheState::Stale { since, .. } => *since,
@@ -35,7 +35,7 @@ impl View {
             };
             Some((cluster.clone(), since, reason))
         });
-        let unconfirmed: Vec<_> = join_all(asked).await.into_iter().flatten().collect();
+        let unconfirmed: Vec<_> = join_all(checks).await.into_iter().flatten().collect();
         let late: Vec<_> = unconfirmed.iter().map(|(cluster, _, reason)| format!("{cluster}: {reason}")).collect();
         for (cluster, since, reason) in unconfirmed {
             let reason = format!("the cluster did not confirm that this is its newest state: {reason}").into();
@@ -53,12 +53,12 @@ impl View {
         let Some((cacher, latest_requests)) = self.latest_requests(cluster) else {
             return Err("the collection is no longer cached".into());
         };
-        let held = cacher.snapshot().map(|snapshot| snapshot.resource_version()).unwrap_or_default();
+        let cached = cacher.snapshot().map(|snapshot| snapshot.resource_version()).unwrap_or_default();
         let latest = latest_requests.latest(&cacher).await?;
-        if held > latest {
+        if cached > latest {
             // The revisions of the cluster decreased, so the cached objects belong to a state that no longer exists.
             cacher.reset();
-            return Err(format!("the resourceVersions of the cluster went back from {held} to {latest}").into());
+            return Err(format!("the resourceVersions of the cluster went back from {cached} to {latest}").into());
         }
         match self.shown(cluster, cacher, latest.into()).await {
             Some(Ok(())) => Ok(()),

@@ -343,8 +343,8 @@ mod tests {
             &cluster,
             (0..DELETIONS_MAX + 5).map(|number| deletion(&format!("n/{number}"))),
         );
-        let kept = only(&read_your_writes).deletions;
-        assert_eq!((kept.len(), &*kept[0].key), (DELETIONS_MAX, "n/5"));
+        let deletions = only(&read_your_writes).deletions;
+        assert_eq!((deletions.len(), &*deletions[0].key), (DELETIONS_MAX, "n/5"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use tributary_cacher::Update;
 
 /// Updates of one namespace that follow from an update of a cluster. Empty if no object in the namespace changes.
 ///
-/// `before` is the cluster's version in the view of all namespaces before the update. `held` is the previous state of
+/// `before` is the cluster's version in the view of all namespaces before the update. `cached` is the previous state of
 /// the namespace, and `empty` a state without objects. The log of a namespace gets the cluster's version with the next
 /// change in the namespace, with the member's bookmarks, and on request. A log entry in each namespace for every change
 /// of the cluster would fill the memory.
@@ -13,7 +13,7 @@ pub(super) fn part(
     step: &Update,
     before: CollectionVersion,
     namespace: &str,
-    held: &Snapshot,
+    cached: &Snapshot,
     empty: Snapshot,
 ) -> Vec<Update> {
     let after = |whole: &Snapshot| {
@@ -26,15 +26,15 @@ pub(super) fn part(
     };
     vec![match step {
         Update::Synced { snapshot } => Update::Synced { snapshot: after(snapshot) },
-        Update::Relisted { after: whole, .. } => Update::Relisted { before: held.clone(), after: after(whole) },
-        Update::Reset { after: whole, .. } => Update::Reset { before: held.clone(), after: after(whole) },
+        Update::Relisted { after: whole, .. } => Update::Relisted { before: cached.clone(), after: after(whole) },
+        Update::Reset { after: whole, .. } => Update::Reset { before: cached.clone(), after: after(whole) },
         Update::Progress { snapshot: whole } => {
-            let mut snapshot = held.clone();
+            let mut snapshot = cached.clone();
             snapshot.set_resource_version(whole.resource_version());
             Update::Progress { snapshot }
         }
         Update::Changes { changes, snapshot: whole } => {
-            return own_changes(changes, before, whole.resource_version(), namespace, held);
+            return own_changes(changes, before, whole.resource_version(), namespace, cached);
         }
     }]
 }
@@ -48,9 +48,9 @@ fn own_changes(
     before: CollectionVersion,
     after: CollectionVersion,
     namespace: &str,
-    held: &Snapshot,
+    cached: &Snapshot,
 ) -> Vec<Update> {
-    let (mut steps, mut own, mut snapshot, mut known) = (Vec::new(), Vec::new(), held.clone(), before);
+    let (mut steps, mut own, mut snapshot, mut known) = (Vec::new(), Vec::new(), cached.clone(), before);
     for change in changes {
         let all = known;
         known = all.with_change(change);
@@ -107,12 +107,12 @@ mod tests {
         format!("{}: {}", snapshot.resource_version(), objects.collect::<Vec<_>>().join(" "))
     }
 
-    fn parts_of(step: &Update, before: &str, held: &Snapshot) -> Vec<Update> {
-        part(step, CollectionVersion::parse(before).unwrap(), "n", held, Snapshot::default())
+    fn parts_of(step: &Update, before: &str, cached: &Snapshot) -> Vec<Update> {
+        part(step, CollectionVersion::parse(before).unwrap(), "n", cached, Snapshot::default())
     }
 
-    fn part_of(step: &Update, held: &Snapshot) -> Option<Update> {
-        let mut steps = parts_of(step, "5", held);
+    fn part_of(step: &Update, cached: &Snapshot) -> Option<Update> {
+        let mut steps = parts_of(step, "5", cached);
         assert!(steps.len() < 2, "{steps:?}");
         steps.pop()
     }
@@ -120,28 +120,28 @@ mod tests {
     #[test]
     fn namespace_view_shares_objects_with_the_view_of_all_namespaces() {
         let whole = snapshot(9, &["m/x 1", "n/a 2", "n/b 3", "n-b/a 4", "o/x 5"]);
-        let held = snapshot(5, &["n/a 2"]);
+        let cached = snapshot(5, &["n/a 2"]);
         for step in [
             Update::Synced { snapshot: whole.clone() },
             Update::Relisted { before: Snapshot::default(), after: whole.clone() },
             Update::Reset { before: Snapshot::default(), after: whole.clone() },
         ] {
-            let own = part_of(&step, &held).unwrap();
+            let own = part_of(&step, &cached).unwrap();
             assert_eq!(std::mem::discriminant(&own), std::mem::discriminant(&step));
             assert_eq!(shown(own.snapshot()), "9: n/a@2 n/b@3");
             assert!(Arc::ptr_eq(own.snapshot().get("n/a").unwrap(), whole.get("n/a").unwrap()), "not held twice");
         }
         let version = whole.resource_version();
-        let empty = part(&Update::Synced { snapshot: whole }, version, "nobody", &held, Snapshot::default());
+        let empty = part(&Update::Synced { snapshot: whole }, version, "nobody", &cached, Snapshot::default());
         assert_eq!(shown(empty[0].snapshot()), "9: ");
     }
 
     #[test]
     fn update_of_one_namespace_contains_only_its_changes_in_order() {
-        let held = snapshot(5, &["n/a 2", "n/b 3"]);
+        let cached = snapshot(5, &["n/a 2", "n/b 3"]);
         let change = |change_type, text: &str| {
             let object = object(text);
-            let previous = held.get(object.key().as_str()).cloned();
+            let previous = cached.get(object.key().as_str()).cloned();
             Change { change_type, object, previous }
         };
         let changes = vec![
@@ -152,25 +152,25 @@ mod tests {
             change(ChangeType::Deleted, "o/x 10"),
         ];
         let step = Update::Changes { changes, snapshot: snapshot(11, &[]) };
-        let Some(Update::Changes { changes, snapshot: after }) = part_of(&step, &held) else { panic!("no changes") };
-        let told: Vec<_> = changes.iter().map(|change| change.object.key().as_str()).collect();
-        assert_eq!(told, ["n/a", "n/b", "n/c"]);
+        let Some(Update::Changes { changes, snapshot: after }) = part_of(&step, &cached) else { panic!("no changes") };
+        let keys: Vec<_> = changes.iter().map(|change| change.object.key().as_str()).collect();
+        assert_eq!(keys, ["n/a", "n/b", "n/c"]);
         assert_eq!(shown(&after), "11: n/b@8 n/c@9");
         let elsewhere = vec![change(ChangeType::Added, "m/y 12")];
-        assert!(part_of(&Update::Changes { changes: elsewhere, snapshot: snapshot(12, &[]) }, &held).is_none());
+        assert!(part_of(&Update::Changes { changes: elsewhere, snapshot: snapshot(12, &[]) }, &cached).is_none());
         let progress = part_of(&Update::Progress { snapshot: snapshot(12, &["m/y 12"]) }, &after).unwrap();
         assert_eq!(shown(progress.snapshot()), "12: n/b@8 n/c@9");
     }
 
     #[test]
     fn namespace_version_counts_deletions_in_other_namespaces_at_its_revision() {
-        let held = snapshot(5, &["n/a 2", "n/b 3"]);
+        let cached = snapshot(5, &["n/a 2", "n/b 3"]);
         let deleted = |text: &str| Change { change_type: ChangeType::Deleted, object: object(text), previous: None };
         let steps = |before: &str, after: &str, texts: &[&str]| -> Vec<String> {
             let mut whole = Snapshot::default();
             whole.set_resource_version(CollectionVersion::parse(after).unwrap());
             let step = Update::Changes { changes: texts.iter().map(|text| deleted(text)).collect(), snapshot: whole };
-            parts_of(&step, before, &held).iter().map(|step| shown(step.snapshot())).collect()
+            parts_of(&step, before, &cached).iter().map(|step| shown(step.snapshot())).collect()
         };
         assert_eq!(steps("5", "7-1", &["m/x 7"]), [""; 0]);
         assert_eq!(steps("7-1", "7-2", &["n/a 7"]), ["7-1: n/a@2 n/b@3", "7-2: n/b@3"]);

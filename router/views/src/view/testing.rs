@@ -34,10 +34,10 @@ impl View {
 
     /// Adds a cluster with one pod at this version to the log.
     pub fn join_for_tests(&self, cluster: &ClusterName, version: ResourceVersion) {
-        let mut held = Snapshot::default();
-        held.insert(self.pod_for_tests("default", version));
-        held.set_resource_version(version);
-        self.log.write().join(cluster, held, Duration::ZERO);
+        let mut snapshot = Snapshot::default();
+        snapshot.insert(self.pod_for_tests("default", version));
+        snapshot.set_resource_version(version);
+        self.log.write().join(cluster, snapshot, Duration::ZERO);
     }
 
     /// Changes a pod of a cluster in the log, so that the pod has this version. Wakes the watches that the change
@@ -45,13 +45,13 @@ impl View {
     pub fn change_for_tests(&self, cluster: &ClusterName, namespace: &str, version: ResourceVersion) {
         let object = self.pod_for_tests(namespace, version);
         let mut log = self.log.write();
-        let mut held = log.snapshot(cluster).cloned().unwrap_or_default();
-        let previous = held.insert(Arc::clone(&object));
-        held.set_resource_version(version);
+        let mut snapshot = log.snapshot(cluster).cloned().unwrap_or_default();
+        let previous = snapshot.insert(Arc::clone(&object));
+        snapshot.set_resource_version(version);
         let change_type = if previous.is_some() { ChangeType::Modified } else { ChangeType::Added };
         let changes = vec![Change { change_type, object, previous }];
         let notification = LogNotification::from_changes(cluster, &changes, &log);
-        log.append(cluster, changes, held, Duration::ZERO);
+        log.append(cluster, changes, snapshot, Duration::ZERO);
         drop(log);
         self.watch_notifier.advance(notification);
     }

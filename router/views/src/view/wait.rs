@@ -96,10 +96,10 @@ pub(super) enum AcceptedAnswers {
 async fn wait_for_version(
     cacher: &Cacher,
     version: CollectionVersion,
-    heard: AcceptedAnswers,
+    accepted: AcceptedAnswers,
     within: Duration,
 ) -> Result<Snapshot, NotReached> {
-    match heard {
+    match accepted {
         AcceptedAnswers::Always => cacher.wait_for_earlier_version(version, within).await,
         AcceptedAnswers::FromNow => cacher.wait_for(version, within).await,
     }
@@ -145,9 +145,9 @@ impl View {
         version: CollectionVersion,
     ) -> Option<Result<(), NotReached>> {
         let deadline = Instant::now() + VERSION_WITHIN;
-        let wait = |cacher: Arc<Cacher>, heard| async move {
-            let left = deadline.saturating_duration_since(Instant::now());
-            wait_for_version(&cacher, version, heard, left).await
+        let wait = |cacher: Arc<Cacher>, accepted| async move {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            wait_for_version(&cacher, version, accepted, remaining).await
         };
         let reached = self.in_feeding_cacher(cluster, cacher, deadline, wait).await?;
         self.catch_up(cluster);
@@ -165,14 +165,14 @@ impl View {
         wait: impl Fn(Arc<Cacher>, AcceptedAnswers) -> F,
     ) -> Option<T> {
         let mut changes = self.cache_state_tracker.changes();
-        let (mut cacher, mut heard) = (first, AcceptedAnswers::FromNow);
+        let (mut cacher, mut accepted) = (first, AcceptedAnswers::FromNow);
         loop {
-            let value = wait(Arc::clone(&cacher), heard).await;
+            let value = wait(Arc::clone(&cacher), accepted).await;
             if self.is_fed_by(cluster, &cacher) {
                 return Some(value);
             }
             let next = timeout_at(deadline, self.other_cacher(cluster, &cacher, &mut changes)).await;
-            (cacher, heard) = next.ok().flatten()?;
+            (cacher, accepted) = next.ok().flatten()?;
         }
     }
 
@@ -196,11 +196,11 @@ impl View {
     ) -> Result<(), Refusal> {
         let mut changes = self.cache_state_tracker.changes();
         // After a change of the cluster's configuration, a new cacher has to request the member's version again.
-        let (mut cacher, mut heard) = (cacher, AcceptedAnswers::FromNow);
+        let (mut cacher, mut accepted) = (cacher, AcceptedAnswers::FromNow);
         loop {
             let other = tokio::select! {
                 biased;
-                reached = wait_for_version(&cacher, version, heard, AHEAD_WITHIN) => {
+                reached = wait_for_version(&cacher, version, accepted, AHEAD_WITHIN) => {
                     if self.is_fed_by(&cluster, &cacher) {
                         match reached {
                             Ok(_) => {}
@@ -220,7 +220,7 @@ impl View {
             };
             // A cluster that has left needs no wait, because the log contains its departure.
             let Some(other) = other else { return Ok(()) };
-            (cacher, heard) = other;
+            (cacher, accepted) = other;
         }
     }
 

@@ -13,7 +13,7 @@ use tributary_answers::warnings;
 /// Warnings of all clusters of a view. Readers take no lock.
 #[derive(Default)]
 pub struct Warnings {
-    said: ArcSwap<WarningSet>,
+    current: ArcSwap<WarningSet>,
 }
 
 #[derive(Clone, Default)]
@@ -26,31 +26,31 @@ struct WarningSet {
 impl Warnings {
     /// Replaces the warnings of a cluster. An empty list removes them.
     pub fn set(&self, cluster: &ClusterName, warnings: &[HeaderValue]) {
-        self.said.rcu(|said| {
-            let mut by_cluster = said.by_cluster.clone();
+        self.current.rcu(|current| {
+            let mut by_cluster = current.by_cluster.clone();
             by_cluster.remove(cluster);
             if !warnings.is_empty() {
                 by_cluster.insert(cluster.clone(), warnings.to_vec());
             }
-            let said = by_cluster.iter().flat_map(|(cluster, said)| said.iter().map(move |said| (cluster, said)));
-            let together = warnings::together(said);
+            let texts = by_cluster.iter().flat_map(|(cluster, texts)| texts.iter().map(move |text| (cluster, text)));
+            let together = warnings::together(texts);
             Arc::new(WarningSet { by_cluster, together })
         });
     }
 
     /// Returns the current warnings of a cluster.
     pub fn warnings_of(&self, cluster: &ClusterName) -> Vec<HeaderValue> {
-        self.said.load().by_cluster.get(cluster).cloned().unwrap_or_default()
+        self.current.load().by_cluster.get(cluster).cloned().unwrap_or_default()
     }
 
     /// Adds the warnings of the clusters that a reader may see, even if the reader did not select these clusters.
     pub(crate) fn add_of(&self, readers: &ClusterSelector, headers: &mut HeaderMap) {
-        let said = self.said.load();
-        if said.by_cluster.keys().all(|cluster| readers.admits(cluster)) {
+        let current = self.current.load();
+        if current.by_cluster.keys().all(|cluster| readers.admits(cluster)) {
             return self.add_to(headers);
         }
-        let admitted = said.by_cluster.iter().filter(|(cluster, _)| readers.admits(cluster));
-        let texts = admitted.flat_map(|(cluster, said)| said.iter().map(move |said| (cluster, said)));
+        let admitted = current.by_cluster.iter().filter(|(cluster, _)| readers.admits(cluster));
+        let texts = admitted.flat_map(|(cluster, texts)| texts.iter().map(move |text| (cluster, text)));
         for warning in warnings::together(texts) {
             headers.append(header::WARNING, warning);
         }
@@ -58,7 +58,7 @@ impl Warnings {
 
     /// Adds the warnings of all clusters to the headers of a response.
     pub fn add_to(&self, headers: &mut HeaderMap) {
-        for warning in &self.said.load().together {
+        for warning in &self.current.load().together {
             headers.append(header::WARNING, warning.clone());
         }
     }
@@ -72,19 +72,19 @@ mod tests {
     fn equal_warnings_of_several_clusters_are_merged() {
         let warnings = Warnings::default();
         let [one, two] = ["one", "two"].map(|name| ClusterName::new(name).unwrap());
-        let said = || {
+        let texts = || {
             let mut headers = HeaderMap::new();
             warnings.add_to(&mut headers);
             headers.get_all(header::WARNING).iter().map(|value| value.to_str().unwrap().to_owned()).collect::<Vec<_>>()
         };
         let [a, b] = ["299 - \"a\"", "299 - \"b\""].map(HeaderValue::from_static);
-        assert!(said().is_empty());
+        assert!(texts().is_empty());
         warnings.set(&two, &[b.clone(), a.clone()]);
         warnings.set(&one, std::slice::from_ref(&a));
-        assert_eq!(said(), ["299 - \"clusters one, two: a\"", "299 - \"cluster two: b\""]);
+        assert_eq!(texts(), ["299 - \"clusters one, two: a\"", "299 - \"cluster two: b\""]);
         warnings.set(&two, &[]);
-        assert_eq!(said(), ["299 - \"cluster one: a\""]);
+        assert_eq!(texts(), ["299 - \"cluster one: a\""]);
         warnings.set(&one, &[]);
-        assert!(said().is_empty());
+        assert!(texts().is_empty());
     }
 }

@@ -538,9 +538,9 @@ mod tests {
         #[test]
         fn change_wakes_matching_watches(steps in prop::collection::vec((0_u8..8, 0_u16..12, 1_usize..90), 1..120)) {
             let mut audience = Audience::default();
-            let mut owed = BTreeSet::new();
+            let mut expected = BTreeSet::new();
             // After a watch has read the log, only later changes have to wake the watch.
-            let look = |audience: &Audience, number: usize| {
+            let read_log = |audience: &Audience, number: usize| {
                 wake_filter(number).into_iter().for_each(|namespace| audience.set_wake_filter(number, namespace));
                 audience.listen(number);
             };
@@ -548,30 +548,31 @@ mod tests {
                 match step {
                     0..2 => for _ in 0..count {
                         audience.join(peer(connection));
-                        look(&audience, audience.watchers.len() - 1);
+                        read_log(&audience, audience.watchers.len() - 1);
                     },
                     2 => {
                         let number = count * 7 % audience.watchers.len().max(1);
                         if let Some(waiting) = audience.watchers.get_mut(number) {
                             *waiting = None;
-                            owed.remove(&number);
+                            expected.remove(&number);
                         }
                     }
                     3 => {
-                        owed.extend((0..audience.watchers.len()).filter(|number| audience.watchers[*number].is_some()));
+                        let there = |number: &usize| audience.watchers[*number].is_some();
+                        expected.extend((0..audience.watchers.len()).filter(there));
                         audience.advance();
                     }
                     4 => {
                         let namespace = NAMESPACES[count % NAMESPACES.len()];
                         let is_for = |number: &usize| wake_filter(*number).is_none_or(|own| own == namespace);
                         let there = |number: &usize| audience.watchers[*number].is_some();
-                        owed.extend((0..audience.watchers.len()).filter(|number| there(number) && is_for(number)));
+                        expected.extend((0..audience.watchers.len()).filter(|number| there(number) && is_for(number)));
                         audience.announce_changes(&[namespace]);
                     }
                     _ => {
                         for number in audience.step().0 {
-                            owed.remove(&number);
-                            look(&audience, number);
+                            expected.remove(&number);
+                            read_log(&audience, number);
                         }
                     }
                 }
@@ -580,8 +581,8 @@ mod tests {
             loop {
                 let (woken, more) = audience.step();
                 for number in woken {
-                    owed.remove(&number);
-                    look(&audience, number);
+                    expected.remove(&number);
+                    read_log(&audience, number);
                 }
                 if !more {
                     break;
@@ -589,7 +590,7 @@ mod tests {
                 rounds += 1;
                 prop_assert!(rounds < 1000, "a round without end");
             }
-            prop_assert!(owed.is_empty(), "{owed:?} were not woken");
+            prop_assert!(expected.is_empty(), "{expected:?} were not woken");
         }
 
         /// Two clusters append changes to the log and announce them in different orders, with progress and relists
@@ -602,16 +603,16 @@ mod tests {
             const PROGRESS: &str = "";
             let mut audience = Audience::default();
             let (mut log, mut quiet_since) = (Vec::new(), 0);
-            let mut untold = [VecDeque::new(), VecDeque::new()];
-            let (mut looked, mut awake) = (Vec::new(), BTreeSet::new());
+            let mut unsent = [VecDeque::new(), VecDeque::new()];
+            let (mut read_positions, mut awake) = (Vec::new(), BTreeSet::new());
             let is_for = |number: usize, what: &str| {
                 what == ANYTHING || what != PROGRESS && wake_filter(number).is_none_or(|own| own == what)
             };
             let missed = |log: &[&str], number: usize, from: u64, to: u64| {
                 (0..).zip(log).any(|(position, what)| (from..to).contains(&position) && is_for(number, what))
             };
-            let look = |audience: &Audience, looked: &mut Vec<u64>, number: usize| {
-                looked[number] = audience.happened;
+            let read_log = |audience: &Audience, read_positions: &mut Vec<u64>, number: usize| {
+                read_positions[number] = audience.happened;
                 wake_filter(number).into_iter().for_each(|namespace| audience.set_wake_filter(number, namespace));
                 audience.listen(number);
             };
@@ -620,45 +621,45 @@ mod tests {
                 match step {
                     0 => {
                         audience.join(peer(connection % 5));
-                        looked.push(0);
-                        look(&audience, &mut looked, audience.watchers.len() - 1);
+                        read_positions.push(0);
+                        read_log(&audience, &mut read_positions, audience.watchers.len() - 1);
                     }
                     1..=4 => {
                         let namespace = NAMESPACES[number % NAMESPACES.len()];
-                        untold[cluster].push_back(notification_behind((quiet_since, audience.happened), &[namespace]));
+                        unsent[cluster].push_back(notification_behind((quiet_since, audience.happened), &[namespace]));
                         log.push(namespace);
                         quiet_since = log.len() as u64;
                     }
                     5 => log.push(PROGRESS),
                     6 if number < 20 => {
-                        untold[cluster].push_back(LogNotification::Anything);
+                        unsent[cluster].push_back(LogNotification::Anything);
                         log.push(ANYTHING);
                         quiet_since = log.len() as u64;
                     }
-                    7..=8 => untold[cluster].pop_front().into_iter().for_each(|notification| audience.announce(notification)),
+                    7..=8 => unsent[cluster].pop_front().into_iter().for_each(|notification| audience.announce(notification)),
                     9 => awake.extend(audience.step().0),
                     10 => if let Some(next) = awake.iter().copied().nth(number % awake.len().max(1)) {
                         awake.remove(&next);
-                        look(&audience, &mut looked, next);
+                        read_log(&audience, &mut read_positions, next);
                     },
                     // The watch reads the log because of a timer, without a wake-up.
                     _ => {
-                        let number = number % looked.len().max(1);
-                        if number < looked.len() && !awake.contains(&number) {
-                            look(&audience, &mut looked, number);
+                        let number = number % read_positions.len().max(1);
+                        if number < read_positions.len() && !awake.contains(&number) {
+                            read_log(&audience, &mut read_positions, number);
                         }
                     }
                 }
                 audience.happened = log.len() as u64;
-                for (number, from) in looked.iter().enumerate() {
+                for (number, from) in read_positions.iter().enumerate() {
                     let passed = audience.watchers[number].as_ref().unwrap().passed();
                     prop_assert!(!missed(&log, number, *from, passed), "{number} goes on from {passed}, not {from}");
                 }
             }
-            untold.into_iter().flatten().for_each(|notification| audience.announce(notification));
+            unsent.into_iter().flatten().for_each(|notification| audience.announce(notification));
             awake.extend(audience.all());
-            for number in (0..looked.len()).filter(|number| !awake.contains(number)) {
-                prop_assert!(!missed(&log, number, looked[number], log.len() as u64), "{number} sleeps");
+            for number in (0..read_positions.len()).filter(|number| !awake.contains(number)) {
+                prop_assert!(!missed(&log, number, read_positions[number], log.len() as u64), "{number} sleeps");
                 let passed = audience.watchers[number].as_ref().unwrap().passed();
                 prop_assert!(wake_filter(number).is_none() || passed >= quiet_since, "{number} is to look again");
             }

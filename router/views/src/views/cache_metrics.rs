@@ -29,14 +29,14 @@ impl CacheMetrics {
         Self { views: Arc::downgrade(views), relists: Mutex::default() }
     }
 
-    fn heard_seconds(&self) -> BTreeMap<String, u64> {
+    fn answer_ages(&self) -> BTreeMap<String, u64> {
         let clusters = self.views.upgrade().map(|views| views.fleet.clusters());
         let clusters = clusters.iter().flat_map(|clusters| clusters.iter());
-        let heard = clusters.filter_map(|(name, cluster)| {
-            let heard = cluster.setup.client.as_ref().ok().and_then(ClusterClient::since_last_answer)?;
-            Some((name.to_string(), heard.as_secs()))
+        let ages = clusters.filter_map(|(name, cluster)| {
+            let age = cluster.setup.client.as_ref().ok().and_then(ClusterClient::since_last_answer)?;
+            Some((name.to_string(), age.as_secs()))
         });
-        heard.collect()
+        ages.collect()
     }
 
     fn reports(&self) -> (Vec<ResourceReport>, Vec<CollectionReport>) {
@@ -83,16 +83,16 @@ struct CachedCollections<'a> {
 }
 
 impl<'a> CachedCollections<'a> {
-    /// Computes the metrics from reports. `heard` contains the seconds since the last answer of each cluster.
-    fn from_reports(collections: &'a [CollectionReport], own: &OwnSeries, heard: &BTreeMap<String, u64>) -> Self {
-        let mut held = Self::default();
+    /// Computes the metrics from reports. `answer_ages` contains the seconds since the last answer of each cluster.
+    fn from_reports(collections: &'a [CollectionReport], own: &OwnSeries, answer_ages: &BTreeMap<String, u64>) -> Self {
+        let mut cached = Self::default();
         for collection in collections {
-            let of_cluster = held.by_cluster.entry(own.of_collection(collection)).or_default();
+            let of_cluster = cached.by_cluster.entry(own.of_collection(collection)).or_default();
             of_cluster.objects += collection.objects;
             of_cluster.is_behind |= collection.is_behind();
-            let unread = held.unread.entry(own.of_its_resource(collection)).or_default();
+            let unread = cached.unread.entry(own.of_its_resource(collection)).or_default();
             let age = match collection.state {
-                CollectionState::Current => heard.get(&collection.cluster).copied().unwrap_or_default(),
+                CollectionState::Current => answer_ages.get(&collection.cluster).copied().unwrap_or_default(),
                 CollectionState::Stale => collection.seconds,
                 CollectionState::Unknown => {
                     let clusters = if collection.forbidden { &mut unread.forbidden } else { &mut unread.unknown };
@@ -102,7 +102,7 @@ impl<'a> CachedCollections<'a> {
             };
             of_cluster.age = of_cluster.age.max(Some(age));
         }
-        held
+        cached
     }
 }
 
@@ -132,16 +132,16 @@ impl Collector for CacheMetrics {
             resources.iter().for_each(|it| *sums.entry(own.of_resource(it)).or_default() += value(it));
             gauges(&mut encoder, name, help, sums.iter().map(|(labels, sum)| (labels, *sum)))?;
         }
-        let held = CachedCollections::from_reports(&collections, &own, &self.heard_seconds());
+        let cached = CachedCollections::from_reports(&collections, &own, &self.answer_ages());
         for (name, help, value) in OF_COLLECTIONS {
-            let values = held.by_cluster.iter().filter_map(|(labels, it)| Some((labels, value(it)?)));
+            let values = cached.by_cluster.iter().filter_map(|(labels, it)| Some((labels, value(it)?)));
             gauges(&mut encoder, name, help, values)?;
         }
         let help = "Clusters in which a resource was never read, although they do not forbid it";
-        let unknown = held.unread.iter().map(|(labels, it)| (labels, it.unknown.len() as u64));
+        let unknown = cached.unread.iter().map(|(labels, it)| (labels, it.unknown.len() as u64));
         gauges(&mut encoder, "tributary_unknown_clusters", help, unknown)?;
         let help = "Clusters that forbid a list of the resource, or of a namespace that is read by itself";
-        let forbidden = held.unread.iter().map(|(labels, it)| (labels, it.forbidden.len() as u64));
+        let forbidden = cached.unread.iter().map(|(labels, it)| (labels, it.forbidden.len() as u64));
         gauges(&mut encoder, "tributary_forbidden_clusters", help, forbidden)?;
         let help = "Complete lists that were repeated because changes were lost";
         let mut family = encoder.encode_descriptor("tributary_relists", help, None, MetricType::Counter)?;
@@ -179,15 +179,18 @@ mod tests {
             collection("out-of-reach", None, Unknown),
             collection("well", None, Current),
         ];
-        let heard = BTreeMap::from([("well".to_owned(), 3)]);
+        let answer_ages = BTreeMap::from([("well".to_owned(), 3)]);
         let own = OwnSeries::from_reports(&[], &collections);
-        let held = CachedCollections::from_reports(&collections, &own, &heard);
-        let unread = held.unread.values().next().unwrap();
+        let cached = CachedCollections::from_reports(&collections, &own, &answer_ages);
+        let unread = cached.unread.values().next().unwrap();
         assert_eq!(unread.unknown, BTreeSet::from(["out-of-reach"]));
         assert_eq!(unread.forbidden, BTreeSet::from(["namespaces-only"]));
-        let told: Vec<_> =
-            held.by_cluster.iter().map(|(labels, it)| (&*labels.cluster, it.is_behind, it.age)).collect();
-        assert_eq!(told, [("namespaces-only", true, Some(0)), ("out-of-reach", true, None), ("well", false, Some(3))]);
+        let series: Vec<_> =
+            cached.by_cluster.iter().map(|(labels, it)| (&*labels.cluster, it.is_behind, it.age)).collect();
+        assert_eq!(
+            series,
+            [("namespaces-only", true, Some(0)), ("out-of-reach", true, None), ("well", false, Some(3))]
+        );
     }
 
     #[test]
@@ -198,9 +201,10 @@ mod tests {
             collection("a", Some("y"), Stale),
             collection("a", Some("z"), Current),
         ];
-        let heard = BTreeMap::from([("a".to_owned(), 2)]);
-        let held = CachedCollections::from_reports(&collections, &OwnSeries::from_reports(&[], &collections), &heard);
-        let told: Vec<_> = held.by_cluster.values().collect();
-        assert_eq!(told, [&CachedCollection { objects: 30, is_behind: true, age: Some(7) }]);
+        let answer_ages = BTreeMap::from([("a".to_owned(), 2)]);
+        let cached =
+            CachedCollections::from_reports(&collections, &OwnSeries::from_reports(&[], &collections), &answer_ages);
+        let series: Vec<_> = cached.by_cluster.values().collect();
+        assert_eq!(series, [&CachedCollection { objects: 30, is_behind: true, age: Some(7) }]);
     }
 }

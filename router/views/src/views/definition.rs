@@ -70,7 +70,7 @@ pub(super) enum DefinitionChange {
     /// The CRD changed, or the CRD of a different cluster counts now, but the columns and selectable fields are equal.
     Elsewhere(Definition),
     /// The columns or selectable fields changed, so the view must be started again.
-    DefinitionSourceState,
+    Changed,
 }
 
 /// Returns whether a CRD may define a resource. An API group that contains a dot and is not built in belongs to CRDs.
@@ -110,7 +110,7 @@ pub(super) async fn changed(fleet: &Arc<Fleet>, served: &Arc<ServedResource>, be
         DefinitionSource::Stored(_) => None,
     };
     match find(fleet, served, namespace).await {
-        Some(now) if now.version != before.version => DefinitionChange::DefinitionSourceState,
+        Some(now) if now.version != before.version => DefinitionChange::Changed,
         Some(now) if now != *before => DefinitionChange::Elsewhere(now),
         _ => DefinitionChange::None,
     }
@@ -231,9 +231,9 @@ async fn read_stored_definition(fleet: &Fleet, cluster: ClusterName, served: &Se
 /// Returns the first result that is not `None`, in the order of the requests. [`PARALLEL_LOOKUPS_MAX`] requests run
 /// concurrently, each with a timeout.
 async fn first<T: Send + 'static>(lookups: Vec<BoxFuture<'static, Option<T>>>) -> Option<T> {
-    let asked: Vec<BoxFuture<'static, Option<T>>> = lookups.into_iter().map(in_time).collect();
-    let mut given = std::pin::pin!(stream::iter(asked).buffered(PARALLEL_LOOKUPS_MAX).filter_map(std::future::ready));
-    given.next().await
+    let timed: Vec<BoxFuture<'static, Option<T>>> = lookups.into_iter().map(in_time).collect();
+    let mut results = std::pin::pin!(stream::iter(timed).buffered(PARALLEL_LOOKUPS_MAX).filter_map(std::future::ready));
+    results.next().await
 }
 
 fn in_time<T: Send + 'static>(lookup: BoxFuture<'static, Option<T>>) -> BoxFuture<'static, Option<T>> {

@@ -141,32 +141,32 @@ mod tests {
 
     #[test]
     fn built_in_resources_get_metric_series_before_custom_resources() {
-        let held =
+        let reports =
             collections(&["a", "b"], &["aaa.v1.example.com", "deployments.v1.apps", "leases.v1.example.com", "pods"]);
-        assert_eq!(own_series(9, 99, &held).len(), 4);
-        assert_eq!(own_series(3, 99, &held), ["aaa.v1.example.com", "deployments.v1.apps", "pods"]);
+        assert_eq!(own_series(9, 99, &reports).len(), 4);
+        assert_eq!(own_series(3, 99, &reports), ["aaa.v1.example.com", "deployments.v1.apps", "pods"]);
         // Each resource needs two series, so the third resource exceeds the limit.
-        assert_eq!(own_series(9, 5, &held), ["deployments.v1.apps", "pods"]);
-        assert_eq!(own_series(9, 0, &held), Vec::<String>::new());
-        let reversed: Vec<_> = held.iter().rev().cloned().collect();
-        assert_eq!(own_series(3, 99, &reversed), own_series(3, 99, &held), "however they come");
+        assert_eq!(own_series(9, 5, &reports), ["deployments.v1.apps", "pods"]);
+        assert_eq!(own_series(9, 0, &reports), Vec::<String>::new());
+        let reversed: Vec<_> = reports.iter().rev().cloned().collect();
+        assert_eq!(own_series(3, 99, &reversed), own_series(3, 99, &reports), "however they come");
     }
 
     #[test]
     fn number_of_metric_series_is_limited() {
         let names: Vec<String> = (0..3 * RESOURCES_MAX).map(|number| format!("r{number}.v1.example.com")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let held = collections(&["a", "b", "c"], &names);
-        let own = OwnSeries::from_reports(&[], &held);
-        let labels: BTreeSet<_> = held.iter().map(|collection| own.of_collection(collection)).collect();
+        let reports = collections(&["a", "b", "c"], &names);
+        let own = OwnSeries::from_reports(&[], &reports);
+        let labels: BTreeSet<_> = reports.iter().map(|collection| own.of_collection(collection)).collect();
         assert_eq!(labels.len(), 3 * (RESOURCES_MAX + 1));
         let together = |labels: &&CollectionLabels| labels.resource == OTHER;
         assert_eq!(labels.iter().filter(together).count(), 3, "one of each cluster");
         let clusters: Vec<String> = (0..100).map(|number| format!("cluster-{number}")).collect();
         let clusters: Vec<&str> = clusters.iter().map(String::as_str).collect();
-        let held = collections(&clusters, &names[..RESOURCES_MAX]);
-        let own = OwnSeries::from_reports(&[], &held);
-        let labels: BTreeSet<_> = held.iter().map(|collection| own.of_collection(collection)).collect();
+        let reports = collections(&clusters, &names[..RESOURCES_MAX]);
+        let own = OwnSeries::from_reports(&[], &reports);
+        let labels: BTreeSet<_> = reports.iter().map(|collection| own.of_collection(collection)).collect();
         assert_eq!(labels.len(), COLLECTION_SERIES_MAX + 100);
     }
 
@@ -174,8 +174,8 @@ mod tests {
     fn resource_labels_in_parts_and_in_kubectl_notation_agree() {
         let resources = [resource("", "pods"), resource("example.com", "widgets"), resource("example.com", "gadgets")];
         let own = OwnSeries::within(2, 99, &resources, &collections(&["a"], &["widgets.v1.example.com"]));
-        let told = resources.iter().map(|resource| own.of_resource(resource).resource).collect::<Vec<_>>();
-        assert_eq!(told, ["pods", OTHER, "gadgets"]);
+        let labels = resources.iter().map(|resource| own.of_resource(resource).resource).collect::<Vec<_>>();
+        assert_eq!(labels, ["pods", OTHER, "gadgets"]);
         let of_widgets = &collections(&["a"], &["widgets.v1.example.com"])[0];
         assert_eq!(own.of_its_resource(of_widgets).resource, OTHER);
         assert_eq!(own.of_resource(&resources[1]).group, "");

@@ -21,14 +21,14 @@ impl Views {
     /// Reports the cached data. Costs a few locks for each resource and cluster, about a microsecond, and visits no
     /// object. Yields to other tasks after each resource.
     pub async fn report(&self) -> CacheReports {
-        let mut held = CacheReports::default();
+        let mut reports = CacheReports::default();
         let mut parts: BTreeMap<String, u64> = BTreeMap::new();
         for view in self.all() {
-            held.collections.extend(view.collection_reports());
+            reports.collections.extend(view.collection_reports());
             match view.is_namespace_view() {
                 // The report about the view of all namespaces already contains these objects.
                 true => *parts.entry(view.kind.resource.to_string()).or_default() += 1,
-                false => held.resources.push(view.resource_report()),
+                false => reports.resources.push(view.resource_report()),
             }
             drop(view);
             tokio::task::yield_now().await;
@@ -37,12 +37,12 @@ impl Views {
         let namespaces = self.limits.namespace_views as u64;
         let of_namespaces =
             |(resource, used)| of(resource, LimitReport::new("namespace_views", used, namespaces, None));
-        held.limits.extend(parts.into_iter().map(of_namespaces));
-        let large = held.collections.iter().map(|collection| {
+        reports.limits.extend(parts.into_iter().map(of_namespaces));
+        let large = reports.collections.iter().map(|collection| {
             let limit = LimitReport::new("collection_bytes", collection.bytes, self.limits.collection_bytes, None);
             of(format!("{} {}", collection.cluster, collection.resource), limit)
         });
-        held.limits.extend(large.filter(LimitReport::is_near));
-        held
+        reports.limits.extend(large.filter(LimitReport::is_near));
+        reports
     }
 }
