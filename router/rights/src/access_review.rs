@@ -75,7 +75,7 @@ pub(super) async fn own_rules(transport: Transport, namespace: &str) -> Result<R
 /// [`AccessReviewError`].
 pub(super) async fn access(
     transport: Transport,
-    who: &UserInfo,
+    user: &UserInfo,
     requested: &Attributes<'_>,
 ) -> Result<bool, AccessReviewError> {
     #[derive(Deserialize)]
@@ -86,7 +86,7 @@ pub(super) async fn access(
     struct Status {
         allowed: bool,
     }
-    let mut spec = review_spec(who);
+    let mut spec = review_spec(user);
     match requested {
         Attributes::Resource(requested) => {
             let ResourceAttributes { verb, group, version, resource, subresource, namespace, name } = requested;

@@ -26,15 +26,15 @@ pub struct Actor {
     user: UserInfo,
     authority: Authority,
     /// User that the client impersonates by its own `Impersonate-*` headers.
-    given: Option<UserInfo>,
+    impersonated: Option<UserInfo>,
     /// Names and groups of the sender and of the acting user, as every cluster except the cluster in `at_home`
     /// authorizes them. The acting user is the impersonated user, or the sender without impersonation.
-    judged: [UserInfo; 2],
+    users: [UserInfo; 2],
     /// Cluster that verified the user, and these names and groups in this cluster alone.
     at_home: Option<(ClusterName, [UserInfo; 2])>,
     /// Name and groups of the sender for policies of the merged view, and of every cluster except the one that verified
     /// the sender. `None` if these policies may use the full name and all groups.
-    counted: Option<UserInfo>,
+    policy_identity: Option<UserInfo>,
     /// Reason for which Tributary sends the user's name to no cluster.
     not_sent: Option<NotSent>,
 }
@@ -59,32 +59,32 @@ impl UserSelector {
 
 impl Actor {
     /// Creates an actor from the sender and, if given, the user that the sender impersonates.
-    pub fn new(user: UserInfo, authority: Authority, given: Option<UserInfo>) -> Self {
+    pub fn new(user: UserInfo, authority: Authority, impersonated: Option<UserInfo>) -> Self {
         // The default rules suffice, because a cluster's own rules change neither the name nor the groups.
         let rules = MemberRules::default();
-        let judged = |told| rbac_users(told, given.as_ref());
-        let own = authority.home().map(|home| (home, judged(identity_for(&user, &authority, home, &rules))));
+        let users_of = |identity| rbac_users(identity, impersonated.as_ref());
+        let own = authority.home().map(|home| (home, users_of(identity_for(&user, &authority, home, &rules))));
         let elsewhere = identity_for_other_members(&user, &authority, &rules);
-        let sent_name = elsewhere.as_ref().map_or(&user.username, |told| &told.username).clone();
-        let told = match (authority.only_member(), &own) {
+        let sent_name = elsewhere.as_ref().map_or(&user.username, |identity| &identity.username).clone();
+        let users = match (authority.only_member(), &own) {
             (Some(_), Some((_, own))) => own.clone(),
-            _ => judged(elsewhere),
+            _ => users_of(elsewhere),
         };
-        let at_home = own.filter(|(_, own)| *own != told).and_then(|(home, own)| Some((home.clone(), own.ok()?)));
-        let (judged, not_sent) = match told {
-            Ok(judged) => (judged, None),
+        let at_home = own.filter(|(_, own)| *own != users).and_then(|(home, own)| Some((home.clone(), own.ok()?)));
+        let (users, not_sent) = match users {
+            Ok(users) => (users, None),
             Err(why) => {
-                let acting = given.as_ref().map_or(&sent_name, |given| &given.username);
+                let acting = impersonated.as_ref().map_or(&sent_name, |impersonated| &impersonated.username);
                 ([&sent_name, acting].map(|name| UserInfo::with_groups(name, &[])), Some(why))
             }
         };
-        let counted = counted(&user.username, &judged[0].groups, &authority);
-        let hash = HASHES.hash_one((&user, &authority, &given, &judged, &at_home, &not_sent));
-        Self { hash, user, authority, given, judged, at_home, counted, not_sent }
+        let policy_identity = policy_identity(&user.username, &users[0].groups, &authority);
+        let hash = HASHES.hash_one((&user, &authority, &impersonated, &users, &at_home, &not_sent));
+        Self { hash, user, authority, impersonated, users, at_home, policy_identity, not_sent }
     }
 
     pub(super) fn is_of(&self, user: &UserInfo, authority: &Authority) -> bool {
-        self.given.is_none() && self.user == *user && self.authority == *authority
+        self.impersonated.is_none() && self.user == *user && self.authority == *authority
     }
 
     /// Checks whether a cluster may see the user. The check ignores the impersonation rules of the cluster.
@@ -106,7 +106,7 @@ impl Actor {
     /// [`NotSent`] if the cluster may not see the user.
     pub fn identity(&self, member: &ClusterName, rules: &MemberRules) -> Result<UserInfo, NotSent> {
         let user = identity_for(&self.user, &self.authority, member, rules)?;
-        self.given.as_ref().map_or(Ok(user), impersonated_identity)
+        self.impersonated.as_ref().map_or(Ok(user), impersonated_identity)
     }
 
     /// Returns the identity of the sender in the hub.
@@ -114,7 +114,7 @@ impl Actor {
     /// # Errors
     /// [`NotSent`] for a client that impersonates, and for names that the hub must not get.
     pub fn identity_at_hub(&self) -> Result<UserInfo, NotSent> {
-        match &self.given {
+        match &self.impersonated {
             Some(_) => Err(NotSent::ImpersonationAtHub),
             None => identity_at_hub(&self.user, &self.authority),
         }
@@ -127,37 +127,37 @@ impl Actor {
 
     /// Returns the name of the sender as the sender's verifier reports it, and the name that clusters see.
     pub(super) fn sender_names(&self) -> impl Iterator<Item = &str> {
-        [&self.user, &self.judged[0]].into_iter().map(|user| user.username.as_str())
+        [&self.user, &self.users[0]].into_iter().map(|user| user.username.as_str())
     }
 
     /// Returns the user name by which clusters decide.
     pub(super) fn name(&self, user_selector: UserSelector) -> &str {
-        &self.judged(user_selector).username
+        &self.rbac_user(user_selector).username
     }
 
     /// Returns the user with the groups for all clusters except the cluster that verified the user.
-    pub fn judged(&self, user_selector: UserSelector) -> &UserInfo {
-        user_selector.select(&self.judged)
+    pub fn rbac_user(&self, user_selector: UserSelector) -> &UserInfo {
+        user_selector.select(&self.users)
     }
 
     pub(super) fn rbac_user_in(&self, member: &ClusterName, user_selector: UserSelector) -> &UserInfo {
         match &self.at_home {
             Some((home, users)) if home == member => user_selector.select(users),
-            _ => self.judged(user_selector),
+            _ => self.rbac_user(user_selector),
         }
     }
 
     /// Returns the user with the groups of all clusters together. A change of the rights of one of these groups may
     /// concern the user.
     pub(super) fn rbac_user_in_any(&self, user_selector: UserSelector) -> &UserInfo {
-        user_selector.select(self.at_home.as_ref().map_or(&self.judged, |(_, users)| users))
+        user_selector.select(self.at_home.as_ref().map_or(&self.users, |(_, users)| users))
     }
 
     /// Returns the sender's name and groups for the policies of a cluster, or of the merged view (`None`). Returns
     /// `None` if these policies may use the full name and all groups, as in the cluster that alone verified the user.
-    pub fn counted_at(&self, place: Option<&ClusterName>) -> Option<&UserInfo> {
+    pub fn policy_identity_for(&self, place: Option<&ClusterName>) -> Option<&UserInfo> {
         let is_only_member = place.is_some() && place == self.authority.only_member();
-        self.counted.as_ref().filter(|_| !is_only_member)
+        self.policy_identity.as_ref().filter(|_| !is_only_member)
     }
 
     /// Returns whether this cluster verified the user. Only the verifying cluster may see the user's `system:` groups.
@@ -175,11 +175,11 @@ impl Actor {
         member: &ClusterName,
         rules: &MemberRules,
     ) -> Result<UserInfo, NotSent> {
-        let told = match user_selector {
+        let identity = match user_selector {
             UserSelector::User => identity_for(&self.user, &self.authority, member, rules)?,
             UserSelector::Acting => self.identity(member, rules)?,
         };
-        Ok(UserInfo { groups: self.rbac_user_in(member, user_selector).groups.clone(), ..told })
+        Ok(UserInfo { groups: self.rbac_user_in(member, user_selector).groups.clone(), ..identity })
     }
 
     /// Returns the authenticated user.
@@ -189,20 +189,23 @@ impl Actor {
 
     /// Returns the user information for the response to a SelfSubjectReview.
     pub fn shown(&self) -> UserInfo {
-        match &self.given {
-            Some(given) => UserInfo { groups: self.judged(UserSelector::Acting).groups.clone(), ..given.clone() },
+        match &self.impersonated {
+            Some(impersonated) => {
+                UserInfo { groups: self.rbac_user(UserSelector::Acting).groups.clone(), ..impersonated.clone() }
+            }
             None => self.user.clone(),
         }
     }
 
     /// Returns the impersonated user.
     pub fn impersonated_user(&self) -> Option<&UserInfo> {
-        self.given.as_ref()
+        self.impersonated.as_ref()
     }
 
     /// Returns the total size of the actor's strings in bytes.
     pub fn bytes(&self) -> usize {
-        let users = std::iter::once(&self.user).chain(&self.given).chain(&self.judged).chain(&self.counted);
+        let users =
+            std::iter::once(&self.user).chain(&self.impersonated).chain(&self.users).chain(&self.policy_identity);
         users.chain(self.at_home.iter().flat_map(|(_, users)| users)).flat_map(texts).map(String::len).sum()
     }
 }
@@ -215,25 +218,26 @@ impl Hash for Actor {
 
 /// Returns the user name and groups that the policies of other clusters and of the merged view may use, if one cluster
 /// alone verified the user ([`names_beyond_member`]). `None` if these policies may use the full name and all groups.
-fn counted(name: &str, groups: &[String], authority: &Authority) -> Option<UserInfo> {
+fn policy_identity(name: &str, groups: &[String], authority: &Authority) -> Option<UserInfo> {
     let known = UserInfo::with_groups(name, groups);
-    let (counted, of_groups) = names_beyond_member(&known, authority);
-    let counted = UserInfo::with_groups(&counted, &of_groups);
-    (counted != known).then_some(counted)
+    let (name, groups) = names_beyond_member(&known, authority);
+    let limited = UserInfo::with_groups(&name, &groups);
+    (limited != known).then_some(limited)
 }
 
 /// Returns the sender and the acting user, as a cluster's RBAC decides about them, if the cluster sees the sender with
 /// this identity.
-fn rbac_users(told: Result<UserInfo, NotSent>, given: Option<&UserInfo>) -> Result<[UserInfo; 2], NotSent> {
-    let user = rbac_user(told?);
-    let acting = given.map_or_else(|| Ok(user.clone()), |given| impersonated_identity(given).map(rbac_user))?;
+fn rbac_users(identity: Result<UserInfo, NotSent>, impersonated: Option<&UserInfo>) -> Result<[UserInfo; 2], NotSent> {
+    let user = rbac_user(identity?);
+    let acting = impersonated
+        .map_or_else(|| Ok(user.clone()), |impersonated| impersonated_identity(impersonated).map(rbac_user))?;
     Ok([user, acting])
 }
 
 /// Returns name and groups by which a cluster authorizes a user. The result includes the groups that kube-apiserver's
 /// impersonation filter adds.
-fn rbac_user(told: UserInfo) -> UserInfo {
-    let UserInfo { username, groups, .. } = told.impersonated();
+fn rbac_user(identity: UserInfo) -> UserInfo {
+    let UserInfo { username, groups, .. } = identity.impersonated();
     UserInfo { username, groups, ..UserInfo::default() }
 }
 
@@ -247,13 +251,13 @@ pub(super) fn texts(user: &UserInfo) -> impl Iterator<Item = &String> {
 ///
 /// # Errors
 /// 431 if the user has too many groups and extras, or too many bytes.
-pub fn bounded(given: &UserInfo) -> Result<(), RequestRefusal> {
-    let extras: usize = given.extra.values().map(Vec::len).sum();
-    let values = 1 + given.groups.len() + usize::from(!given.uid.is_empty()) + extras;
-    let bytes = texts(given).map(String::len).sum();
-    for (what, given, max) in [("values", values, IMPERSONATED_VALUES), ("bytes", bytes, IMPERSONATED_BYTES)] {
-        if given > max {
-            return Err(RequestRefusal::ImpersonatesTooMuch { what, count: given, max });
+pub fn bounded(impersonated: &UserInfo) -> Result<(), RequestRefusal> {
+    let extras: usize = impersonated.extra.values().map(Vec::len).sum();
+    let values = 1 + impersonated.groups.len() + usize::from(!impersonated.uid.is_empty()) + extras;
+    let bytes = texts(impersonated).map(String::len).sum();
+    for (what, count, max) in [("values", values, IMPERSONATED_VALUES), ("bytes", bytes, IMPERSONATED_BYTES)] {
+        if count > max {
+            return Err(RequestRefusal::ImpersonatesTooMuch { what, count, max });
         }
     }
     Ok(())
@@ -263,8 +267,8 @@ pub fn bounded(given: &UserInfo) -> Result<(), RequestRefusal> {
 ///
 /// # Errors
 /// [`InvalidClientImpersonation`] if a value, or the decoded key of an extra, is not UTF-8.
-pub fn given_user(given: &Impersonation) -> Result<UserInfo, InvalidClientImpersonation> {
-    given.user(|name, bytes| {
+pub fn given_user(impersonated: &Impersonation) -> Result<UserInfo, InvalidClientImpersonation> {
+    impersonated.user(|name, bytes| {
         String::from_utf8(bytes.to_vec()).map_err(|_| InvalidClientImpersonation::NotText(name.clone()))
     })
 }
@@ -288,14 +292,15 @@ mod tests {
         ClusterName::new(name).unwrap()
     }
 
-    fn actor(user: UserInfo, authority: impl Into<Authority>, given: Option<UserInfo>) -> Actor {
-        Actor::new(user, authority.into(), given)
+    fn actor(user: UserInfo, authority: impl Into<Authority>, impersonated: Option<UserInfo>) -> Actor {
+        Actor::new(user, authority.into(), impersonated)
     }
 
     #[test]
     fn impersonation_does_not_change_the_fair_share_holder() {
-        let share_key =
-            |given: Option<&str>| actor(user("ann", &[]), "test", given.map(|name| user(name, &[]))).share_key();
+        let share_key = |impersonated: Option<&str>| {
+            actor(user("ann", &[]), "test", impersonated.map(|name| user(name, &[]))).share_key()
+        };
         assert_eq!(share_key(Some("bob")), share_key(None));
         assert_eq!(share_key(Some("carol")), share_key(None));
         assert_ne!(actor(user("bob", &[]), "test", None).share_key(), share_key(None));
@@ -305,7 +310,7 @@ mod tests {
     fn actor_has_the_groups_that_the_member_authorizes() {
         let (a, everywhere) = (Authority::Member(cluster("a")), Authority::from("test"));
         let account = "system:serviceaccount:n:s";
-        for (who, authority, given, expected) in [
+        for (sender, authority, impersonated, expected) in [
             (user("ann", &["dev"]), &everywhere, None, Some(("ann", &["dev", "system:authenticated"][..]))),
             (
                 user("ann", &["system:masters", "system:authenticated"]),
@@ -341,7 +346,7 @@ mod tests {
             (user("ann", &[]), &everywhere, Some(user("system:anonymous", &[])), None),
             (user(account, &[]), &everywhere, Some(user("bob", &[])), None),
         ] {
-            let actor = actor(who, authority.clone(), given);
+            let actor = actor(sender, authority.clone(), impersonated);
             let acting = actor.rbac_user_in(&cluster("a"), UserSelector::Acting);
             let known =
                 actor.reaches(&cluster("a")).is_ok().then(|| (acting.username.as_str(), acting.groups.to_vec()));
@@ -351,8 +356,8 @@ mod tests {
                 expected.is_some() && *authority == everywhere,
                 "{actor:?}"
             );
-            let told = actor.identity(&cluster("a"), &MemberRules::default());
-            assert_eq!(told.is_ok(), expected.is_some(), "{actor:?}");
+            let identity = actor.identity(&cluster("a"), &MemberRules::default());
+            assert_eq!(identity.is_ok(), expected.is_some(), "{actor:?}");
         }
     }
 
@@ -370,17 +375,17 @@ mod tests {
         ] {
             for authority in [Authority::Hub, Authority::HubFrontProxy] {
                 let actor = Actor::new(user(name, groups), authority, None);
-                let told = actor.identity(&cluster("a"), &MemberRules::default());
-                assert_eq!(actor.reaches(&cluster("a")).is_ok(), told.is_ok(), "{actor:?}");
-                let sent = told.ok().map(|told| (told.username, told.groups));
+                let identity = actor.identity(&cluster("a"), &MemberRules::default());
+                assert_eq!(actor.reaches(&cluster("a")).is_ok(), identity.is_ok(), "{actor:?}");
+                let sent = identity.ok().map(|identity| (identity.username, identity.groups));
                 assert_eq!(sent, expected.map(|(name, groups)| (name.to_owned(), strings(groups))), "{actor:?}");
                 let Some((name, groups)) = sent else { continue };
-                let judged_groups: Vec<_> = groups.into_iter().chain(["system:authenticated".to_owned()]).collect();
+                let rbac_groups: Vec<_> = groups.into_iter().chain(["system:authenticated".to_owned()]).collect();
                 for user_selector in [UserSelector::User, UserSelector::Acting] {
-                    let judged = actor.rbac_user_in(&cluster("a"), user_selector);
-                    assert_eq!((&judged.username, &judged.groups), (&name, &judged_groups), "{actor:?}");
+                    let rbac_user = actor.rbac_user_in(&cluster("a"), user_selector);
+                    assert_eq!((&rbac_user.username, &rbac_user.groups), (&name, &rbac_groups), "{actor:?}");
                     let subject = actor.subject(user_selector, &cluster("a"), &MemberRules::default()).unwrap();
-                    assert_eq!((&review_spec(&subject)["user"], &judged.username), (&name.clone().into(), &name));
+                    assert_eq!((&review_spec(&subject)["user"], &rbac_user.username), (&name.clone().into(), &name));
                 }
                 assert_eq!(actor.sender_names().next(), Some(&*actor.shown().username));
             }
@@ -393,7 +398,7 @@ mod tests {
         let (eu, us) = (cluster("eu"), cluster("us"));
         let account = "system:serviceaccount:n:s";
         let of_account = ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"];
-        for (who, authority, of_merged) in [
+        for (sender, authority, of_merged) in [
             (
                 user("ann", &["dev", "system:x"]),
                 Authority::Member(eu.clone()),
@@ -411,14 +416,14 @@ mod tests {
                 Some((account, &["system:x", "system:authenticated"])),
             ),
         ] {
-            let counted = |place: Option<&ClusterName>, given| {
-                actor(who.clone(), authority.clone(), given).counted_at(place).cloned()
+            let identity_for = |place: Option<&ClusterName>, impersonated| {
+                actor(sender.clone(), authority.clone(), impersonated).policy_identity_for(place).cloned()
             };
             let of_merged = of_merged.map(|(name, groups)| user(name, groups));
             let of_eu = if authority == Authority::Member(eu.clone()) { None } else { of_merged.clone() };
-            for given in [None, Some(user("bob", &[]))] {
-                let all = [None, Some(&us), Some(&eu)].map(|place| counted(place, given.clone()));
-                assert_eq!(all, [of_merged.clone(), of_merged.clone(), of_eu.clone()], "{who:?} {authority:?}");
+            for impersonated in [None, Some(user("bob", &[]))] {
+                let all = [None, Some(&us), Some(&eu)].map(|place| identity_for(place, impersonated.clone()));
+                assert_eq!(all, [of_merged.clone(), of_merged.clone(), of_eu.clone()], "{sender:?} {authority:?}");
             }
         }
     }
@@ -427,26 +432,26 @@ mod tests {
     /// group.
     #[test]
     fn system_groups_are_shown_only_to_the_verifying_cluster() {
-        let said = || user("ann", &["dev", "system:oauth", "system:masters"]);
+        let ann_with_groups = || user("ann", &["dev", "system:oauth", "system:masters"]);
         let hub = || Authority::TokenReviewCluster(cluster("hub"));
         let all = ["dev", "system:oauth", "system:authenticated"];
         let groups =
             |actor: &Actor, member, user_selector| actor.rbac_user_in(&cluster(member), user_selector).groups.to_vec();
-        let ann = actor(said(), hub(), None);
+        let ann = actor(ann_with_groups(), hub(), None);
         for user_selector in [UserSelector::User, UserSelector::Acting] {
             assert_eq!(groups(&ann, "hub", user_selector), strings(&all));
             assert_eq!(groups(&ann, "other", user_selector), strings(&["dev", "system:authenticated"]));
             assert_eq!(ann.rbac_user_in_any(user_selector).groups, strings(&all));
         }
         let rules = MemberRules::default();
-        let told = |member| ann.identity(&cluster(member), &rules).unwrap().groups;
-        assert_eq!((told("hub"), told("other")), (strings(&["dev", "system:oauth"]), strings(&["dev"])));
+        let groups_at = |member| ann.identity(&cluster(member), &rules).unwrap().groups;
+        assert_eq!((groups_at("hub"), groups_at("other")), (strings(&["dev", "system:oauth"]), strings(&["dev"])));
         let subject = |member| {
             review_spec(&ann.subject(UserSelector::Acting, &cluster(member), &rules).unwrap())["groups"].clone()
         };
         assert_eq!((subject("hub"), subject("other")), (all.into(), ["dev", "system:authenticated"].into()));
         // Both clusters see the same impersonated user, with all groups of that user.
-        let as_bob = actor(said(), hub(), Some(user("bob", &["ops"])));
+        let as_bob = actor(ann_with_groups(), hub(), Some(user("bob", &["ops"])));
         for member in ["hub", "other"] {
             assert_eq!(groups(&as_bob, member, UserSelector::Acting), strings(&["ops", "system:authenticated"]));
         }
@@ -457,14 +462,14 @@ mod tests {
 
     #[test]
     fn impersonation_headers_are_parsed_as_by_kube_apiserver() {
-        let given = |lines: &[(&'static str, &[u8])]| {
+        let parse = |lines: &[(&'static str, &[u8])]| {
             let mut headers = HeaderMap::new();
             for (name, value) in lines {
                 headers.append(HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap());
             }
             given_user(&Impersonation::from_client_headers(&headers).unwrap().unwrap())
         };
-        let read = given(&[
+        let read = parse(&[
             ("impersonate-user", "j\u{fc}rgen".as_bytes()),
             ("impersonate-group", b"a"),
             ("impersonate-group", b"b"),
@@ -483,7 +488,7 @@ mod tests {
             expected.extra.insert(key.to_owned(), strings(&["x"]));
         }
         assert_eq!(read, Ok(expected));
-        assert!(given(&[("impersonate-user", b"\xff")]).is_err());
-        assert!(given(&[("impersonate-user", b"a"), ("impersonate-extra-%ff", b"x")]).is_err());
+        assert!(parse(&[("impersonate-user", b"\xff")]).is_err());
+        assert!(parse(&[("impersonate-user", b"a"), ("impersonate-extra-%ff", b"x")]).is_err());
     }
 }

@@ -86,16 +86,16 @@ impl Audience {
 
     /// Returns the version without the components of clusters that the audience may not see.
     pub fn visible_components(&self, version: &CompositeResourceVersion) -> CompositeResourceVersion {
-        let told = version.iter().filter(|(cluster, _)| self.only.contains(*cluster));
-        told.map(|(cluster, component)| (cluster.clone(), component)).collect()
+        let visible = version.iter().filter(|(cluster, _)| self.only.contains(*cluster));
+        visible.map(|(cluster, component)| (cluster.clone(), component)).collect()
     }
 
     /// Encodes a composite version for the audience: with the hash of its listable namespaces, and without hidden
     /// clusters.
     pub fn encode(&self, version: &CompositeResourceVersion, epochs: &Epochs) -> String {
-        let told = self.visible_components(version);
-        let mut text = scope_prefix(self.scope_of(told.iter().map(|(cluster, _)| cluster)));
-        text.push_str(&told.encode(epochs));
+        let visible = self.visible_components(version);
+        let mut text = scope_prefix(self.scope_of(visible.iter().map(|(cluster, _)| cluster)));
+        text.push_str(&visible.encode(epochs));
         text
     }
 }

@@ -16,7 +16,7 @@ impl CredentialValidity {
     }
 
     /// Returns whether the sender's credentials are valid now.
-    pub fn is_known(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         (self.0)()
     }
 }

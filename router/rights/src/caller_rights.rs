@@ -18,10 +18,10 @@ use tributary_sharing::limits::IMPERSONATED_VALUES;
 use super::actor::{Actor, UserSelector};
 use super::allowed_facts::AllowedFacts;
 use super::decision_reviews::DecisionReviews;
-use super::judged::UserDecisions;
 use super::mirror::{RightsMirror, RightsStamp};
 use super::remembered_actor::RememberedActor;
 use super::reviews::{AccessReview, PARALLEL_REVIEWS_MAX, REVIEW_TIMEOUT};
+use super::user_decisions::UserDecisions;
 use crate::authenticated::CredentialValidity;
 
 /// Maximum number of rounds of access reviews for one decision. One round checks up to [`PARALLEL_REVIEWS_MAX`] reviews
@@ -78,7 +78,7 @@ impl CallerRights {
         Self { remembered, ..self }
     }
 
-    pub(super) fn judged<'a>(&'a self, fleet: &'a FleetRights, user_selector: UserSelector) -> UserDecisions<'a> {
+    pub(super) fn decisions<'a>(&'a self, fleet: &'a FleetRights, user_selector: UserSelector) -> UserDecisions<'a> {
         UserDecisions::new(
             &self.mirror,
             self.allowed_facts,
@@ -232,7 +232,7 @@ impl CallerRights {
 
     /// Returns the name of the acting user, and the groups of the user that all clusters see.
     pub fn acts_as(&self) -> &UserInfo {
-        self.actor.judged(UserSelector::Acting)
+        self.actor.rbac_user(UserSelector::Acting)
     }
 
     /// Returns the sender of the request, with the user that the sender impersonates.
@@ -243,10 +243,9 @@ impl CallerRights {
     /// Stamp of the sender's current rights. A later stamp differs if the rights have changed. Costs a lookup for each
     /// group.
     pub(super) fn stamp(&self) -> RightsStamp {
-        let judged = |user_selector| self.actor.rbac_user_in_any(user_selector);
+        let user = |user_selector| self.actor.rbac_user_in_any(user_selector);
         // Nearly all requests come without impersonation, and then one lookup suffices.
-        self.mirror
-            .stamp(judged(UserSelector::Acting), self.actor.impersonated_user().map(|_| judged(UserSelector::User)))
+        self.mirror.stamp(user(UserSelector::Acting), self.actor.impersonated_user().map(|_| user(UserSelector::User)))
     }
 
     pub(super) fn clusters(&self) -> Vec<ClusterName> {
@@ -259,8 +258,8 @@ impl CallerRights {
         if self.mirror.denies(&self.actor) {
             return Some(TerminationReason::Denied);
         }
-        let is_known = self.credential_validity.as_ref().is_none_or(CredentialValidity::is_known);
-        (!is_known).then_some(TerminationReason::Withdrawn)
+        let is_valid = self.credential_validity.as_ref().is_none_or(CredentialValidity::is_valid);
+        (!is_valid).then_some(TerminationReason::Withdrawn)
     }
 
     /// Waits until all streams of the sender have to end, and returns the reason. Cancellation is safe.

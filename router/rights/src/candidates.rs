@@ -116,10 +116,10 @@ impl CallerRights {
         request: Option<&Attributes<'_>>,
     ) -> Candidates {
         let fleet = self.mirror.compiled();
-        let allowing = fleet.allowing(self.actor.judged(UserSelector::Acting), requested);
+        let allowing = fleet.allowing(self.actor.rbac_user(UserSelector::Acting), requested);
         let [user, acting] =
-            [UserSelector::User, UserSelector::Acting].map(|user_selector| self.judged(&fleet, user_selector));
-        self.those(&fleet, clusters, |cluster, mode| {
+            [UserSelector::User, UserSelector::Acting].map(|user_selector| self.decisions(&fleet, user_selector));
+        self.filter_visible(&fleet, clusters, |cluster, mode| {
             let is_allowed = match (self.mirror.decision_method(cluster)?, mode) {
                 (DecisionMethod::Rules, None) if self.actor.is_verified_by(cluster) => {
                     Some(requested.iter().any(|requested| fleet.allows(cluster, acting.user(cluster), requested)))
@@ -147,7 +147,7 @@ impl CallerRights {
         request: &Attributes<'_>,
     ) -> Candidates {
         let fleet = self.mirror.compiled();
-        self.those(&fleet, clusters, |cluster, mode| self.is_visible_in(&fleet, cluster, mode, request))
+        self.filter_visible(&fleet, clusters, |cluster, mode| self.is_visible_in(&fleet, cluster, mode, request))
     }
 
     /// Returns whether a cluster is visible for the request: always without a `mode` of constrained impersonation,
@@ -159,7 +159,9 @@ impl CallerRights {
         mode: Option<ImpersonationMode>,
         request: &Attributes<'_>,
     ) -> Option<bool> {
-        mode.map_or(Some(true), |mode| allows_in_mode(&self.judged(fleet, UserSelector::User), mode, cluster, request))
+        mode.map_or(Some(true), |mode| {
+            allows_in_mode(&self.decisions(fleet, UserSelector::User), mode, cluster, request)
+        })
     }
 
     /// Returns the clusters that grant the caller rules in a namespace, in addition to the rules of all authenticated
@@ -174,7 +176,7 @@ impl CallerRights {
         let (fleet, everybody) = (self.mirror.compiled(), [AUTHENTICATED_GROUP.to_owned()]);
         let anybody = &UserInfo::with_groups("", &everybody);
         let rules = |cluster: &ClusterName, user| fleet.rules(cluster, user, namespace).len();
-        self.those(&fleet, clusters, |cluster, mode| {
+        self.filter_visible(&fleet, clusters, |cluster, mode| {
             let acting = self.actor.rbac_user_in(cluster, UserSelector::Acting);
             let has_own = rules(cluster, acting) > rules(cluster, anybody);
             let has_own_known = match self.mirror.decision_method(cluster)? {
@@ -196,8 +198,8 @@ impl CallerRights {
     ) -> Candidates {
         let GroupVersionResource { group, version, resource } = resource;
         let fleet = self.mirror.compiled();
-        let acting = self.judged(&fleet, UserSelector::Acting);
-        self.those(&fleet, clusters, |cluster, mode| {
+        let acting = self.decisions(&fleet, UserSelector::Acting);
+        self.filter_visible(&fleet, clusters, |cluster, mode| {
             let (verb, subresource, namespace, name) = ("get", "", "", cluster.as_str());
             let requested = ResourceAttributes { verb, group, version, resource, subresource, namespace, name };
             let requested = Attributes::Resource(requested);
@@ -212,7 +214,7 @@ impl CallerRights {
 
     /// Filters the visible clusters by `is_wanted`. If a cluster is visible only in one mode of constrained
     /// impersonation, `is_wanted` gets this mode.
-    fn those<'a>(
+    fn filter_visible<'a>(
         &self,
         fleet: &FleetRights,
         clusters: impl IntoIterator<Item = &'a ClusterName>,

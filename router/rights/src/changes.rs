@@ -79,29 +79,29 @@ mod tests {
     async fn first_rights_change_notifies_at_once_and_later_changes_together() {
         let changes = RightsChanges::default();
         let mut notified = changes.follow();
-        let mut is_told = || {
-            let is_told = notified.has_changed().unwrap();
+        let mut is_notified = || {
+            let is_notified = notified.has_changed().unwrap();
             notified.mark_unchanged();
-            is_told
+            is_notified
         };
         changes.add_change();
-        assert!(is_told());
+        assert!(is_notified());
         for _ in 0..1_000 {
             changes.add_change();
         }
-        assert!(!is_told(), "all of them wait");
+        assert!(!is_notified(), "all of them wait");
         assert!(*changes.follow().borrow() > 1_000, "who looks sees them");
         sleep(2 * NOTIFY_INTERVAL).await;
-        assert!(is_told(), "and none is forgotten");
+        assert!(is_notified(), "and none is forgotten");
         sleep(NOTIFY_INTERVAL).await;
-        assert!(!is_told());
+        assert!(!is_notified());
         changes.add_change();
-        assert!(is_told(), "nothing was told for a while");
+        assert!(is_notified(), "nothing was told for a while");
         let mut count = 0;
         for _ in 0..1_000 {
             changes.add_change();
             advance(Duration::from_millis(1)).await;
-            count += u32::from(is_told());
+            count += u32::from(is_notified());
         }
         assert!((4..=6).contains(&count), "{count}");
     }

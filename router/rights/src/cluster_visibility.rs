@@ -9,7 +9,7 @@ use super::actor::UserSelector;
 use super::allowed_facts::AllowedFacts;
 use super::caller_rights::CallerRights;
 use super::impersonation::{ImpersonationMode, ImpersonationScope, impersonation_scope};
-use super::judged::UserDecisions;
+use super::user_decisions::UserDecisions;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClusterVisibility {
@@ -40,8 +40,8 @@ impl CallerRights {
         }
         let is_undecided = self.allowed_facts.decision_method(&self.mirror, cluster).is_none();
         // The limit of bindings does not matter if reviews decide, because their results do not come from bindings.
-        let is_by_word = matches!(self.allowed_facts, AllowedFacts::ReviewedSince(_));
-        if is_undecided || (!is_by_word && self.is_beyond(fleet, cluster)) {
+        let by_fresh_reviews = matches!(self.allowed_facts, AllowedFacts::ReviewedSince(_));
+        if is_undecided || (!by_fresh_reviews && self.is_beyond(fleet, cluster)) {
             return ClusterVisibility::Unknown;
         }
         self.impersonation_scope(fleet, cluster).map_or(ClusterVisibility::Unknown, ClusterVisibility::from)
@@ -76,7 +76,7 @@ impl CallerRights {
             ClusterVisibility::Visible => is_so(),
             // Evaluates both operands, so that both reviews are sent together.
             ClusterVisibility::VisibleInMode(mode) => {
-                and_known(allows_in_mode(&self.judged(fleet, UserSelector::User), mode, cluster, request), is_so())
+                and_known(allows_in_mode(&self.decisions(fleet, UserSelector::User), mode, cluster, request), is_so())
             }
             ClusterVisibility::Hidden => Some(false),
             ClusterVisibility::Unknown => None,
@@ -85,9 +85,9 @@ impl CallerRights {
 
     /// Requests for which a cluster allows the caller's impersonation. `None` if unknown.
     fn impersonation_scope(&self, fleet: &FleetRights, cluster: &ClusterName) -> Option<ImpersonationScope> {
-        let Some(given) = self.actor.impersonated_user() else { return Some(ImpersonationScope::Anything) };
-        let user = self.judged(fleet, UserSelector::User);
-        impersonation_scope(given, self.mirror.impersonation_filter(cluster), |requested| {
+        let Some(impersonated) = self.actor.impersonated_user() else { return Some(ImpersonationScope::Anything) };
+        let user = self.decisions(fleet, UserSelector::User);
+        impersonation_scope(impersonated, self.mirror.impersonation_filter(cluster), |requested| {
             user.allows(cluster, requested)
         })
     }

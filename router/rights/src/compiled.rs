@@ -38,8 +38,8 @@ impl CompiledRights {
     }
 
     /// Up to `count` sample requests that a cluster's roles and bindings allow ([`Fleet::samples`]).
-    pub(super) fn samples(&self, cluster: &ClusterName, count: usize, turn: usize) -> Vec<Sample> {
-        self.compiler.lock().fleet.samples(cluster, count, turn)
+    pub(super) fn samples(&self, cluster: &ClusterName, count: usize, round: usize) -> Vec<Sample> {
+        self.compiler.lock().fleet.samples(cluster, count, round)
     }
 
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
@@ -149,10 +149,10 @@ mod tests {
         rights.replace(&eu, vec![role("pods"), object(RbacKind::ClusterRoleBinding, binding)]);
         let ann = &UserInfo::with_groups("ann", &[]);
         let lists = |resource| {
-            let asked = ResourceAttributes { verb: "list", resource, ..ResourceAttributes::default() };
-            rights.now().allows(&eu, ann, &Attributes::Resource(asked))
+            let attributes = ResourceAttributes { verb: "list", resource, ..ResourceAttributes::default() };
+            rights.now().allows(&eu, ann, &Attributes::Resource(attributes))
         };
-        let kept = Arc::clone(&rights.now());
+        let snapshot = Arc::clone(&rights.now());
         rights.change(&eu, |fleet| {
             let is_news = fleet.upsert(&eu, role("services"));
             // The closure runs after the rights are compiled and before they are published.
@@ -160,7 +160,7 @@ mod tests {
             is_news
         });
         assert!(!lists("pods") && lists("services"));
-        let asked = ResourceAttributes { verb: "list", resource: "pods", ..ResourceAttributes::default() };
-        assert!(kept.allows(&eu, ann, &Attributes::Resource(asked)), "what is held stays as it is");
+        let attributes = ResourceAttributes { verb: "list", resource: "pods", ..ResourceAttributes::default() };
+        assert!(snapshot.allows(&eu, ann, &Attributes::Resource(attributes)), "what is held stays as it is");
     }
 }

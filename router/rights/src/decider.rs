@@ -62,7 +62,7 @@ impl ReviewCause {
     /// cluster's own authorizer may be late.
     pub(super) fn may_be_of_delay(&self) -> bool {
         match self {
-            Self::Rules(doubt) => *doubt != ReviewMismatch::Incomplete,
+            Self::Rules(mismatch) => *mismatch != ReviewMismatch::Incomplete,
             Self::NotByRoles | Self::Refuted(_) | Self::Open(_) => true,
             Self::Configured | Self::OpenShift | Self::BasePath | Self::ReviewsForbidden { .. } | Self::Unanswered => {
                 false
@@ -103,12 +103,12 @@ impl ClusterFacts {
 /// that is incomplete or differs from the mirror, or in a sample request.
 pub(super) fn decide(evidence: &Evidence) -> Decider {
     let Evidence { may_read_roles, mirrored, reviews, refuted, open } = evidence;
-    let doubt = reviews.iter().find_map(|review| review.confirms_rules(mirrored).err()).map(ReviewCause::Rules);
+    let mismatch = reviews.iter().find_map(|review| review.confirms_rules(mirrored).err()).map(ReviewCause::Rules);
     let not_by_roles = (!may_read_roles).then_some(ReviewCause::NotByRoles);
     let refuted = || refuted.as_ref().map(|sample| ReviewCause::Refuted(described(sample)));
     let open = || open.as_ref().map(|sample| ReviewCause::Open(described(sample)));
     let unasked = || reviews.is_empty().then_some(ReviewCause::Unanswered);
-    match doubt.or(not_by_roles).or_else(refuted).or_else(open).or_else(unasked) {
+    match mismatch.or(not_by_roles).or_else(refuted).or_else(open).or_else(unasked) {
         Some(cause) => Decider::Review(cause),
         None => Decider::Rbac,
     }
@@ -117,12 +117,13 @@ pub(super) fn decide(evidence: &Evidence) -> Decider {
 fn described(sample: &Sample) -> String {
     let Sample { user: UserInfo { username, groups, .. }, verb, group, resource, subresource, namespace, name } =
         sample;
-    let who = if username.is_empty() { format!("group {:?}", groups.join(",")) } else { format!("user {username:?}") };
+    let subject =
+        if username.is_empty() { format!("group {:?}", groups.join(",")) } else { format!("user {username:?}") };
     let below = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
     let of_group = if group.is_empty() { String::new() } else { format!(".{group}") };
     let within = if namespace.is_empty() { String::new() } else { format!(" in {namespace:?}") };
     let named = if name.is_empty() { String::new() } else { format!(" {name:?}") };
-    format!("{who} {verb} {resource}{of_group}{below}{named}{within}")
+    format!("{subject} {verb} {resource}{of_group}{below}{named}{within}")
 }
 
 #[cfg(test)]
@@ -157,7 +158,7 @@ mod tests {
             name: String::new(),
         };
         let refuted = "user \"ann\" get deployments.apps/scale in \"shop\"".to_owned();
-        let rules = |doubt| Decider::Review(ReviewCause::Rules(doubt));
+        let rules = |mismatch| Decider::Review(ReviewCause::Rules(mismatch));
         let rows: [(&str, &[&str], bool, bool, Decider); 11] = [
             // Only RBAC. In the second row, a second endpoint lists the verbs in a different order.
             ("get list", &["list get"], true, false, Decider::Rbac),

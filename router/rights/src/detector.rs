@@ -22,7 +22,7 @@ use super::rounds::{CONNECTIONS_INTERVAL, INTERVAL, UNANSWERED_MAX, well};
 /// Delay before a difference between mirror and cluster is checked again. 2 s: the mirror and the kube-apiserver each
 /// follow roles and bindings by watches, about one second late.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
-const DOUBTED_MAX: usize = 3;
+const DETECTIONS_MAX: usize = 3;
 
 /// Number of sample requests in one detection, and of concurrent reviews.
 const SAMPLES: usize = 20;
@@ -42,8 +42,8 @@ pub(super) trait MirroredRules: Send + Sync + 'static {
     fn compiled(&self) -> Guard<Arc<FleetRights>>;
 
     /// Returns up to `count` requests that a cluster's roles and bindings allow, each by a different binding. Each
-    /// `turn` gives different requests.
-    fn samples(&self, cluster: &ClusterName, count: usize, turn: usize) -> Vec<Sample>;
+    /// `round` gives different requests.
+    fn samples(&self, cluster: &ClusterName, count: usize, round: usize) -> Vec<Sample>;
 
     fn set_decider(&self, cluster: &Arc<Cluster>, decider: Decider);
 }
@@ -65,20 +65,20 @@ pub(super) fn start(mirror: Weak<dyn MirroredRules>, cluster: &Arc<Cluster>) -> 
 
 impl Detector {
     async fn run(self) {
-        let (mut turn, mut refuted, mut answered) = (0, Vec::new(), Instant::now());
+        let (mut round, mut refuted, mut answered) = (0, Vec::new(), Instant::now());
         loop {
-            let (asked, connections) = (Instant::now(), self.client.connections_made());
+            let (begun, connections) = (Instant::now(), self.client.connections_made());
             if !self.wait_until_read().await {
                 return;
             }
             // The detection needs the cluster's discovery documents, which may arrive after the roles and bindings.
             self.cluster.asked_once().await;
-            let found = self.found(turn, &mut refuted).await;
+            let found = self.found(round, &mut refuted).await;
             let Some(mirror) = self.mirror.upgrade() else { return };
             match found {
                 Ok(decider) => {
                     answered = Instant::now();
-                    turn += 1;
+                    round += 1;
                     mirror.set_decider(&self.cluster, decider);
                 }
                 // An unreachable cluster answers no review. Its method stays, because the age of the mirrored roles
@@ -90,9 +90,9 @@ impl Detector {
                 Err(_) => {}
             }
             drop(mirror);
-            let pause = if found_nothing(answered, asked) { CONNECTIONS_INTERVAL } else { INTERVAL };
+            let pause = if found_nothing(answered, begun) { CONNECTIONS_INTERVAL } else { INTERVAL };
             // The timer may fire early. So the pause already ends if less than half a check interval is left.
-            while asked.elapsed() + CONNECTIONS_INTERVAL / 2 < pause && self.client.connections_made() == connections {
+            while begun.elapsed() + CONNECTIONS_INTERVAL / 2 < pause && self.client.connections_made() == connections {
                 sleep_until(nearest_tick(Instant::now() + CONNECTIONS_INTERVAL)).await;
             }
         }
@@ -115,23 +115,25 @@ impl Detector {
 
     /// Detects the method of the cluster. Repeats the same reviews while a delay of the mirror can explain a
     /// difference. `refuted` contains the samples that the cluster denied in the previous detection.
-    async fn found(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Decider, AccessReviewError> {
-        let mut doubted = 0;
+    async fn found(&self, round: usize, refuted: &mut Vec<Sample>) -> Result<Decider, AccessReviewError> {
+        let mut detections = 0;
         loop {
-            let found = self.detect_decider(turn, refuted).await?;
-            doubted += 1;
+            let found = self.detect_decider(round, refuted).await?;
+            detections += 1;
             match &found {
-                Decider::Review(cause) if cause.may_be_of_delay() && doubted < DOUBTED_MAX => sleep(AGAIN_AFTER).await,
+                Decider::Review(cause) if cause.may_be_of_delay() && detections < DETECTIONS_MAX => {
+                    sleep(AGAIN_AFTER).await
+                }
                 _ => return Ok(found),
             }
         }
     }
 
-    async fn detect_decider(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Decider, AccessReviewError> {
+    async fn detect_decider(&self, round: usize, refuted: &mut Vec<Sample>) -> Result<Decider, AccessReviewError> {
         let found = match self.settled()? {
             // The result of the review does not matter. The review only shows whether the cluster answers reviews.
-            Some(cause) => refuted_by(self.client.transport(), nobody()).await.map(|_| Decider::Review(cause)),
-            None => self.evidence(turn, refuted).await.map(|evidence| decide(&evidence)),
+            Some(cause) => denied_sample(self.client.transport(), unknown_user()).await.map(|_| Decider::Review(cause)),
+            None => self.evidence(round, refuted).await.map(|evidence| decide(&evidence)),
         };
         match found {
             Ok(decider) => Ok(decider),
@@ -151,7 +153,7 @@ impl Detector {
         Ok(ClusterFacts { serves_openshift, has_base_path: self.client.has_base_path() }.cause())
     }
 
-    async fn evidence(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Evidence, AccessReviewError> {
+    async fn evidence(&self, round: usize, refuted: &mut Vec<Sample>) -> Result<Evidence, AccessReviewError> {
         let account = access_review::own_account(self.client.transport()).await?;
         let endpoints = well(&self.client.endpoints());
         let mut reviews = Vec::new();
@@ -163,18 +165,18 @@ impl Detector {
             let (compiled, name) = (mirror.compiled(), self.cluster.name());
             let may_read = RbacKind::ALL.into_iter().all(|kind| {
                 let (group, resource) = (RbacKind::GROUP, kind.resource());
-                let asked = ResourceAttributes { verb: "list", group, resource, ..ResourceAttributes::default() };
-                compiled.allows(name, &account, &Attributes::Resource(asked))
+                let attributes = ResourceAttributes { verb: "list", group, resource, ..ResourceAttributes::default() };
+                compiled.allows(name, &account, &Attributes::Resource(attributes))
             });
             let mirrored = compiled.rules(name, &account, NAMESPACE).into_iter().cloned().collect();
             let is_allowed =
                 |sample: &Sample| compiled.allows(name, &sample.user, &Attributes::Resource(sample.attributes()));
-            let samples = choose_samples(refuted.as_slice(), mirror.samples(name, SAMPLES, turn), is_allowed);
+            let samples = choose_samples(refuted.as_slice(), mirror.samples(name, SAMPLES, round), is_allowed);
             (mirrored, may_read, samples)
         };
         let places = endpoints.iter().copied().cycle();
         let questions =
-            samples.into_iter().zip(places).map(|(sample, at)| refuted_by(self.client.transport_to(at), sample));
+            samples.into_iter().zip(places).map(|(sample, at)| denied_sample(self.client.transport_to(at), sample));
         let questions: Vec<_> = questions.collect();
         // `buffered` keeps the order of the samples, so the first refuted sample is the reported reason.
         let mut answers = stream::iter(questions).buffered(SAMPLES_AT_ONCE);
@@ -183,7 +185,7 @@ impl Detector {
             not_allowed.extend(answer?);
         }
         *refuted = not_allowed;
-        let open = refuted_by(self.client.transport(), nobody()).await?.is_none().then(nobody);
+        let open = denied_sample(self.client.transport(), unknown_user()).await?.is_none().then(unknown_user);
         Ok(Evidence { may_read_roles, mirrored, reviews, refuted: refuted.first().cloned(), open })
     }
 }
@@ -191,23 +193,23 @@ impl Detector {
 /// Selects the samples: first the samples that the cluster denied in the previous detection, if roles and bindings
 /// still allow them. So a difference counts until the cluster allows exactly the denied request.
 fn choose_samples(refuted: &[Sample], others: Vec<Sample>, is_allowed: impl Fn(&Sample) -> bool) -> Vec<Sample> {
-    let mut asked: Vec<_> = refuted.iter().filter(|sample| is_allowed(sample)).cloned().collect();
+    let mut chosen: Vec<_> = refuted.iter().filter(|sample| is_allowed(sample)).cloned().collect();
     for sample in others {
-        if !asked.contains(&sample) {
-            asked.push(sample);
+        if !chosen.contains(&sample) {
+            chosen.push(sample);
         }
     }
-    asked.truncate(SAMPLES);
-    asked
+    chosen.truncate(SAMPLES);
+    chosen
 }
 
-async fn refuted_by(transport: Transport, sample: Sample) -> Result<Option<Sample>, AccessReviewError> {
+async fn denied_sample(transport: Transport, sample: Sample) -> Result<Option<Sample>, AccessReviewError> {
     let allowed = access_review::access(transport, &sample.user, &Attributes::Resource(sample.attributes())).await?;
     Ok((!allowed).then_some(sample))
 }
 
 /// A request that no role allows, from a subject without roles.
-fn nobody() -> Sample {
+fn unknown_user() -> Sample {
     Sample {
         user: UserInfo::with_groups(NOBODY, &[]),
         verb: "get".to_owned(),
@@ -219,9 +221,9 @@ fn nobody() -> Sample {
     }
 }
 
-/// Returns whether the cluster has not answered since the reviews were sent at `asked`.
-fn found_nothing(answered: Instant, asked: Instant) -> bool {
-    answered < asked
+/// Returns whether the cluster has not answered since the reviews were sent at `begun`.
+fn found_nothing(answered: Instant, begun: Instant) -> bool {
+    answered < begun
 }
 
 #[cfg(test)]
@@ -230,13 +232,14 @@ mod tests {
 
     #[test]
     fn sample_requests_that_the_cluster_denied_are_reviewed_first() {
-        let sample = |user: &str| Sample { user: UserInfo::with_groups(user, &[]), ..nobody() };
+        let sample = |user: &str| Sample { user: UserInfo::with_groups(user, &[]), ..unknown_user() };
         let others = |count: usize| (0..count).map(|number| sample(&number.to_string())).collect::<Vec<_>>();
-        let [refuted, gone] = ["refuted", "gone"].map(sample);
-        let asked = choose_samples(&[refuted.clone(), gone.clone(), sample("1")], others(3), |own| *own != gone);
-        assert_eq!(asked, [refuted.clone(), sample("1"), sample("0"), sample("2")]);
-        let asked = choose_samples(std::slice::from_ref(&refuted), others(SAMPLES), |_| true);
-        assert_eq!((asked.len(), &asked[0]), (SAMPLES, &refuted));
+        let [refuted, withdrawn] = ["refuted", "gone"].map(sample);
+        let chosen =
+            choose_samples(&[refuted.clone(), withdrawn.clone(), sample("1")], others(3), |own| *own != withdrawn);
+        assert_eq!(chosen, [refuted.clone(), sample("1"), sample("0"), sample("2")]);
+        let chosen = choose_samples(std::slice::from_ref(&refuted), others(SAMPLES), |_| true);
+        assert_eq!((chosen.len(), &chosen[0]), (SAMPLES, &refuted));
         assert_eq!(choose_samples(&[], others(2), |_| false), others(2));
     }
 }

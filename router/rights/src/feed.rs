@@ -91,13 +91,13 @@ impl MirrorFeed {
 
     fn changed(&self, kind: RbacKind, change: &Change) -> RbacChange {
         match change.change_type {
-            ChangeType::Deleted => gone(kind, &change.object),
+            ChangeType::Deleted => deletion(kind, &change.object),
             ChangeType::Added | ChangeType::Modified => self.put(kind, &change.object),
         }
     }
 
     fn put(&self, kind: RbacKind, object: &Object) -> RbacChange {
-        self.read(kind, object).map_or_else(|| gone(kind, object), RbacChange::Put)
+        self.read(kind, object).map_or_else(|| deletion(kind, object), RbacChange::Put)
     }
 
     /// Parses an RBAC object. Skips and counts an unreadable object, which then grants nothing.
@@ -139,7 +139,7 @@ fn read_on(state: &mut Option<Snapshot>, update: &Update) {
     }
 }
 
-fn gone(kind: RbacKind, object: &Object) -> RbacChange {
+fn deletion(kind: RbacKind, object: &Object) -> RbacChange {
     RbacChange::Deleted { kind, namespace: object.namespace().to_owned(), name: object.name().to_owned() }
 }
 
@@ -234,11 +234,11 @@ mod tests {
         let rights = Fixture::new();
         rights.synced(RbacKind::ClusterRole, &["reader"]);
         rights.synced(RbacKind::ClusterRoleBinding, &["one>reader", "readers>reader"]);
-        let (kind, told) =
+        let (kind, objects) =
             (RbacKind::ClusterRoleBinding, state(RbacKind::ClusterRoleBinding, 8, &["other>none", "one>none"]));
         let change = |change_type, name: &str| Change {
             change_type,
-            object: Arc::clone(told.get(name).unwrap()),
+            object: Arc::clone(objects.get(name).unwrap()),
             previous: None,
         };
         let changes = vec![change(ChangeType::Added, "other"), change(ChangeType::Deleted, "one")];

@@ -66,7 +66,7 @@ pub struct FollowedRights {
     clusters: watch::Receiver<Arc<[ClusterName]>>,
     changes: watch::Receiver<u64>,
     /// Counter of rights changes at the last check. The counter changes before a sleeping watch is notified.
-    counted: u64,
+    change_count: u64,
     before: BTreeMap<ClusterName, Visible>,
     /// Stamp of the rights at the last decision; `None` before the first decision.
     stamp: Option<RightsStamp>,
@@ -116,7 +116,7 @@ impl SubscribedRights {
             denied,
             clusters,
             changes,
-            counted: 0,
+            change_count: 0,
             before,
             stamp,
             due,
@@ -137,10 +137,10 @@ impl FollowedRights {
             self.clusters.mark_unchanged();
             is_another = true;
         }
-        let counted = *self.changes.borrow();
-        if counted != self.counted || self.changes.has_changed().unwrap_or(true) {
+        let change_count = *self.changes.borrow();
+        if change_count != self.change_count || self.changes.has_changed().unwrap_or(true) {
             self.changes.mark_unchanged();
-            self.counted = counted;
+            self.change_count = change_count;
             if let Some(why) = self.rights.termination_reason() {
                 self.due = Some((Instant::now(), ScopeChange::Terminated(why)));
                 return Some(ScopeChange::Terminated(why));
@@ -226,9 +226,9 @@ impl FollowedRights {
         // A refusal is a loss even while a different review is open. Otherwise a review that stays open could hide the
         // loss.
         let last = self.rights.with_expired_answers().followed(&clusters, &self.target);
-        let judged = [&followed, &last].map(|by| self.decide(&clusters, by, now));
-        let lost = judged.into_iter().flatten().find(|(at, _)| *at <= now);
-        self.due = lost.or(judged[0]).or(self.due);
+        let decisions = [&followed, &last].map(|by| self.decide(&clusters, by, now));
+        let lost = decisions.into_iter().flatten().find(|(at, _)| *at <= now);
+        self.due = lost.or(decisions[0]).or(self.due);
         self.send_reviews(open);
     }
 
@@ -238,7 +238,7 @@ impl FollowedRights {
         for review in open {
             by_cluster.entry(review.0.cluster.clone()).or_default().insert(review);
         }
-        by_cluster.retain(|cluster, _| !self.open_reviews.iter().any(|(asked, _)| asked == cluster));
+        by_cluster.retain(|cluster, _| !self.open_reviews.iter().any(|(reviewed, _)| reviewed == cluster));
         for (cluster, missing_reviews) in by_cluster {
             let (rights, (answered, open_reviews)) = (self.rights.clone(), oneshot::channel());
             tokio::spawn(async move {
@@ -264,7 +264,7 @@ impl FollowedRights {
             let change = listed.by_name.get(cluster).map(|own| before.change(own));
             // A known refusal is a loss, even if other reviews are open.
             let is_unknown = watched.unknown.contains(cluster) || listed.unknown.contains(cluster);
-            let is_as_before = is_unknown && self.unconfirmed.counts(cluster, now);
+            let is_as_before = is_unknown && self.unconfirmed.is_valid(cluster, now);
             losses |= change.map_or(!is_as_before, |change| change.losses);
             gains |= change.is_some_and(|change| change.gains);
         }
@@ -306,7 +306,7 @@ mod tests {
         let rights = CallerRights::new(&RightsMirror::without_clusters(), Actor::new(info, authority, None));
         let resource = GroupVersionResource::new("", "v1", "pods");
         let target = ReadTarget { resource, namespaced: true, namespace: String::new(), name: String::new() };
-        let noted = SubscribedRights::new(&rights, target, ClusterSelector::default(), None);
+        let subscribed = SubscribedRights::new(&rights, target, ClusterSelector::default(), None);
         let only: Arc<BTreeSet<_>> = Arc::new(shown.iter().copied().cloned().collect());
         let visible = only.iter().map(|cluster| (cluster.clone(), Visible::Whole)).collect();
         let readable = Readable {
@@ -317,7 +317,7 @@ mod tests {
             has_unknown: false,
         };
         let (_told, clusters) = watch::channel(Arc::from([eu()]));
-        noted.follow(&readable, clusters)
+        subscribed.follow(&readable, clusters)
     }
 
     fn eu() -> ClusterName {
@@ -335,14 +335,14 @@ mod tests {
     #[tokio::test]
     async fn denial_by_a_cluster_ends_a_watch_despite_an_unanswered_review() {
         let mut followed = follows(&[&eu()]);
-        let who = Arc::new(UserInfo { username: "ann".to_owned(), ..UserInfo::default() });
-        let asked = ResourceAttributes { verb: "list", resource: "pods", ..ResourceAttributes::default() };
-        let review = AccessReview::new(&eu(), &who, &Attributes::Resource(asked));
+        let user = Arc::new(UserInfo { username: "ann".to_owned(), ..UserInfo::default() });
+        let attributes = ResourceAttributes { verb: "list", resource: "pods", ..ResourceAttributes::default() };
+        let review = AccessReview::new(&eu(), &user, &Attributes::Resource(attributes));
         let now = Instant::now();
         followed.unconfirmed.set_missing_reviews(&HashSet::from([(review, 0)]), now);
         let unknown = || VisibleClusters { unknown: [eu()].into(), ..VisibleClusters::default() };
-        let judged = |by: WatchRights| followed.decide(&[eu()], &by, now);
-        assert_eq!(judged(WatchRights { watched: unknown(), listed: unknown() }), None, "it is asked");
-        assert_eq!(judged(WatchRights::default()), Some((now, ScopeChange::Another)));
+        let decide = |by: WatchRights| followed.decide(&[eu()], &by, now);
+        assert_eq!(decide(WatchRights { watched: unknown(), listed: unknown() }), None, "it is asked");
+        assert_eq!(decide(WatchRights::default()), Some((now, ScopeChange::Another)));
     }
 }

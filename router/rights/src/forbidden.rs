@@ -78,20 +78,20 @@ impl CallerRights {
         clusters: impl IntoIterator<Item = &'a ClusterName>,
         request: &Attributes<'_>,
     ) -> Refusal {
-        let Some(given) = self.actor.impersonated_user() else {
+        let Some(impersonated) = self.actor.impersonated_user() else {
             return RequestRefusal::NotSent(NotSent::NoName).into();
         };
         let reached: Vec<_> = clusters.into_iter().filter(|cluster| self.actor.reaches(cluster).is_ok()).collect();
-        let user = self.judged(fleet, UserSelector::User);
+        let user = self.decisions(fleet, UserSelector::User);
         let of_cluster = |cluster: &&ClusterName| {
             let filter = self.mirror.impersonation_filter(cluster);
             let does = |mode| allows_in_mode(&user, mode, cluster, request).unwrap_or(true);
-            refused(given, filter, does, |requested| user.allows(cluster, requested).unwrap_or(true))
+            refused(impersonated, filter, does, |requested| user.allows(cluster, requested).unwrap_or(true))
         };
         // Uses the refusal of the cluster that allowed the most steps of the impersonation. If there is no cluster,
         // uses the refusal of legacy impersonation.
         let by_cluster = reached.iter().filter_map(of_cluster).max_by_key(|(target, _)| *target);
-        let nothing = || refused(given, ImpersonationFilter::Legacy, |_| false, |_| false);
+        let nothing = || refused(impersonated, ImpersonationFilter::Legacy, |_| false, |_| false);
         let Some((_, refused)) = by_cluster.or_else(nothing) else {
             return RequestRefusal::NotSent(NotSent::NoName).into();
         };
@@ -243,9 +243,9 @@ impl CallerRights {
                 break;
             }
             let user = self.actor.rbac_user_in(cluster, user_selector);
-            for said in fleet.roles_not_found(cluster, user, namespace, MISSING_MAX) {
-                if missing.len() < MISSING_MAX && !missing.contains(&said) {
-                    missing.push(said);
+            for role in fleet.roles_not_found(cluster, user, namespace, MISSING_MAX) {
+                if missing.len() < MISSING_MAX && !missing.contains(&role) {
+                    missing.push(role);
                 }
             }
         }

@@ -24,20 +24,20 @@ impl CallerRights {
     ) -> Option<bool> {
         let fleet = self.mirror.compiled();
         self.if_visible(&fleet, cluster, request, || {
-            self.judged(&fleet, UserSelector::Acting).allows(cluster, requested)
+            self.decisions(&fleet, UserSelector::Acting).allows(cluster, requested)
         })
     }
 
     /// Rights by the results of reviews since `begun`, for a caller with more roles or bindings than Tributary reads.
     /// Without these reviews, a caller could keep a stream open by creating many bindings. `None` if the caller has
     /// fewer.
-    fn by_word_in(&self, cluster: &ClusterName, begun: Instant) -> Option<Self> {
+    fn by_fresh_reviews(&self, cluster: &ClusterName, begun: Instant) -> Option<Self> {
         if !self.is_unknown_by_excess(&self.mirror.compiled(), cluster) {
             return None;
         }
-        let mut by_word = self.clone();
-        by_word.allowed_facts = AllowedFacts::ReviewedSince(begun);
-        Some(by_word)
+        let mut reviewed = self.clone();
+        reviewed.allowed_facts = AllowedFacts::ReviewedSince(begun);
+        Some(reviewed)
     }
 }
 
@@ -110,15 +110,15 @@ impl FollowedGrant {
             if change.is_lost || end.is_some_and(|end| end <= Instant::now()) {
                 return TerminationReason::RightLost;
             }
-            let (rights, is_to_be_asked) = (self.rights.clone(), !open.is_empty());
-            let asked_or_over = async {
-                match is_to_be_asked {
+            let (rights, has_open_reviews) = (self.rights.clone(), !open.is_empty());
+            let confirmed_or_due = async {
+                match has_open_reviews {
                     true => rights.confirm(open).await,
                     false => or_pending(until.map(sleep_until)).await,
                 }
             };
             tokio::select! {
-                () = asked_or_over => {}
+                () = confirmed_or_due => {}
                 () = or_pending(end.map(sleep_until)) => {}
                 // The channel of rights changes stays open as long as the process runs.
                 changed = self.changes.changed() => if changed.is_err() {
@@ -129,13 +129,13 @@ impl FollowedGrant {
     }
 
     /// Returns the time at which the stream ends if the cluster does not answer before.
-    fn end(&mut self, change: &GrantChange, is_asked: bool) -> Option<Instant> {
+    fn end(&mut self, change: &GrantChange, has_reviews: bool) -> Option<Instant> {
         let now = Instant::now();
         self.unanswered_since = change.is_unanswered.then(|| self.unanswered_since.unwrap_or(now));
-        self.unconfirmed = (change.is_unknown && is_asked).then(|| self.unconfirmed.unwrap_or(now));
-        let unsaid = self.unanswered_since.map(|since| since + BEHIND_MAX);
+        self.unconfirmed = (change.is_unknown && has_reviews).then(|| self.unconfirmed.unwrap_or(now));
+        let unanswered = self.unanswered_since.map(|since| since + BEHIND_MAX);
         let unconfirmed = self.unconfirmed.map(|since| since + CONFIRMED_WITHIN);
-        unsaid.into_iter().chain(unconfirmed).min()
+        unanswered.into_iter().chain(unconfirmed).min()
     }
 
     /// Checks whether the verbs are granted. Returns the result and the missing reviews. Costs a lookup of the grants
@@ -144,16 +144,16 @@ impl FollowedGrant {
         let Self { rights, cluster, verbs, requested, begun, .. } = self;
         let (requested, begun) = (Attributes::from_request(requested), *begun);
         rights.decision(|rights| {
-            let by_word = rights.by_word_in(cluster, begun);
-            let (is_by_word, rights) = (by_word.is_some(), by_word.as_ref().unwrap_or(rights));
+            let reviewed = rights.by_fresh_reviews(cluster, begun);
+            let (is_by_fresh_reviews, rights) = (reviewed.is_some(), reviewed.as_ref().unwrap_or(rights));
             let mut change = GrantChange::default();
             // Evaluates all verbs, so that all reviews are sent together.
             for FollowedVerb { verb, is_seen } in verbs {
                 let granted = rights.grants(cluster, &requested, &requested.with_verb(verb));
                 let was_seen = std::mem::replace(is_seen, *is_seen || granted == Some(true));
                 change.is_lost |= granted == Some(false) && was_seen;
-                change.is_unanswered |= granted.is_none() && is_by_word;
-                change.is_unknown |= granted.is_none() && was_seen && !is_by_word;
+                change.is_unanswered |= granted.is_none() && is_by_fresh_reviews;
+                change.is_unknown |= granted.is_none() && was_seen && !is_by_fresh_reviews;
             }
             change
         })

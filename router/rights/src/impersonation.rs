@@ -88,13 +88,14 @@ impl<'a> Impersonated<'a> {
 }
 
 impl ImpersonationMode {
-    pub(super) fn for_given(given: &UserInfo) -> Option<Self> {
-        let is_name_alone = given.uid.is_empty() && given.groups.is_empty() && given.extra.is_empty();
-        match ServiceAccount::of_user(&given.username) {
+    pub(super) fn for_impersonated(impersonated: &UserInfo) -> Option<Self> {
+        let is_name_alone =
+            impersonated.uid.is_empty() && impersonated.groups.is_empty() && impersonated.extra.is_empty();
+        match ServiceAccount::of_user(&impersonated.username) {
             Some(_) => is_name_alone.then_some(Self::ServiceAccount),
             // Tributary sends no impersonated node to a cluster. For an invalid node name, kube-apiserver would use the
             // mode user-info.
-            None if given.username.starts_with(NODE_USER_PREFIX) => None,
+            None if impersonated.username.starts_with(NODE_USER_PREFIX) => None,
             None => Some(Self::UserInfo),
         }
     }
@@ -121,29 +122,29 @@ impl ImpersonationMode {
 /// first, and all other attributes together after the name. So a user without the right costs a cluster one review, or
 /// two with constrained impersonation.
 pub(super) fn impersonation_scope(
-    given: &UserInfo,
+    impersonated: &UserInfo,
     filter: ImpersonationFilter,
     allows: impl Fn(&Attributes<'_>) -> Option<bool>,
 ) -> Option<ImpersonationScope> {
-    if all_allowed(legacy(given, filter), &allows)? {
+    if all_allowed(legacy(impersonated, filter), &allows)? {
         return Some(ImpersonationScope::Anything);
     }
-    let Some(mode) = mode_of(given, filter) else { return Some(ImpersonationScope::Nothing) };
-    let impersonation_scope = all_allowed(constrained(given, mode), &allows)?;
+    let Some(mode) = mode_of(impersonated, filter) else { return Some(ImpersonationScope::Nothing) };
+    let impersonation_scope = all_allowed(constrained(impersonated, mode), &allows)?;
     Some(if impersonation_scope { ImpersonationScope::InMode(mode) } else { ImpersonationScope::Nothing })
 }
 
 /// First missing right for an impersonated request, with the number of allowed steps before it. `None` if no right is
 /// missing. `does` returns whether the sender may make the request in a mode.
 pub(super) fn refused<'a>(
-    given: &'a UserInfo,
+    impersonated: &'a UserInfo,
     filter: ImpersonationFilter,
     does: impl Fn(ImpersonationMode) -> bool,
     allows: impl Fn(&Attributes<'_>) -> bool,
 ) -> Option<(usize, ImpersonationRefused<'a>)> {
-    let by_legacy = first_refused(legacy(given, filter), &allows)?;
-    let Some(mode) = mode_of(given, filter) else { return Some(by_legacy) };
-    let to_be = first_refused(constrained(given, mode), &allows);
+    let by_legacy = first_refused(legacy(impersonated, filter), &allows)?;
+    let Some(mode) = mode_of(impersonated, filter) else { return Some(by_legacy) };
+    let to_be = first_refused(constrained(impersonated, mode), &allows);
     match does(mode) {
         // The check of the request itself counts as the first step.
         true => to_be.map(|(place, refused)| (place + 1, refused)),
@@ -151,10 +152,10 @@ pub(super) fn refused<'a>(
     }
 }
 
-fn mode_of(given: &UserInfo, filter: ImpersonationFilter) -> Option<ImpersonationMode> {
+fn mode_of(impersonated: &UserInfo, filter: ImpersonationFilter) -> Option<ImpersonationMode> {
     match filter {
         ImpersonationFilter::Legacy => None,
-        ImpersonationFilter::Constrained => ImpersonationMode::for_given(given),
+        ImpersonationFilter::Constrained => ImpersonationMode::for_impersonated(impersonated),
     }
 }
 
@@ -230,11 +231,11 @@ impl<'a> Check<'a> {
 }
 
 /// Checks of the verb `impersonate`. The legacy filter and the constrained filter use different orders.
-fn legacy(given: &UserInfo, filter: ImpersonationFilter) -> impl Iterator<Item = Check<'_>> {
+fn legacy(impersonated: &UserInfo, filter: ImpersonationFilter) -> impl Iterator<Item = Check<'_>> {
     let (verb, group) = ("impersonate", "");
-    let (name, uid) = (Check::Each(user(verb, group, given)), uid(verb, given));
-    let groups = given.groups.iter().map(move |name| Check::Each(group_named(verb, group, name)));
-    let extras = extras(verb, given).map(Check::Each);
+    let (name, uid) = (Check::Each(user(verb, group, impersonated)), uid(verb, impersonated));
+    let groups = impersonated.groups.iter().map(move |name| Check::Each(group_named(verb, group, name)));
+    let extras = extras(verb, impersonated).map(Check::Each);
     let (uid_before, uid_after) = match filter {
         ImpersonationFilter::Legacy => (None, uid),
         ImpersonationFilter::Constrained => (uid, None),
@@ -243,30 +244,30 @@ fn legacy(given: &UserInfo, filter: ImpersonationFilter) -> impl Iterator<Item =
 }
 
 /// Checks of a mode (`impersonationModeState.check`): first the name, and after its answer the other attributes.
-fn constrained(given: &UserInfo, mode: ImpersonationMode) -> impl Iterator<Item = Check<'_>> {
-    let name = Check::Each(user(mode.verb(), AUTHENTICATION, given));
-    let others = std::iter::once_with(move || constrained_beside_the_name(given, mode));
+fn constrained(impersonated: &UserInfo, mode: ImpersonationMode) -> impl Iterator<Item = Check<'_>> {
+    let name = Check::Each(user(mode.verb(), AUTHENTICATION, impersonated));
+    let others = std::iter::once_with(move || constrained_beside_the_name(impersonated, mode));
     std::iter::once(name).chain(others.flatten())
 }
 
-fn constrained_beside_the_name(given: &UserInfo, mode: ImpersonationMode) -> Vec<Check<'_>> {
+fn constrained_beside_the_name(impersonated: &UserInfo, mode: ImpersonationMode) -> Vec<Check<'_>> {
     let (verb, group) = (mode.verb(), AUTHENTICATION);
-    let mut checks: Vec<_> = uid(verb, given).into_iter().collect();
+    let mut checks: Vec<_> = uid(verb, impersonated).into_iter().collect();
     let a_group = group_named(verb, group, "");
-    if given.groups.iter().any(String::is_empty) {
+    if impersonated.groups.iter().any(String::is_empty) {
         checks.push(Check::Never(a_group, "impersonating the empty string group is not allowed".to_owned()));
     }
-    if given.groups.iter().any(|own| own == MASTERS_GROUP) {
+    if impersonated.groups.iter().any(|own| own == MASTERS_GROUP) {
         let masters = Impersonated { name: MASTERS_GROUP, ..a_group };
         checks.push(Check::Never(masters, "impersonating the system:masters group is not allowed".to_owned()));
     }
-    let groups = given.groups.iter().map(|name| Impersonated { name, ..a_group }).collect();
-    checks.extend(many_or_each(Impersonated { name: "*", ..a_group }, groups, given.groups.len() >= MANY));
+    let groups = impersonated.groups.iter().map(|name| Impersonated { name, ..a_group }).collect();
+    checks.extend(many_or_each(Impersonated { name: "*", ..a_group }, groups, impersonated.groups.len() >= MANY));
     let an_extra = extra(verb, "", "");
-    let invalid = given.extra.iter().find_map(|(key, values)| invalid_extra(key, values));
+    let invalid = impersonated.extra.iter().find_map(|(key, values)| invalid_extra(key, values));
     checks.extend(invalid.map(|why| Check::Never(an_extra, why)));
-    let extras: Vec<_> = extras(verb, given).collect();
-    let are_many = extras.len().max(given.extra.len()) >= MANY;
+    let extras: Vec<_> = extras(verb, impersonated).collect();
+    let are_many = extras.len().max(impersonated.extra.len()) >= MANY;
     checks.extend(many_or_each(extra(verb, "*", "*"), extras, are_many));
     checks
 }
@@ -278,10 +279,10 @@ fn many_or_each<'a>(all: Impersonated<'a>, each: Vec<Impersonated<'a>>, are_many
     }
 }
 
-fn user<'a>(verb: &'static str, group: &'static str, given: &'a UserInfo) -> Impersonated<'a> {
-    let (resource, namespace, name) = match ServiceAccount::of_user(&given.username) {
+fn user<'a>(verb: &'static str, group: &'static str, impersonated: &'a UserInfo) -> Impersonated<'a> {
+    let (resource, namespace, name) = match ServiceAccount::of_user(&impersonated.username) {
         Some(ServiceAccount { namespace, name }) => ("serviceaccounts", namespace, name),
-        None => ("users", "", &*given.username),
+        None => ("users", "", &*impersonated.username),
     };
     Impersonated { verb, group, resource, subresource: "", namespace, name }
 }
@@ -290,8 +291,8 @@ fn group_named<'a>(verb: &'static str, group: &'static str, name: &'a str) -> Im
     Impersonated { verb, group, resource: "groups", subresource: "", namespace: "", name }
 }
 
-fn uid<'a>(verb: &'static str, given: &'a UserInfo) -> Option<Check<'a>> {
-    let (group, resource, name) = (AUTHENTICATION, "uids", &*given.uid);
+fn uid<'a>(verb: &'static str, impersonated: &'a UserInfo) -> Option<Check<'a>> {
+    let (group, resource, name) = (AUTHENTICATION, "uids", &*impersonated.uid);
     let uid = Impersonated { verb, group, resource, subresource: "", namespace: "", name };
     (!name.is_empty()).then_some(Check::Each(uid))
 }
@@ -301,8 +302,8 @@ fn extra<'a>(verb: &'static str, key: &'a str, value: &'a str) -> Impersonated<'
     Impersonated { verb, group, resource, subresource: key, namespace: "", name: value }
 }
 
-fn extras<'a>(verb: &'static str, given: &'a UserInfo) -> impl Iterator<Item = Impersonated<'a>> {
-    given.extra.iter().flat_map(move |(key, values)| values.iter().map(move |value| extra(verb, key, value)))
+fn extras<'a>(verb: &'static str, impersonated: &'a UserInfo) -> impl Iterator<Item = Impersonated<'a>> {
+    impersonated.extra.iter().flat_map(move |(key, values)| values.iter().map(move |value| extra(verb, key, value)))
 }
 
 /// Reason for which no mode allows an extra (`validateExtra`).
@@ -336,26 +337,26 @@ mod tests {
     use super::*;
 
     /// Parses a user from `NAME`, followed by words `group=…`, `uid=…` and `KEY:VALUE`.
-    fn given(text: &str) -> UserInfo {
+    fn parse_user(text: &str) -> UserInfo {
         let mut words = text.split(' ');
         let username = words.next().unwrap_or_default().to_owned();
-        let mut given = UserInfo { username, uid: String::new(), groups: Vec::new(), extra: BTreeMap::new() };
+        let mut impersonated = UserInfo { username, uid: String::new(), groups: Vec::new(), extra: BTreeMap::new() };
         for word in words {
             match (word.split_once('='), word.rsplit_once(':')) {
-                (Some(("group", group)), _) => given.groups.push(group.to_owned()),
-                (Some(("uid", uid)), _) => given.uid = uid.to_owned(),
-                (_, Some((key, value))) => given.extra.entry(key.to_owned()).or_default().push(value.to_owned()),
+                (Some(("group", group)), _) => impersonated.groups.push(group.to_owned()),
+                (Some(("uid", uid)), _) => impersonated.uid = uid.to_owned(),
+                (_, Some((key, value))) => impersonated.extra.entry(key.to_owned()).or_default().push(value.to_owned()),
                 _ => panic!("{word}"),
             }
         }
-        given
+        impersonated
     }
 
     /// Text of a check: `users bob`, `serviceaccounts n/s`. Prefix `c ` for the mode user-info, `s ` for the mode
     /// ServiceAccount.
-    fn described(asked: &Attributes<'_>) -> String {
-        let Attributes::Resource(asked) = asked else { panic!("{asked:?}") };
-        let ResourceAttributes { verb, group, version, resource, subresource, namespace, name } = *asked;
+    fn described(attributes: &Attributes<'_>) -> String {
+        let Attributes::Resource(attributes) = attributes else { panic!("{attributes:?}") };
+        let ResourceAttributes { verb, group, version, resource, subresource, namespace, name } = *attributes;
         assert_eq!(version, "v1");
         let mode = match verb {
             "impersonate" => "",
@@ -376,7 +377,7 @@ mod tests {
         use ImpersonationScope::{Anything, InMode, Nothing};
         let (user_info, account) = (InMode(ImpersonationMode::UserInfo), InMode(ImpersonationMode::ServiceAccount));
         let robot = "system:serviceaccount:n:s";
-        for (filter, who, allowed, expected) in [
+        for (filter, words_of_user, allowed, expected) in [
             (Legacy, "bob", "users bob", Anything),
             (Legacy, "bob", "c users bob", Nothing),
             (Constrained, "bob", "users bob", Anything),
@@ -435,16 +436,16 @@ mod tests {
             (Constrained, "system:node:n", "c users system:node:n, c nodes n", Nothing),
         ] {
             let words: Vec<_> = allowed.split(", ").collect();
-            let given = given(who);
-            let allows = |asked: &Attributes<'_>| words.contains(&&*described(asked));
+            let impersonated = parse_user(words_of_user);
+            let allows = |attributes: &Attributes<'_>| words.contains(&&*described(attributes));
             assert_eq!(
-                impersonation_scope(&given, filter, |asked| Some(allows(asked))),
+                impersonation_scope(&impersonated, filter, |attributes| Some(allows(attributes))),
                 Some(expected),
-                "{who}: {allowed}"
+                "{words_of_user}: {allowed}"
             );
             // `refused` finds a missing right exactly if `impersonation_scope` allows no request.
-            let is_refused = refused(&given, filter, |_| true, allows).is_some();
-            assert_eq!(is_refused, expected == Nothing, "{who}: {allowed}");
+            let is_refused = refused(&impersonated, filter, |_| true, allows).is_some();
+            assert_eq!(is_refused, expected == Nothing, "{words_of_user}: {allowed}");
         }
     }
 
@@ -452,7 +453,7 @@ mod tests {
     fn refused_impersonation_right_is_the_one_that_kube_apiserver_names() {
         use ImpersonationFilter::{Constrained, Legacy};
         let bob = "bob group=a group=b uid=u x.io/k:v";
-        for (filter, who, does, allowed, expected) in [
+        for (filter, words_of_user, does, allowed, expected) in [
             (Legacy, bob, false, "", "users bob"),
             (Legacy, bob, false, "users bob, groups a, uids u, userextras/x.io/k v", "groups b"),
             (Legacy, bob, false, "users bob, groups a, groups b", "userextras/x.io/k v"),
@@ -478,9 +479,9 @@ mod tests {
             (Constrained, "system:serviceaccount:n:s group=a uid=u", true, "serviceaccounts n/s", "uids u"),
             (Legacy, "system:serviceaccount:n:s group=a uid=u", true, "serviceaccounts n/s", "groups a"),
         ] {
-            let (words, given): (Vec<_>, _) = (allowed.split(", ").collect(), given(who));
-            let allows = |asked: &Attributes<'_>| words.contains(&&*described(asked));
-            let told = match refused(&given, filter, |_| does, allows) {
+            let (words, impersonated): (Vec<_>, _) = (allowed.split(", ").collect(), parse_user(words_of_user));
+            let allows = |attributes: &Attributes<'_>| words.contains(&&*described(attributes));
+            let named = match refused(&impersonated, filter, |_| does, allows) {
                 Some((0 | usize::MAX, ImpersonationRefused::ToDo(mode))) => format!("{mode:?}"),
                 Some((_, ImpersonationRefused::ToBe(own, why))) if why.is_empty() => {
                     described(&Attributes::Resource(own.attributes()))
@@ -490,23 +491,23 @@ mod tests {
                 }
                 other => format!("{other:?}"),
             };
-            assert_eq!(told, expected, "{who}: {allowed}");
+            assert_eq!(named, expected, "{words_of_user}: {allowed}");
         }
     }
 
     /// A user without rights can request 512 groups, and each cluster would check them.
     #[test]
     fn impersonation_checks_stop_after_a_refused_user_name() {
-        let given = given("bob group=a group=b group=c group=d group=e");
-        let name = || std::iter::once(Check::Each(user("impersonate", "", &given)));
+        let impersonated = parse_user("bob group=a group=b group=c group=d group=e");
+        let name = || std::iter::once(Check::Each(user("impersonate", "", &impersonated)));
         let others = || std::iter::from_fn(|| -> Option<Check<'_>> { unreachable!("nothing else is made") });
         assert_eq!(all_allowed(name().chain(others()), &|_: &Attributes<'_>| Some(false)), Some(false));
         assert_eq!(all_allowed(name().chain(others()), &|_: &Attributes<'_>| None), None);
         let refused = first_refused(name().chain(others()), &|_: &Attributes<'_>| false);
         assert_eq!(refused.map(|(place, _)| place), Some(1));
         // Until the name is decided, the iterator has built only the check of the name.
-        assert_eq!(constrained(&given, ImpersonationMode::UserInfo).size_hint().0, 1);
-        assert_eq!(constrained(&given, ImpersonationMode::UserInfo).count(), 2);
+        assert_eq!(constrained(&impersonated, ImpersonationMode::UserInfo).size_hint().0, 1);
+        assert_eq!(constrained(&impersonated, ImpersonationMode::UserInfo).count(), 2);
     }
 
     /// Each unknown check costs a cluster a review, although a single refusal would decide.
@@ -514,21 +515,21 @@ mod tests {
     fn reviews_of_many_impersonated_groups_are_sent_in_batches() {
         use ImpersonationFilter::{Constrained, Legacy};
         let words: Vec<_> = (0..511).map(|number| format!("group=g{number} ")).collect();
-        let given = given(format!("bob {}", words.concat()).trim_end());
+        let impersonated = parse_user(format!("bob {}", words.concat()).trim_end());
         /// Number of reviews in each round until the impersonation is decided. The cluster allows all checks except
         /// those in `refused`.
         fn rounds(
-            given: &UserInfo,
+            impersonated: &UserInfo,
             filter: ImpersonationFilter,
             refused: impl Fn(&str) -> bool,
         ) -> (Option<ImpersonationScope>, Vec<usize>) {
             let (known, mut rounds) = (RefCell::new(BTreeMap::<String, bool>::new()), Vec::new());
             loop {
                 let before = known.borrow().clone();
-                let found = impersonation_scope(given, filter, |asked| {
-                    let asked = described(asked);
-                    known.borrow_mut().insert(asked.clone(), !refused(&asked));
-                    before.get(&asked).copied()
+                let found = impersonation_scope(impersonated, filter, |check| {
+                    let check = described(check);
+                    known.borrow_mut().insert(check.clone(), !refused(&check));
+                    before.get(&check).copied()
                 });
                 if found.is_some() {
                     return (found, rounds);
@@ -537,18 +538,18 @@ mod tests {
             }
         }
         let batches = |first: Vec<usize>| [first, vec![PARALLEL_REVIEWS_MAX; 15], vec![31]].concat();
-        assert_eq!(rounds(&given, Legacy, |_| false), (Some(ImpersonationScope::Anything), batches(vec![1])));
-        let of_one = rounds(&given, Legacy, |asked| asked == "groups g5");
+        assert_eq!(rounds(&impersonated, Legacy, |_| false), (Some(ImpersonationScope::Anything), batches(vec![1])));
+        let of_one = rounds(&impersonated, Legacy, |check| check == "groups g5");
         assert_eq!(of_one, (Some(ImpersonationScope::Nothing), vec![1, PARALLEL_REVIEWS_MAX]));
-        let in_mode = rounds(&given, Constrained, |asked| ["users bob", "c groups *"].contains(&asked));
+        let in_mode = rounds(&impersonated, Constrained, |check| ["users bob", "c groups *"].contains(&check));
         assert_eq!(in_mode, (Some(ImpersonationScope::InMode(ImpersonationMode::UserInfo)), batches(vec![1, 1, 1])));
     }
 
     #[test]
     fn user_without_impersonation_rights_costs_few_access_reviews() {
         use ImpersonationFilter::{Constrained, Legacy};
-        let given = given("bob group=a group=b uid=u");
-        for (filter, known, expected, asked) in [
+        let impersonated = parse_user("bob group=a group=b uid=u");
+        for (filter, known, expected, expected_reviews) in [
             (Legacy, "", None, "users bob"),
             (Legacy, "-users bob", Some(ImpersonationScope::Nothing), "users bob"),
             (Legacy, "users bob", None, "users bob, groups a, groups b, uids u"),
@@ -557,14 +558,14 @@ mod tests {
             (Constrained, "-users bob, -c users bob", Some(ImpersonationScope::Nothing), "users bob, c users bob"),
             (Constrained, "-users bob, c users bob", None, "users bob, c users bob, c uids u, c groups a, c groups b"),
         ] {
-            let (words, said): (Vec<_>, _) = (known.split(", ").collect(), RefCell::new(Vec::new()));
-            let found = impersonation_scope(&given, filter, |asked| {
-                let asked = described(asked);
-                said.borrow_mut().push(asked.clone());
-                let (yes, no) = (words.contains(&&*asked), words.contains(&&*format!("-{asked}")));
+            let (words, sent_reviews): (Vec<_>, _) = (known.split(", ").collect(), RefCell::new(Vec::new()));
+            let found = impersonation_scope(&impersonated, filter, |check| {
+                let check = described(check);
+                sent_reviews.borrow_mut().push(check.clone());
+                let (yes, no) = (words.contains(&&*check), words.contains(&&*format!("-{check}")));
                 (yes || no).then_some(yes)
             });
-            assert_eq!((found, &*said.into_inner().join(", ")), (expected, asked), "{known}");
+            assert_eq!((found, &*sent_reviews.into_inner().join(", ")), (expected, expected_reviews), "{known}");
         }
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn start(mirror: Weak<dyn ImpersonationObserver>, cluster: &Arc<Clust
 async fn run(mirror: Weak<dyn ImpersonationObserver>, cluster: Arc<Cluster>, client: ClusterClient) {
     let mut answered = Instant::now();
     loop {
-        let (asked, connections) = (Instant::now(), client.connections_made());
+        let (begun, connections) = (Instant::now(), client.connections_made());
         let found = probe_filter(&client).await;
         let Some(mirror) = mirror.upgrade() else { return };
         match found {
@@ -60,7 +60,7 @@ async fn run(mirror: Weak<dyn ImpersonationObserver>, cluster: Arc<Cluster>, cli
         loop {
             sleep_until(nearest_tick(Instant::now() + CONNECTIONS_INTERVAL)).await;
             // The timer may fire early. So the pause already ends if less than half a check interval is left.
-            if asked.elapsed() + CONNECTIONS_INTERVAL / 2 >= pause || client.connections_made() != connections {
+            if begun.elapsed() + CONNECTIONS_INTERVAL / 2 >= pause || client.connections_made() != connections {
                 break;
             }
         }

@@ -27,7 +27,7 @@
 //! - `decider` evaluates the detector's evidence, and `allowed_facts` names the method.
 //! - If roles do not decide, `reviews` sends access reviews about a `subject`, `reviewed` evaluates the answers, and
 //!   `decision_reviews` collects the missing reviews.
-//! - `judged` decides by either method.
+//! - `user_decisions` decides by either method.
 //!
 //! # Identity
 //!
@@ -72,7 +72,6 @@ mod hidden_names;
 mod identity;
 mod impersonation;
 mod impersonation_probe;
-mod judged;
 mod known_impersonation;
 mod mirror;
 mod mirror_state;
@@ -88,6 +87,7 @@ mod rounds;
 mod subject;
 mod unconfirmed;
 mod unknown_rights_reason;
+mod user_decisions;
 mod visible;
 
 use std::time::Duration;

@@ -193,9 +193,9 @@ impl RightsMirror {
         use tributary_cacher::ObjectMemoryLimit;
         use tributary_fleet::topology::{MemberShareMetrics, MemberUnreadBytes};
 
-        let room = ObjectMemoryLimit::new(Limits::default().total_collection_bytes, |_| ());
+        let object_memory = ObjectMemoryLimit::new(Limits::default().total_collection_bytes, |_| ());
         let (unread, shares) = (MemberUnreadBytes::default(), MemberShareMetrics::default());
-        let fleet = Fleet::within(room, unread, shares, std::collections::BTreeMap::new());
+        let fleet = Fleet::within(object_memory, unread, shares, std::collections::BTreeMap::new());
         Self::start(fleet, SharedMode::default(), &Limits::default())
     }
 
@@ -243,7 +243,7 @@ impl RightsMirror {
 
     /// Returns whether the rights in a cluster are known now.
     pub fn knows(&self, cluster: &ClusterName) -> bool {
-        self.mirrors.load().by_name.get(cluster).is_some_and(|known| known.counts(Instant::now()))
+        self.mirrors.load().by_name.get(cluster).is_some_and(|known| known.is_valid(Instant::now()))
     }
 
     /// Stamp of the current rights of the acting user and of the sender.
@@ -297,8 +297,8 @@ impl RightsMirror {
     /// Returns the clusters whose rights are unknown, each with the reason.
     pub fn unknown_rights_reasons(&self) -> Vec<ClusterFailure> {
         let names = self.clusters().into_iter();
-        let told = names.filter_map(|cluster| Some((self.unknown_rights_reason_of(&cluster)?, cluster)));
-        told.map(|(cause, cluster)| ClusterFailure { cluster, cause, age: None }).collect()
+        let causes = names.filter_map(|cluster| Some((self.unknown_rights_reason_of(&cluster)?, cluster)));
+        causes.map(|(cause, cluster)| ClusterFailure { cluster, cause, age: None }).collect()
     }
 
     /// Returns whether the actor's rights are unknown in some clusters, and all these clusters need a repair before the
@@ -372,7 +372,7 @@ impl RightsMirror {
     fn next_check(&self) -> Instant {
         let now = Instant::now();
         let look = now + CHECK_INTERVAL;
-        self.mirrors.load().until.filter(|until| *until > now).map_or(look, |until| until.min(look))
+        self.mirrors.load().expires_at.filter(|at| *at > now).map_or(look, |at| at.min(look))
     }
 
     fn follow_fleet(self: &Arc<Self>) {
@@ -498,8 +498,10 @@ impl RightsMirror {
         });
         let cachers: Vec<_> = cachers.collect();
         let confirmation = Confirmation::new(&cachers);
-        let (held, precedence, confirmed) = (cachers.clone(), cluster.precedence().clone(), Arc::clone(&confirmation));
-        let _confirming = AbortOnDropHandle::new(tokio::spawn(confirmation::confirm(held, precedence, confirmed)));
+        let (unconfirmed, precedence, confirmed) =
+            (cachers.clone(), cluster.precedence().clone(), Arc::clone(&confirmation));
+        let _confirming =
+            AbortOnDropHandle::new(tokio::spawn(confirmation::confirm(unconfirmed, precedence, confirmed)));
         let renewals = cluster.renewals();
         let (earlier, found) = earlier.unzip();
         let rules: Weak<dyn MirroredRules> = Arc::<Self>::downgrade(self);
@@ -544,7 +546,7 @@ impl RightsMirror {
 
     fn publish(&self, members: &mut MirroredClusters, mirrors: BTreeMap<ClusterName, KnownRights>) {
         let now = Instant::now();
-        let known = mirrors.iter().filter(|(_, known)| known.counts(now)).map(|(cluster, _)| cluster.clone());
+        let known = mirrors.iter().filter(|(_, known)| known.is_valid(now)).map(|(cluster, _)| cluster.clone());
         let known: BTreeSet<_> = known.collect();
         members.set_precedence(&known, &mirrors);
         let constrained = members.probes.constrained();
@@ -559,8 +561,8 @@ impl RightsMirror {
             tracing::warn!(%cluster, "the rights of users in the cluster are no longer known");
         }
         members.known = known;
-        let until = mirrors.values().filter_map(|known| known.state.ends()).filter(|end| *end > now).min();
-        self.mirrors.store(Arc::new(MirrorStates { by_name: mirrors, constrained, until }));
+        let expires_at = mirrors.values().filter_map(|known| known.state.ends()).filter(|end| *end > now).min();
+        self.mirrors.store(Arc::new(MirrorStates { by_name: mirrors, constrained, expires_at }));
         self.compiled.record_known_clusters();
     }
 
@@ -588,8 +590,8 @@ impl MirroredRules for RightsMirror {
         self.compiled.now()
     }
 
-    fn samples(&self, cluster: &ClusterName, count: usize, turn: usize) -> Vec<Sample> {
-        self.compiled.samples(cluster, count, turn)
+    fn samples(&self, cluster: &ClusterName, count: usize, round: usize) -> Vec<Sample> {
+        self.compiled.samples(cluster, count, round)
     }
 
     fn has_read(&self, cluster: &Arc<Cluster>) -> bool {

@@ -15,19 +15,19 @@ impl CallerRights {
     /// cluster with known rules has to allow `get` of the path, and the rules of at least one cluster have to be known.
     /// Rights that are unknown because of too many bindings count as denied, because a user can create them.
     pub fn may_get_non_resource_url(&self, path: &str) -> bool {
-        let asked = Attributes::NonResource { verb: "get", path: path.into() };
+        let attributes = Attributes::NonResource { verb: "get", path: path.into() };
         let fleet = self.mirror.compiled();
-        let acting = self.judged(&fleet, UserSelector::Acting);
+        let acting = self.decisions(&fleet, UserSelector::Acting);
         let (mut is_one_known, mut is_allowed) = (false, true);
         for cluster in &self.clusters() {
             let cluster_visibility = self.cluster_visibility(&fleet, cluster);
             match cluster_visibility {
                 ClusterVisibility::Unknown => {
-                    is_allowed &= self.may_get_url_by_roles_of_unknown(&fleet, cluster, &asked)
+                    is_allowed &= self.may_get_url_by_roles_of_unknown(&fleet, cluster, &attributes)
                 }
                 ClusterVisibility::Hidden => is_allowed = false,
                 ClusterVisibility::Visible | ClusterVisibility::VisibleInMode(_) => {
-                    match self.if_visible(&fleet, cluster, &asked, || acting.allows(cluster, &asked)) {
+                    match self.if_visible(&fleet, cluster, &attributes, || acting.allows(cluster, &attributes)) {
                         Some(allowed) => {
                             is_one_known = true;
                             is_allowed &= allowed;
@@ -35,7 +35,9 @@ impl CallerRights {
                         // A `Live` cluster that has not answered has no known rights and is skipped. For a silent
                         // cluster that decides by access reviews, the mirrored roles are still known.
                         None if self.mirror.decision_method(cluster) == Some(DecisionMethod::Live) => {}
-                        None => is_allowed &= self.may_get_url_by_roles(&fleet, cluster_visibility, cluster, &asked),
+                        None => {
+                            is_allowed &= self.may_get_url_by_roles(&fleet, cluster_visibility, cluster, &attributes)
+                        }
                     }
                 }
             }
@@ -54,7 +56,7 @@ impl CallerRights {
         &self,
         fleet: &FleetRights,
         cluster: &ClusterName,
-        asked: &Attributes<'_>,
+        attributes: &Attributes<'_>,
     ) -> bool {
         let [user, acting] = [UserSelector::User, UserSelector::Acting]
             .map(|user_selector| self.actor.rbac_user_in(cluster, user_selector));
@@ -68,13 +70,15 @@ impl CallerRights {
                 let is_beyond = [user, acting].into_iter().any(|user| fleet.has_unknown_rights(cluster, user));
                 let cluster_visibility = match self.actor.impersonated_user() {
                     None => Some(ImpersonationScope::Anything),
-                    Some(given) => {
+                    Some(impersonated) => {
                         let filter = self.mirror.impersonation_filter(cluster);
-                        impersonation_scope(given, filter, |asked| Some(fleet.allows(cluster, user, asked)))
+                        impersonation_scope(impersonated, filter, |attributes| {
+                            Some(fleet.allows(cluster, user, attributes))
+                        })
                     }
                 };
                 let cluster_visibility = cluster_visibility.map_or(ClusterVisibility::Unknown, ClusterVisibility::from);
-                !is_beyond && self.may_get_url_by_roles(fleet, cluster_visibility, cluster, asked)
+                !is_beyond && self.may_get_url_by_roles(fleet, cluster_visibility, cluster, attributes)
             }
         }
     }
@@ -85,17 +89,17 @@ impl CallerRights {
         fleet: &FleetRights,
         cluster_visibility: ClusterVisibility,
         cluster: &ClusterName,
-        asked: &Attributes<'_>,
+        attributes: &Attributes<'_>,
     ) -> bool {
         let [user, acting] = [UserSelector::User, UserSelector::Acting]
             .map(|user_selector| self.actor.rbac_user_in(cluster, user_selector));
         let is_there = match cluster_visibility {
             ClusterVisibility::Visible => true,
             ClusterVisibility::VisibleInMode(mode) => {
-                fleet.allows(cluster, user, &asked.with_verb(&mode.on(asked.verb())))
+                fleet.allows(cluster, user, &attributes.with_verb(&mode.on(attributes.verb())))
             }
             ClusterVisibility::Hidden | ClusterVisibility::Unknown => false,
         };
-        is_there && fleet.allows(cluster, acting, asked)
+        is_there && fleet.allows(cluster, acting, attributes)
     }
 }

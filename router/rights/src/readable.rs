@@ -179,8 +179,8 @@ impl CallerRights {
     fn forbid_unknown_user(&self, verb: &'static str, target: &ReadTarget) -> Option<Refusal> {
         let GroupVersionResource { group, version, resource } = &target.resource;
         let (namespace, name) = (&*target.namespace, &*target.name);
-        let asked = ResourceAttributes { verb, group, version, resource, subresource: "", namespace, name };
-        self.nobody(&self.clusters(), &Attributes::Resource(asked))
+        let attributes = ResourceAttributes { verb, group, version, resource, subresource: "", namespace, name };
+        self.nobody(&self.clusters(), &Attributes::Resource(attributes))
     }
 }
 

@@ -113,45 +113,45 @@ impl ReadableCache {
     ) -> Result<Readable, Refusal> {
         // The inputs are read before `find`, so that a concurrent change makes the result outdated.
         let mut by = ReadableInputs { rights: rights.stamp(), configuration, until: None };
-        let asked = ReadableKey { actor: Arc::clone(rights.actor()), verb, target };
-        if let Some(found) = self.cached.lock().find(&asked, &by) {
+        let key = ReadableKey { actor: Arc::clone(rights.actor()), verb, target };
+        if let Some(found) = self.cached.lock().find(&key, &by) {
             return found;
         }
         // `find` runs without the lock. Two requests may thus compute the same result, which is rare.
-        let found = find(&asked.target);
-        let (is_to_be_asked, until) = rights.needs();
-        if is_to_be_asked {
+        let found = find(&key.target);
+        let (has_open_reviews, until) = rights.needs();
+        if has_open_reviews {
             return found;
         }
         by.until = until;
-        self.cached.lock().insert(asked, (by, found.clone()));
+        self.cached.lock().insert(key, (by, found.clone()));
         found
     }
 }
 
 impl CacheGenerations {
-    fn find(&mut self, asked: &ReadableKey, by: &ReadableInputs) -> Option<Result<Readable, Refusal>> {
-        if let Some((_, found)) = self.young.get(asked).filter(|(own, _)| own.is(by)) {
+    fn find(&mut self, key: &ReadableKey, by: &ReadableInputs) -> Option<Result<Readable, Refusal>> {
+        if let Some((_, found)) = self.young.get(key).filter(|(own, _)| own.is(by)) {
             return Some(found.clone());
         }
-        let (own, cached) = self.old.remove(asked)?;
+        let (own, cached) = self.old.remove(key)?;
         let found = own.is(by).then(|| cached.clone())?;
-        self.insert(asked.clone(), (own, cached));
+        self.insert(key.clone(), (own, cached));
         Some(found)
     }
 
-    fn insert(&mut self, asked: ReadableKey, found: CachedReadable) {
+    fn insert(&mut self, key: ReadableKey, found: CachedReadable) {
         let are_full =
             self.young_bytes >= CACHED_CALLER_BYTES_MAX || self.young_readable_bytes >= CACHED_READABLE_BYTES_MAX;
         // Checked also for a replaced result, because the new result may be larger.
-        if are_full || (self.young.len() >= CACHED_MAX && !self.young.contains_key(&asked)) {
+        if are_full || (self.young.len() >= CACHED_MAX && !self.young.contains_key(&key)) {
             (self.young_bytes, self.young_readable_bytes) = (0, 0);
             self.old = std::mem::take(&mut self.young);
         }
-        let is_new = !self.young.contains_key(&asked);
-        self.young_bytes += if is_new { asked.bytes() } else { 0 };
+        let is_new = !self.young.contains_key(&key);
+        self.young_bytes += if is_new { key.bytes() } else { 0 };
         self.young_readable_bytes += bytes(&found);
-        let before = self.young.insert(asked, found);
+        let before = self.young.insert(key, found);
         self.young_readable_bytes -= before.as_ref().map_or(0, bytes);
     }
 }
@@ -193,11 +193,11 @@ mod tests {
         let (found, cache) = (Cell::new(0), ReadableCache::default());
         let configuration = RefCell::<ReadableConfiguration>::default();
         let ask = |user: &str, verb, name: &str| {
-            let asked = cache.get(&rights(user), configuration.borrow().clone(), (verb, target(name)), |_| {
+            let answer = cache.get(&rights(user), configuration.borrow().clone(), (verb, target(name)), |_| {
                 found.set(found.get() + 1);
                 Err(RequestRefusal::Path.into())
             });
-            assert!(asked.is_err());
+            assert!(answer.is_err());
             found.get()
         };
         assert_eq!([ask("ann", "list", ""), ask("ann", "list", "")], [1, 1]);
@@ -216,8 +216,8 @@ mod tests {
         let long = vec!["x".repeat(60 << 10)];
         for number in 0..2 * CACHED_MAX {
             let (name, User { info, authority }) = (format!("user-{number}"), User::named("test", "ann"));
-            let given = UserInfo { username: name, groups: long.clone(), ..UserInfo::default() };
-            let rights = CallerRights::new(&mirror, Actor::new(info, authority, Some(given)));
+            let impersonated = UserInfo { username: name, groups: long.clone(), ..UserInfo::default() };
+            let rights = CallerRights::new(&mirror, Actor::new(info, authority, Some(impersonated)));
             let _refused =
                 cache.get(&rights, configuration.clone(), ("list", target("")), |_| Err(RequestRefusal::Path.into()));
         }
@@ -250,9 +250,9 @@ mod tests {
         for found in [little, readable.clone()] {
             for number in numbers.clone() {
                 let target = target(&number.to_string());
-                let asked = ReadableKey { actor: Arc::clone(rights.actor()), verb: "get", target };
+                let key = ReadableKey { actor: Arc::clone(rights.actor()), verb: "get", target };
                 let by = ReadableInputs { rights: stamp.clone(), configuration: configuration.clone(), until: None };
-                cache.cached.lock().insert(asked, (by, Ok(found.clone())));
+                cache.cached.lock().insert(key, (by, Ok(found.clone())));
             }
         }
         let bytes = cache.cached.lock().young_readable_bytes;
@@ -266,11 +266,11 @@ mod tests {
             }
         }
         let cached = cache.cached.lock();
-        let taken = (cached.young.len() + cached.old.len()) * readable.bytes();
+        let bytes = (cached.young.len() + cached.old.len()) * readable.bytes();
         let most = 2 * (CACHED_READABLE_BYTES_MAX + readable.bytes());
         assert!(
-            (CACHED_READABLE_BYTES_MAX..=most).contains(&taken) && cached.young.len() + cached.old.len() < CACHED_MAX,
-            "{taken}"
+            (CACHED_READABLE_BYTES_MAX..=most).contains(&bytes) && cached.young.len() + cached.old.len() < CACHED_MAX,
+            "{bytes}"
         );
     }
 

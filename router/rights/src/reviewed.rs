@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn access_reviews_decide_about_namespaces_proposed_by_roles() {
         // Columns: proposal, read, allowed requests (`?`: unknown), result, and sent reviews.
-        for (propose, of, allowed, expected, asked) in [
+        for (propose, of, allowed, expected, expected_reviews) in [
             // Reads of all namespaces, with and without a right for all.
             ("*", "/", "/", Some("*"), "/"),
             ("*", "/", "", Some(""), "/"),
@@ -156,28 +156,28 @@ mod tests {
             ("*", "/x", "/x", Some("/x"), "/x /"),
             ("*", "/x", "/x /", Some("*"), "/x /"),
         ] {
-            let said = RefCell::new(Vec::new());
+            let reviews = RefCell::new(Vec::new());
             let words: Vec<_> = allowed.split(' ').collect();
             let found = visible(&rights(propose), &target(of), true, |namespace, name| {
                 let review = format!("{namespace}/{name}");
-                said.borrow_mut().push(review.clone());
+                reviews.borrow_mut().push(review.clone());
                 let is_unknown = words.contains(&&*format!("?{review}"));
                 (!is_unknown).then(|| words.contains(&&*review))
             });
             assert_eq!(found, expected.map(rights), "{propose:?} {of} {allowed:?}");
-            assert_eq!(said.into_inner().join(" "), asked, "{propose:?} {of} {allowed:?}");
+            assert_eq!(reviews.into_inner().join(" "), expected_reviews, "{propose:?} {of} {allowed:?}");
         }
     }
 
     #[test]
     fn get_of_a_single_object_costs_one_access_review() {
         for allowed in [true, false] {
-            let mut asked = 0;
+            let mut reviews = 0;
             let found = visible(&rights("*"), &target("a/x"), false, |namespace, name| {
-                asked += 1;
+                reviews += 1;
                 Some(allowed && (namespace, name) == ("a", "x"))
             });
-            assert_eq!((found.map(|found| found.allows("a", "x")), asked), (Some(allowed), 1));
+            assert_eq!((found.map(|found| found.allows("a", "x")), reviews), (Some(allowed), 1));
         }
     }
 }

@@ -128,13 +128,13 @@ impl Reviews {
             by_cluster.entry(review.0.cluster.clone()).or_default().push(review);
         }
         // One future for each cluster, so that a slow cluster delays only its own reviews.
-        let asked: Vec<_> = by_cluster
+        let sends: Vec<_> = by_cluster
             .into_values()
             .map(|missing_reviews| self.send_reviews_to_cluster(priority, share_key, missing_reviews).boxed())
             .collect();
         // An answer after `until` comes too late for this decision, and stays unknown to it.
-        match tokio::time::timeout_at(until, try_join_all(asked)).await {
-            Ok(asked) => asked.map(drop),
+        match tokio::time::timeout_at(until, try_join_all(sends)).await {
+            Ok(results) => results.map(drop),
             Err(_) => Ok(()),
         }
     }
@@ -147,7 +147,7 @@ impl Reviews {
         self: &Arc<Self>,
         priority: Priority,
         share_key: ShareKey,
-        mut left: Vec<(AccessReview, u64)>,
+        mut remaining: Vec<(AccessReview, u64)>,
     ) -> Result<(), Exceeded> {
         let together = match priority {
             Priority::High => PARALLEL_STREAM_REVIEWS_MAX,
@@ -156,7 +156,7 @@ impl Reviews {
         let mut pending_reviews = FuturesUnordered::new();
         loop {
             while pending_reviews.len() < together
-                && let Some((review, generation)) = left.last()
+                && let Some((review, generation)) = remaining.last()
             {
                 match self.pending_review(priority, share_key, review, *generation) {
                     Ok(pending_review) => pending_reviews.push(pending_review),
@@ -165,7 +165,7 @@ impl Reviews {
                     Err(_) if !pending_reviews.is_empty() => break,
                     Err(exceeded) => return Err(exceeded),
                 }
-                left.pop();
+                remaining.pop();
             }
             if pending_reviews.next().await.is_none() {
                 return Ok(());
@@ -253,15 +253,15 @@ mod tests {
         let reviews = Reviews::new(fleet, SharedMode::default());
         let user = |name: &str| ShareKey::user("test", name);
         let limits = reviews.limits_of(&ClusterName::new("a").unwrap());
-        let mut taken = Vec::new();
+        let mut permits = Vec::new();
         for number in 0..CLUSTER_REVIEWS_MAX {
-            taken.push(limits.permits.acquire(user(&number.to_string())).await);
+            permits.push(limits.permits.acquire(user(&number.to_string())).await);
         }
         let ask = |name: &'static str, request: usize| {
-            let asked = (0..100).map(|number| (review("a", &format!("{name}-{request}-{number}")), 0));
-            let (reviews, asked) = (Arc::clone(&reviews), asked.collect::<HashSet<_>>());
+            let queued = (0..100).map(|number| (review("a", &format!("{name}-{request}-{number}")), 0));
+            let (reviews, queued) = (Arc::clone(&reviews), queued.collect::<HashSet<_>>());
             Box::pin(async move {
-                reviews.send_reviews(ShareKey::user("test", name), asked, Instant::now() + REVIEW_TIMEOUT).await
+                reviews.send_reviews(ShareKey::user("test", name), queued, Instant::now() + REVIEW_TIMEOUT).await
             })
         };
         let mut requests: Vec<_> = (0..200).map(|request| ask("eve", request)).collect();
@@ -278,7 +278,7 @@ mod tests {
         assert!(of_ann.as_mut().now_or_never().is_none());
         drop((requests, of_ann));
         assert_eq!((reviews.pending_reviews.lock().len(), limits.waiting.used()), (0, 0));
-        drop(taken);
+        drop(permits);
     }
 
     /// The request needs more reviews than its user's free share.
@@ -290,12 +290,12 @@ mod tests {
         let limits = reviews.limits_of(&ClusterName::new("a").unwrap());
         // Leaves capacity for ten reviews of this user.
         let others = limits.waiting.acquire(eve, WAITING_MAX * 3 / 8 - 10).unwrap();
-        let asked: Vec<_> = (0..100).map(|number| review("a", &number.to_string())).collect();
+        let requested: Vec<_> = (0..100).map(|number| review("a", &number.to_string())).collect();
         let until = Instant::now() + REVIEW_TIMEOUT;
-        let all = asked.iter().map(|own| (own.clone(), 0)).collect();
+        let all = requested.iter().map(|own| (own.clone(), 0)).collect();
         reviews.send_reviews(eve, all, until).await.expect("some are asked at once");
         // The cluster does not exist, so each sent review fails.
-        assert!(asked.iter().all(|own| reviews.answers.last_answer(own).silent_until.is_some()), "all are put");
+        assert!(requested.iter().all(|own| reviews.answers.last_answer(own).silent_until.is_some()), "all are put");
         let full = limits.waiting.acquire(eve, 10).unwrap();
         let refused = reviews.send_reviews(eve, HashSet::from([(review("a", "another"), 0)]), until).await;
         assert!(refused.is_err(), "none may be asked");
@@ -309,15 +309,15 @@ mod tests {
         let reviews = Reviews::new(fleet, SharedMode::default());
         let eve = ShareKey::user("test", "eve");
         let limits = reviews.limits_of(&ClusterName::new("a").unwrap());
-        let mut taken = Vec::new();
+        let mut permits = Vec::new();
         for number in 0..CLUSTER_REVIEWS_MAX {
-            taken.push(limits.permits.acquire(ShareKey::user("test", &number.to_string())).await);
+            permits.push(limits.permits.acquire(ShareKey::user("test", &number.to_string())).await);
         }
         let mut requests: Vec<_> = (0..2_000)
             .map(|number| {
-                let (reviews, asked) = (Arc::clone(&reviews), (review("a", &number.to_string()), 0));
+                let (reviews, queued) = (Arc::clone(&reviews), (review("a", &number.to_string()), 0));
                 let until = Instant::now() + REVIEW_TIMEOUT;
-                Box::pin(async move { reviews.send_reviews(eve, HashSet::from([asked]), until).await })
+                Box::pin(async move { reviews.send_reviews(eve, HashSet::from([queued]), until).await })
             })
             .collect();
         assert!(requests.iter_mut().all(|request| request.as_mut().now_or_never().is_none()));
@@ -325,13 +325,13 @@ mod tests {
         let lasting = review("a", "1999");
         let confirmed = Box::pin(reviews.confirm(eve, HashSet::from([(lasting.clone(), 0)]))).now_or_never();
         assert!(confirmed.is_none());
-        drop(taken.pop());
+        drop(permits.pop());
         tokio::time::sleep(Duration::from_secs(1)).await;
         // The cluster does not exist, so each sent review fails.
         assert!(reviews.answers.last_answer(&lasting).silent_until.is_some(), "it was put");
         let of_requests = |number: usize| reviews.answers.last_answer(&review("a", &number.to_string()));
         assert!((0..1_999).all(|number| of_requests(number).silent_until.is_none()));
         assert_eq!(reviews.pending_reviews.lock().len(), 2_000, "those of requests wait");
-        drop((requests, taken));
+        drop((requests, permits));
     }
 }

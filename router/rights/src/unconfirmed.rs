@@ -47,7 +47,7 @@ impl Unconfirmed {
     }
 
     /// Returns whether the last answer of a cluster counts although a review is missing.
-    pub(super) fn counts(&self, cluster: &ClusterName, now: Instant) -> bool {
+    pub(super) fn is_valid(&self, cluster: &ClusterName, now: Instant) -> bool {
         self.oldest.get(cluster).is_some_and(|since| now < *since + CONFIRMED_WITHIN)
     }
 
@@ -72,12 +72,12 @@ mod tests {
 
     /// Reviews whether ann may list pods, in a generation of rights. Each word is `cluster/namespace`.
     fn open(words: &str, generation: u64) -> HashSet<(AccessReview, u64)> {
-        let who = Arc::new(UserInfo { username: "ann".to_owned(), ..UserInfo::default() });
+        let user = Arc::new(UserInfo { username: "ann".to_owned(), ..UserInfo::default() });
         let of = |word: &str| {
             let (name, namespace) = word.split_once('/').unwrap();
-            let asked =
+            let attributes =
                 ResourceAttributes { verb: "list", resource: "pods", namespace, ..ResourceAttributes::default() };
-            (AccessReview::new(&cluster(name), &who, &Attributes::Resource(asked)), generation)
+            (AccessReview::new(&cluster(name), &user, &Attributes::Resource(attributes)), generation)
         };
         words.split(' ').filter(|word| !word.is_empty()).map(of).collect()
     }
@@ -88,19 +88,19 @@ mod tests {
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         let [a, b] = ["a", "b"].map(cluster);
         let mut unconfirmed = Unconfirmed::default();
-        assert!(!unconfirmed.counts(&a, at(0)) && unconfirmed.ends(at(0)).is_none());
+        assert!(!unconfirmed.is_valid(&a, at(0)) && unconfirmed.ends(at(0)).is_none());
         unconfirmed.set_missing_reviews(&open("a/", 1), at(0));
         // Changed roles of the user (a new generation of rights) do not restart the time.
         unconfirmed.set_missing_reviews(&open("a/ b/", 2), at(30));
-        assert_eq!((unconfirmed.counts(&a, at(59)), unconfirmed.counts(&a, at(60))), (true, false));
-        assert_eq!((unconfirmed.counts(&b, at(89)), unconfirmed.counts(&b, at(90))), (true, false));
+        assert_eq!((unconfirmed.is_valid(&a, at(59)), unconfirmed.is_valid(&a, at(60))), (true, false));
+        assert_eq!((unconfirmed.is_valid(&b, at(89)), unconfirmed.is_valid(&b, at(90))), (true, false));
         assert_eq!([0, 60, 90].map(|now| unconfirmed.ends(at(now))), [Some(at(60)), Some(at(90)), None]);
         // The cluster has answered the missing review, and a later review is missing.
         unconfirmed.set_missing_reviews(&open("b/", 2), at(50));
         unconfirmed.set_missing_reviews(&open("a/ b/", 2), at(55));
-        assert_eq!((unconfirmed.counts(&a, at(114)), unconfirmed.counts(&a, at(115))), (true, false));
+        assert_eq!((unconfirmed.is_valid(&a, at(114)), unconfirmed.is_valid(&a, at(115))), (true, false));
         unconfirmed.clear();
-        assert!(!unconfirmed.counts(&a, at(56)));
+        assert!(!unconfirmed.is_valid(&a, at(56)));
     }
 
     /// With many reviews, the first answer expires before the last review is answered.
@@ -114,7 +114,7 @@ mod tests {
             let stuck = if second >= 200 { "a/stuck" } else { "" };
             let now = begin + Duration::from_secs(second);
             unconfirmed.set_missing_reviews(&open(&format!("{} {stuck}", words.join(" ")), 1), now);
-            assert_eq!(unconfirmed.counts(&cluster("a"), now), second < 260, "after {second} s");
+            assert_eq!(unconfirmed.is_valid(&cluster("a"), now), second < 260, "after {second} s");
         }
     }
 }

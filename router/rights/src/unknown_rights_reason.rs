@@ -184,14 +184,14 @@ mod tests {
         ];
         for (states, holds, decider, expected) in rows {
             let found = UnknownRightsReason::from_collections(states, holds, &decider, ReviewState::Sent);
-            let told = found.as_ref().map(|own| (own.to_string(), own.is_trouble(), own.lasts()));
-            let is_it = match (&told, expected) {
+            let reported = found.as_ref().map(|own| (own.to_string(), own.is_trouble(), own.lasts()));
+            let is_it = match (&reported, expected) {
                 (Some((text, failure, lasting)), Some((begin, is_trouble, lasts))) => {
                     text.starts_with(begin) && (*failure, *lasting) == (is_trouble, lasts)
                 }
-                (told, expected) => told.is_none() && expected.is_none(),
+                (reported, expected) => reported.is_none() && expected.is_none(),
             };
-            assert!(is_it, "{told:?}, expected {expected:?}");
+            assert!(is_it, "{reported:?}, expected {expected:?}");
         }
         // A cluster that decides by roles needs no access reviews.
         let states = [("roles", CacherState::Synced)];

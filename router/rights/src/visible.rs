@@ -12,9 +12,9 @@ use super::audience::Audience;
 use super::caller_rights::CallerRights;
 use super::cluster_visibility::{ClusterVisibility, allows_in_mode, and_known};
 use super::impersonation::ImpersonationMode;
-use super::judged::UserDecisions;
 use super::read_target::ReadTarget;
 use super::reviewed;
+use super::user_decisions::UserDecisions;
 
 /// Visible objects of a resource in each cluster. Clusters without visible objects, or with unknown rights, are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl CallerRights {
         let mut visible = VisibleClusters::default();
         let fleet = self.mirror.compiled();
         let [user, acting] =
-            [UserSelector::User, UserSelector::Acting].map(|user_selector| self.judged(&fleet, user_selector));
+            [UserSelector::User, UserSelector::Acting].map(|user_selector| self.decisions(&fleet, user_selector));
         for cluster in clusters {
             let rights = match self.cluster_visibility(&fleet, cluster) {
                 ClusterVisibility::Hidden => continue,
@@ -135,10 +135,11 @@ impl CallerRights {
         if target.name.is_empty() {
             return listed;
         }
-        let is_asked = |cluster: &&ClusterName| self.mirror.decision_method(cluster) == Some(DecisionMethod::Reviews);
+        let is_reviewed =
+            |cluster: &&ClusterName| self.mirror.decision_method(cluster) == Some(DecisionMethod::Reviews);
         let is_nothing =
             |cluster: &&ClusterName| !listed.by_name.contains_key(*cluster) && !listed.unknown.contains(*cluster);
-        let narrower: Vec<_> = clusters.into_iter().filter(is_asked).filter(is_nothing).collect();
+        let narrower: Vec<_> = clusters.into_iter().filter(is_reviewed).filter(is_nothing).collect();
         let narrower = self.visible(narrower, "list", target);
         listed.by_name.extend(narrower.by_name);
         listed.unknown.extend(narrower.unknown);
@@ -169,11 +170,12 @@ impl CallerRights {
             // The hash in a resourceVersion depends on the rights to list and watch, so a get needs no review for the
             // hash.
             DecisionMethod::Reviews => reviewed::visible(&by_rules, target, verb != "get", |namespace, name| {
-                let asked = ResourceAttributes { verb, group, version, resource, subresource: "", namespace, name };
-                let asked = Attributes::Resource(asked);
-                let does = mode.map_or(Some(true), |(user, mode)| allows_in_mode(user, mode, cluster, &asked));
+                let attributes =
+                    ResourceAttributes { verb, group, version, resource, subresource: "", namespace, name };
+                let attributes = Attributes::Resource(attributes);
+                let does = mode.map_or(Some(true), |(user, mode)| allows_in_mode(user, mode, cluster, &attributes));
                 // Evaluates both operands, so that both reviews are sent together.
-                and_known(does, acting.review_result(cluster, &asked))
+                and_known(does, acting.review_result(cluster, &attributes))
             }),
         }
     }

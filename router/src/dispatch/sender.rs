@@ -37,9 +37,9 @@ impl PolicySender {
     /// Makes the sender for the policies of a cluster, or of the merged view (`None`).
     pub(crate) fn of_user(rights: &CallerRights, place: Option<&ClusterName>) -> Self {
         let actor = rights.actor();
-        let authenticated = actor.impersonated_user().map(|_| actor.judged(UserSelector::User).clone());
-        let counted = actor.counted_at(place).cloned();
-        Self { acting: actor.judged(UserSelector::Acting).clone(), authenticated, counted }
+        let authenticated = actor.impersonated_user().map(|_| actor.rbac_user(UserSelector::User).clone());
+        let counted = actor.policy_identity_for(place).cloned();
+        Self { acting: actor.rbac_user(UserSelector::Acting).clone(), authenticated, counted }
     }
 
     /// Makes the sender in personal mode. Policies match only the acting user, impersonated or not.

@@ -320,7 +320,7 @@ mod tests {
         for (bundle, expected) in [(pem.clone(), true), (format!("{others}{pem}"), true), (others, false), (pem, true)]
         {
             certificates.reload(bundle.as_bytes()).unwrap();
-            assert_eq!(credential_validity.is_known(), expected);
+            assert_eq!(credential_validity.is_valid(), expected);
         }
     }
 
@@ -368,11 +368,11 @@ mod tests {
         assert!(!minute().await);
         assert_eq!(asked(), 1, "nothing lasts by it");
         let credential_validity = sender.credential_validity.unwrap();
-        assert!(credential_validity.is_known());
-        assert!(!minute().await && credential_validity.is_known());
+        assert!(credential_validity.is_valid());
+        assert!(!minute().await && credential_validity.is_valid());
         assert_eq!(asked(), 2);
         hub.forgets.store(true, Ordering::Relaxed);
-        assert!(minute().await && !credential_validity.is_known());
+        assert!(minute().await && !credential_validity.is_valid());
         drop(credential_validity);
         assert!(!minute().await);
         assert_eq!(asked(), 3, "it has ended");
@@ -443,10 +443,10 @@ mod tests {
             }
         }
         let still = known(&chains[0], "eu.test").unwrap().1;
-        assert!(still.is_known());
+        assert!(still.is_valid());
         for (authorities, expected) in [(Some(of_all.0), false), (Some(own.0), true), (None, false)] {
             replace(&hosts, authorities);
-            assert_eq!(still.is_known(), expected);
+            assert_eq!(still.is_valid(), expected);
         }
     }
 

@@ -16,7 +16,7 @@ pub(super) struct MirrorStates {
     pub(super) by_name: BTreeMap<ClusterName, KnownRights>,
     pub(super) constrained: BTreeSet<ClusterName>,
     /// Time at which the next known rights expire.
-    pub(super) until: Option<Instant>,
+    pub(super) expires_at: Option<Instant>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl KnownRights {
         if self.state == MirrorState::Live {
             return Some(DecisionMethod::Live);
         }
-        match self.counts(now).then_some(&self.decider)? {
+        match self.is_valid(now).then_some(&self.decider)? {
             Decider::Rbac => Some(DecisionMethod::Rules),
             Decider::Review(_) => Some(DecisionMethod::Reviews),
             Decider::Undecided => None,
@@ -48,7 +48,7 @@ impl KnownRights {
         self.state == MirrorState::Current && self.confirmation.as_ref().is_some_and(|own| own.counts_now())
     }
 
-    pub(super) fn counts(&self, now: Instant) -> bool {
+    pub(super) fn is_valid(&self, now: Instant) -> bool {
         self.state.holds(now) && self.decider != Decider::Undecided
     }
 }
@@ -65,7 +65,7 @@ pub(crate) struct RightsStamp {
 impl RightsStamp {
     /// Returns whether no right has changed between this stamp and `now`.
     pub(crate) fn is(&self, now: &Self) -> bool {
-        let holds = self.mirrors.until.is_none_or(|until| Instant::now() < until);
+        let holds = self.mirrors.expires_at.is_none_or(|until| Instant::now() < until);
         self.generations == now.generations && Arc::ptr_eq(&self.mirrors, &now.mirrors) && holds
     }
 }

@@ -55,9 +55,9 @@ impl AnswerCache {
 
     /// Removes the answers of a cluster, after its name has been given to a different cluster.
     pub(super) fn forget(&mut self, cluster: &ClusterName) {
-        if let Some(gone) = self.by_cluster.remove(cluster) {
-            self.young -= gone.young.weight;
-            self.old -= gone.old.weight;
+        if let Some(removed) = self.by_cluster.remove(cluster) {
+            self.young -= removed.young.weight;
+            self.old -= removed.old.weight;
         }
     }
 
@@ -105,7 +105,7 @@ mod tests {
     use super::super::review::testing::review;
     use super::*;
 
-    fn kept_questions(answer_cache: &AnswerCache) -> Vec<&AccessReview> {
+    fn cached_reviews(answer_cache: &AnswerCache) -> Vec<&AccessReview> {
         answer_cache
             .by_cluster
             .values()
@@ -122,10 +122,10 @@ mod tests {
             if number % 500 > 0 {
                 continue;
             }
-            let bytes: usize = kept_questions(&answer_cache).into_iter().map(AccessReview::bytes).sum();
+            let bytes: usize = cached_reviews(&answer_cache).into_iter().map(AccessReview::bytes).sum();
             assert!(bytes <= 2 * GENERATION_BYTES_MAX, "{bytes}");
         }
-        assert!(kept_questions(&answer_cache).len() > 4_000);
+        assert!(cached_reviews(&answer_cache).len() > 4_000);
     }
 
     /// One user may cause many reviews for one cluster while a second cluster is unreachable.
@@ -139,7 +139,7 @@ mod tests {
         for number in 0..4 * GENERATION_BYTES_MAX / ANSWER_BYTES_MIN {
             answer_cache.put(review("c", &number.to_string()), ReviewAnswer::default());
         }
-        let weight: usize = kept_questions(&answer_cache).into_iter().map(weight_of).sum();
+        let weight: usize = cached_reviews(&answer_cache).into_iter().map(weight_of).sum();
         assert!(weight <= 2 * GENERATION_BYTES_MAX, "{weight}");
         assert_eq!(weight, answer_cache.young + answer_cache.old);
         assert!(of_b.iter().all(|own| answer_cache.get(own).is_some_and(|known| known.silent_until.is_some())));

@@ -102,6 +102,6 @@ impl ClusterAnswers {
         }
         let cluster = self.fleet.cluster(&review.cluster).filter(|cluster| !cluster.is_out_of_reach())?;
         let transport = cluster.transport().ok()?;
-        access_review::access(transport, &review.who, &review.attributes()).await.ok()
+        access_review::access(transport, &review.user, &review.attributes()).await.ok()
     }
 }

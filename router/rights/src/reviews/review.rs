@@ -12,7 +12,7 @@ use crate::actor::texts;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct AccessReview {
     pub(crate) cluster: ClusterName,
-    pub(super) who: Arc<UserInfo>,
+    pub(super) user: Arc<UserInfo>,
     reviewed: ReviewedAttributes,
 }
 
@@ -24,7 +24,7 @@ enum ReviewedAttributes {
 }
 
 impl AccessReview {
-    pub(crate) fn new(cluster: &ClusterName, who: &Arc<UserInfo>, reviewed: &Attributes<'_>) -> Self {
+    pub(crate) fn new(cluster: &ClusterName, user: &Arc<UserInfo>, reviewed: &Attributes<'_>) -> Self {
         let reviewed = match reviewed {
             Attributes::Resource(reviewed) => {
                 let ResourceAttributes { verb, group, version, resource, subresource, namespace, name } = *reviewed;
@@ -34,7 +34,7 @@ impl AccessReview {
             }
             Attributes::NonResource { verb, path } => ReviewedAttributes::Path([Box::from(*verb), Box::from(&**path)]),
         };
-        Self { cluster: cluster.clone(), who: Arc::clone(who), reviewed }
+        Self { cluster: cluster.clone(), user: Arc::clone(user), reviewed }
     }
 
     /// Size of the strings in bytes. Counts the subject in full, although concurrent reviews share it.
@@ -43,7 +43,7 @@ impl AccessReview {
             ReviewedAttributes::Resource(texts) => texts.iter().map(|text| text.len()).sum(),
             ReviewedAttributes::Path(texts) => texts.iter().map(|text| text.len()).sum(),
         };
-        reviewed + texts(&self.who).map(String::len).sum::<usize>()
+        reviewed + texts(&self.user).map(String::len).sum::<usize>()
     }
 
     pub(super) fn attributes(&self) -> Attributes<'_> {
@@ -70,8 +70,8 @@ pub(super) mod testing {
 
     /// The review whether ann may get the role `name` in a cluster.
     pub(in crate::reviews) fn review(cluster: &str, name: &str) -> AccessReview {
-        let who = Arc::new(UserInfo { username: "ann".to_owned(), ..UserInfo::default() });
+        let user = Arc::new(UserInfo { username: "ann".to_owned(), ..UserInfo::default() });
         let reviewed = ResourceAttributes { verb: "get", resource: "roles", name, ..ResourceAttributes::default() };
-        AccessReview::new(&ClusterName::new(cluster).unwrap(), &who, &Attributes::Resource(reviewed))
+        AccessReview::new(&ClusterName::new(cluster).unwrap(), &user, &Attributes::Resource(reviewed))
     }
 }

@@ -91,42 +91,45 @@ mod tests {
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         // If the cluster refuses the connection, the review fails at once.
         let silent = |failed: u64| Some(next_review_at(at(failed), at(failed)));
-        let said = |allowed, failed: Option<u64>| {
+        let answer_of = |allowed, failed: Option<u64>| {
             let silent_until = failed.and_then(silent);
             ReviewAnswer { answer: Some((allowed, at(0), 7)), silent_until }
         };
         let hold = Duration::from_secs(300);
-        for (said, now, generation, expected) in [
+        for (answer, now, generation, expected) in [
             (ReviewAnswer::default(), 0, 7, KnownAnswer::Open),
-            (said(true, None), 59, 7, KnownAnswer::Answered(true, at(60))),
-            (said(true, None), 60, 7, KnownAnswer::Open),
-            (said(false, None), 9, 7, KnownAnswer::Answered(false, at(10))),
-            (said(false, None), 10, 7, KnownAnswer::Open),
+            (answer_of(true, None), 59, 7, KnownAnswer::Answered(true, at(60))),
+            (answer_of(true, None), 60, 7, KnownAnswer::Open),
+            (answer_of(false, None), 9, 7, KnownAnswer::Answered(false, at(10))),
+            (answer_of(false, None), 10, 7, KnownAnswer::Open),
             // A generation changes with each change of the user's roles and bindings.
-            (said(true, None), 1, 8, KnownAnswer::Open),
-            (said(true, Some(1)), 2, 8, KnownAnswer::Silent(at(6))),
+            (answer_of(true, None), 1, 8, KnownAnswer::Open),
+            (answer_of(true, Some(1)), 2, 8, KnownAnswer::Silent(at(6))),
             // The cluster does not answer the later reviews.
-            (said(true, Some(61)), 62, 7, KnownAnswer::Answered(true, at(66))),
-            (said(true, Some(61)), 66, 7, KnownAnswer::Open),
-            (said(true, Some(298)), 299, 7, KnownAnswer::Answered(true, at(300))),
-            (said(true, Some(299)), 300, 7, KnownAnswer::Silent(at(304))),
+            (answer_of(true, Some(61)), 62, 7, KnownAnswer::Answered(true, at(66))),
+            (answer_of(true, Some(61)), 66, 7, KnownAnswer::Open),
+            (answer_of(true, Some(298)), 299, 7, KnownAnswer::Answered(true, at(300))),
+            (answer_of(true, Some(299)), 300, 7, KnownAnswer::Silent(at(304))),
             (ReviewAnswer { silent_until: silent(3), answer: None }, 4, 7, KnownAnswer::Silent(at(8))),
             (ReviewAnswer { silent_until: silent(3), answer: None }, 8, 7, KnownAnswer::Open),
         ] {
-            assert_eq!(said.known_answer(at(now), generation, hold), expected, "{said:?} at {now}");
+            assert_eq!(answer.known_answer(at(now), generation, hold), expected, "{answer:?} at {now}");
         }
         // Without a hold time for silent clusters, an expired answer does not count.
-        let held_no_longer = said(true, Some(61)).known_answer(at(62), 7, Duration::ZERO);
-        assert_eq!(held_no_longer, KnownAnswer::Silent(at(66)));
-        assert_eq!(said(true, Some(1)).known_answer(at(59), 7, Duration::ZERO), KnownAnswer::Answered(true, at(60)));
+        let without_hold = answer_of(true, Some(61)).known_answer(at(62), 7, Duration::ZERO);
+        assert_eq!(without_hold, KnownAnswer::Silent(at(66)));
+        assert_eq!(
+            answer_of(true, Some(1)).known_answer(at(59), 7, Duration::ZERO),
+            KnownAnswer::Answered(true, at(60))
+        );
         // The last answer counts although a new review is necessary.
-        let last = |said: ReviewAnswer, seconds, generation| said.known_last(at(seconds), generation, hold);
-        assert_eq!(last(said(false, None), 500, 7), KnownAnswer::Answered(false, at(10)));
-        assert_eq!(last(said(true, None), 1, 8), KnownAnswer::Answered(true, at(60)));
-        assert_eq!(last(said(true, Some(1)), 2, 8), KnownAnswer::Silent(at(6)));
+        let last = |answer: ReviewAnswer, seconds, generation| answer.known_last(at(seconds), generation, hold);
+        assert_eq!(last(answer_of(false, None), 500, 7), KnownAnswer::Answered(false, at(10)));
+        assert_eq!(last(answer_of(true, None), 1, 8), KnownAnswer::Answered(true, at(60)));
+        assert_eq!(last(answer_of(true, Some(1)), 2, 8), KnownAnswer::Silent(at(6)));
         assert_eq!(last(ReviewAnswer::default(), 0, 7), KnownAnswer::Open);
         // Only answers to reviews that were sent since `moment` count.
-        let sent_since = |moment| said(true, None).sent_since(at(moment)).known_answer(at(1), 7, Duration::ZERO);
+        let sent_since = |moment| answer_of(true, None).sent_since(at(moment)).known_answer(at(1), 7, Duration::ZERO);
         assert_eq!([sent_since(0), sent_since(1)], [KnownAnswer::Answered(true, at(60)), KnownAnswer::Open]);
     }
 
@@ -138,8 +141,9 @@ mod tests {
         let last = at(REVIEW_TIMEOUT.as_secs());
         for number in 0..REVIEW_TIMEOUT.as_secs() / 5 {
             let silent_until = Some(next_review_at(at(5 * number), at(5 * number + 5)));
-            let said = ReviewAnswer { answer: Some((true, begin.checked_sub(APPROVAL_TTL).unwrap(), 7)), silent_until };
-            let known = said.known_answer(last, 7, BEHIND_MAX);
+            let answer =
+                ReviewAnswer { answer: Some((true, begin.checked_sub(APPROVAL_TTL).unwrap(), 7)), silent_until };
+            let known = answer.known_answer(last, 7, BEHIND_MAX);
             assert!(matches!(known, KnownAnswer::Answered(true, until) if until > last), "{number}: {known:?}");
         }
     }
