@@ -20,15 +20,15 @@ pub(crate) async fn candidates_of<'a>(
     let found = match caller.rights() {
         None => Candidates::default(),
         Some(rights) => {
-            let asked = [Attributes::Resource(attributes(resource, verb))];
-            let decide = |rights: &CallerRights| rights.candidates(clusters.clone(), &asked);
+            let actions = [Attributes::Resource(attributes(resource, verb))];
+            let decide = |rights: &CallerRights| rights.candidates(clusters.clone(), &actions);
             rights.with_joining(|| rights.decide_after_reviews(decide), Candidates::has_unknown).await
         }
     };
     match &caller.dispatched {
         Some(dispatched) if dispatched.is_of_clusters() => {
-            let asked = attributes(resource, verb);
-            found.except(clusters.into_iter(), |cluster| dispatched.denies_also(cluster, &asked))
+            let action = attributes(resource, verb);
+            found.except(clusters.into_iter(), |cluster| dispatched.denies_also(cluster, &action))
         }
         _ => found,
     }

@@ -41,11 +41,11 @@ pub(crate) async fn candidates_by_plan(request: ClientRequest<'_>, plan: Resourc
         (Some(looked_at), Some(dispatched)) => !dispatched.denies_also(cluster, looked_at),
         _ => false,
     };
-    let left = found.except(configuration.clusters.keys(), |cluster| denied.has(cluster) && !may_look(cluster));
-    let is_somewhere = left.has_unknown() || denied.allowed_clusters().any(|cluster| left.has(cluster));
+    let remaining = found.except(configuration.clusters.keys(), |cluster| denied.has(cluster) && !may_look(cluster));
+    let is_somewhere = remaining.has_unknown() || denied.allowed_clusters().any(|cluster| remaining.has(cluster));
     match denied.refusal(|cluster| found.has(cluster)) {
         Some(refusal) if !is_somewhere => Err(refusal),
-        _ => Ok(left),
+        _ => Ok(remaining),
     }
 }
 
@@ -86,38 +86,38 @@ fn wanted_clusters(policy: &ResourcePolicy, plan: ResourcePlan, query: Option<&s
 fn decide(request: ClientRequest<'_>, rights: &CallerRights, plan: ResourcePlan) -> Result<Candidates, Refusal> {
     let ClientRequest { configuration, caller, info, query, resource, .. } = request;
     let clusters = configuration.clusters.keys();
-    let asked = ResourceAttributes {
+    let action = ResourceAttributes {
         verb: info.verb.as_str(),
         subresource: resource.subresource.as_deref().unwrap_or_default(),
         ..attributes(resource, "")
     };
-    let request = Attributes::Resource(asked);
-    let candidates = |asked: &[ResourceAttributes<'_>]| {
-        let asked: Vec<_> = asked.iter().copied().map(Attributes::Resource).collect();
-        rights.candidates(clusters.clone(), &asked)
+    let request = Attributes::Resource(action);
+    let candidates = |actions: &[ResourceAttributes<'_>]| {
+        let actions: Vec<_> = actions.iter().copied().map(Attributes::Resource).collect();
+        rights.candidates(clusters.clone(), &actions)
     };
     // Every user may review its own rights.
     let doing = match plan {
         ResourcePlan::SelfReview if is_of_oneself(resource) => rights.existing(clusters.clone(), &request),
-        _ => candidates(&[asked]),
+        _ => candidates(&[action]),
     };
     let candidates = match plan {
         ResourcePlan::SelfReview | ResourcePlan::Unlisted => doing.clone(),
-        ResourcePlan::Create | ResourcePlan::DeleteCollection => candidates(&[asked, attributes(resource, "list")]),
+        ResourcePlan::Create | ResourcePlan::DeleteCollection => candidates(&[action, attributes(resource, "list")]),
         ResourcePlan::List | ResourcePlan::ListLive | ResourcePlan::Watch => doing.clone(),
         ResourcePlan::Get { .. } | ResourcePlan::Owner(_) => {
             let name = proxied_name(resource);
             let object = ResourceAttributes { name, ..attributes(resource, "get") };
-            candidates(&[asked, object])
+            candidates(&[action, object])
         }
     };
     // A user without rights in any cluster may review its own identity, but not the identity of an impersonated user.
-    let is_who = plan == ResourcePlan::SelfReview
+    let is_own_identity = plan == ResourcePlan::SelfReview
         && &*resource.resource.resource == "selfsubjectreviews"
         && rights.actor().impersonated_user().is_none();
     // Before the search for the object, Tributary refuses an action that no cluster allows, as kube-apiserver does.
-    let may_ask = |doing: Candidates| !doing.is_empty() || doing.has_unknown();
-    if is_who || (!candidates.is_empty() && may_ask(doing)) {
+    let may_succeed = |doing: Candidates| !doing.is_empty() || doing.has_unknown();
+    if is_own_identity || (!candidates.is_empty() && may_succeed(doing)) {
         return Ok(candidates);
     }
     if let Some(refusal) = rights.nobody(clusters, &request) {
@@ -141,6 +141,6 @@ fn decide(request: ClientRequest<'_>, rights: &CallerRights, plan: ResourcePlan)
         return Err(ClusterRefusal::rights_unknown(resource, name).into());
     }
     let is_denied = |cluster: &ClusterName| caller.denied_clusters().is_some_and(|denied| denied.has(cluster));
-    let asked_of = configuration.clusters.keys().filter(|cluster| is_wanted(cluster) && !is_denied(cluster));
-    Err(rights.forbids_asked(asked_of, &asked, &resource.resource))
+    let requested_clusters = configuration.clusters.keys().filter(|cluster| is_wanted(cluster) && !is_denied(cluster));
+    Err(rights.forbids_asked(requested_clusters, &action, &resource.resource))
 }

@@ -124,9 +124,9 @@ impl ActiveSchemas {
         };
         let merged = next(None, &self.merged, settings.merged)?;
         let mut clusters = BTreeMap::new();
-        let gone = self.clusters.keys().filter(|name| !settings.clusters.contains_key(*name));
-        let gone: Vec<_> = gone.map(|name| (name.clone(), EntryPointSchemas::default())).collect();
-        for (name, place) in settings.clusters.into_iter().chain(gone) {
+        let removed = self.clusters.keys().filter(|name| !settings.clusters.contains_key(*name));
+        let removed: Vec<_> = removed.map(|name| (name.clone(), EntryPointSchemas::default())).collect();
+        for (name, place) in settings.clusters.into_iter().chain(removed) {
             let place = next(Some(&name), self.clusters.get(&name).unwrap_or(&unused), place)?;
             if !place.by_name.is_empty() {
                 clusters.insert(name, place);
@@ -147,7 +147,7 @@ impl ActiveSchemas {
             (_, Some(cluster)) => self.clusters.get(cluster)?,
         };
         match named {
-            SchemaName::Unsaid => place.all.as_ref(),
+            SchemaName::Undecided => place.all.as_ref(),
             SchemaName::None => None,
             SchemaName::Named(name) | SchemaName::Global(name) => place.by_name.get(&**name),
         }

@@ -38,7 +38,7 @@ impl Router {
         let parsed = ParsedRequest::new(arrival, &message);
         // Configure. One snapshot serves all later stages, so that a request does not see two configurations.
         let configuration = self.configuration();
-        let (counted, response) = match parsed.received(&mut message) {
+        let (labels, response) = match parsed.received(&mut message) {
             Ok(received) => {
                 let (router, configuration, trace) = (self, &configuration, &arrival.trace);
                 let mut request =
@@ -46,14 +46,14 @@ impl Router {
                 observation.record_read(&request);
                 let answer = pass_stages(&mut request, message, context).await;
                 let answer = refuse_replaced_user(&request, answer);
-                let counted = observation.counted(&request, answer.as_ref().err());
+                let labels = observation.metric_labels(&request, answer.as_ref().err());
                 // Encode. One function makes a Status of every refusal.
-                (counted, encode_answer(request, answer))
+                (labels, encode_answer(request, answer))
             }
             Err(status) => (observation.counted_unread(), encode_unread(&parsed, status)),
         };
         let answer = finish_answer(self, &parsed, &arrival.trace, response);
-        observation.finish(self, &counted, answer.response.status());
+        observation.finish(self, &labels, answer.response.status());
         answer
     }
 }

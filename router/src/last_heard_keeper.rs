@@ -40,22 +40,22 @@ impl Router {
         let (mut changes, news) = (self.fleet.changes(), self.openapi.news());
         let (weak, draining) = (Arc::downgrade(self), self.draining.clone());
         let task: JoinHandle<()> = tokio::spawn(async move {
-            let mut kept: Option<(LastHeard, Instant)> = None;
+            let mut stored: Option<(LastHeard, Instant)> = None;
             loop {
                 tokio::select! {
                     changed = changes.changed() => if changed.is_err() { break },
                     () = news.notified() => {}
                     () = draining.cancelled() => {}
                 }
-                pause(kept.as_ref().map(|(_, at)| *at), &draining).await;
+                pause(stored.as_ref().map(|(_, at)| *at), &draining).await;
                 changes.mark_unchanged();
                 let is_last = draining.is_cancelled();
-                let Some(heard) = weak.upgrade().map(|router| router.last_heard()) else { break };
-                if kept.as_ref().is_none_or(|(kept, _)| *kept != heard) {
-                    let (keep, written) = (Arc::clone(&keep), heard.clone());
+                let Some(current) = weak.upgrade().map(|router| router.last_heard()) else { break };
+                if stored.as_ref().is_none_or(|(stored, _)| *stored != current) {
+                    let (keep, written) = (Arc::clone(&keep), current.clone());
                     // The task fails only at the end of the runtime.
                     let _ = tokio::task::spawn_blocking(move || keep(written)).await;
-                    kept = Some((heard, Instant::now()));
+                    stored = Some((current, Instant::now()));
                 }
                 if is_last {
                     break;
@@ -67,8 +67,8 @@ impl Router {
 }
 
 /// Waits until the next write is due. A draining process writes immediately.
-async fn pause(kept: Option<Instant>, draining: &CancellationToken) {
-    let since = kept.map_or(KEEP_INTERVAL, |kept| kept.elapsed());
+async fn pause(stored: Option<Instant>, draining: &CancellationToken) {
+    let since = stored.map_or(KEEP_INTERVAL, |stored| stored.elapsed());
     let pause = KEEP_PAUSE.max(KEEP_INTERVAL.saturating_sub(since));
     let _ = tokio::time::timeout(pause, draining.cancelled()).await;
 }

@@ -185,11 +185,11 @@ impl Router {
     pub fn new(config: RouterConfig) -> Arc<Self> {
         let metrics = Arc::new(Metrics::default());
         let used = metrics.used_of(limits::OBJECTS);
-        let room = ObjectMemoryLimit::new(config.limits.total_collection_bytes, move |bytes| {
+        let object_memory = ObjectMemoryLimit::new(config.limits.total_collection_bytes, move |bytes| {
             used.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         });
         let unread = MemberUnreadBytes::new(config.limits.member_unread_bytes, metrics.share(limits::MEMBER_UNREAD));
-        let fleet = Fleet::within(room, unread, metrics.member_shares(), config.last_heard.discovery);
+        let fleet = Fleet::within(object_memory, unread, metrics.member_shares(), config.last_heard.discovery);
         metrics.set_limits(&config.limits);
         let endpoints = EndpointMetrics::for_fleet(&fleet);
         metrics.register(|registry| registry.register_collector(Box::new(endpoints)));
@@ -198,8 +198,8 @@ impl Router {
         let policies = Policies { secrets_by_name: config.shared.is_some(), ..config.policies };
         let policies = Arc::new(ArcSwap::from_pointee(policies));
         let views = Views::new(Arc::clone(&fleet), Arc::clone(&policies), Arc::clone(&metrics), config.limits.clone());
-        let held = CacheMetrics::for_views(&views);
-        metrics.register(|registry| registry.register_collector(Box::new(held)));
+        let cache_metrics = CacheMetrics::for_views(&views);
+        metrics.register(|registry| registry.register_collector(Box::new(cache_metrics)));
         let long_running = config.shared.as_ref().map(|_| LongRunningShares {
             requests: FairSemaphore::new(
                 "watches and other long-running requests (--max-long-running-requests)",
@@ -358,8 +358,8 @@ impl Router {
         let caller = Caller::from_request(&head.headers, context, self.rights()).ok()?;
         let user = caller.acts_as(&context.sender.user).ok()?;
         let user_agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
-        let asked = DispatchAttributes::from_request(info, &user.username, &user.groups, user_agent);
-        setting.find_map(|policies| policies.audit_level(&asked))
+        let attributes = DispatchAttributes::from_request(info, &user.username, &user.groups, user_agent);
+        setting.find_map(|policies| policies.audit_level(&attributes))
     }
 
     /// Replaces the set of denied users, by name. Their new requests are refused, and their open streams end. No effect
@@ -404,10 +404,10 @@ impl Router {
     /// Cancellation is safe.
     pub async fn report(&self) -> Report {
         let clusters = self.fleet.clusters();
-        let held = self.views.report().await;
+        let cached = self.views.report().await;
         let mut limits = self.shared_limits();
         limits.extend(clusters.values().flat_map(|cluster| cluster.limit_reports()));
-        limits.extend(held.limits);
+        limits.extend(cached.limits);
         let report = |cluster: &Arc<Cluster>| {
             let Some(mirror) = &self.rights else { return cluster.report() };
             let rights = Some(mirror.condition_of(cluster.name()));
@@ -420,7 +420,7 @@ impl Router {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.started.elapsed().as_secs(),
             draining: self.is_leaving(),
-            ..Report::from_parts(clusters, held.resources, held.collections, limits)
+            ..Report::from_parts(clusters, cached.resources, cached.collections, limits)
         }
     }
 
@@ -437,8 +437,8 @@ impl Router {
             of: Some(format!("{length} answers")),
             ..LimitReport::new("long_answers", used as u64, max as u64, Some(refused))
         });
-        let room = self.fleet.object_memory();
-        let objects = LimitReport::new(limits::OBJECTS, room.used(), room.max(), None);
+        let object_memory = self.fleet.object_memory();
+        let objects = LimitReport::new(limits::OBJECTS, object_memory.used(), object_memory.max(), None);
         let (used, max, refused) = self.fleet.unread().usage();
         let unread = LimitReport::new(limits::MEMBER_UNREAD, used as u64, max as u64, Some(refused));
         shares.chain(answer_permits).chain([objects, unread]).collect()

@@ -315,8 +315,8 @@ mod tests {
         drop(requested);
         (0..200).for_each(|_| drop(trace.stage("memory")));
         let (stages, left_out) = trace.stages();
-        let told: Vec<_> = stages[..2].iter().map(|it| (it.name, it.cluster.clone(), it.status)).collect();
-        assert_eq!(told, [("plan", None, None), ("forward", Some(eu), Some(200))]);
+        let recorded: Vec<_> = stages[..2].iter().map(|it| (it.name, it.cluster.clone(), it.status)).collect();
+        assert_eq!(recorded, [("plan", None, None), ("forward", Some(eu), Some(200))]);
         assert_eq!((stages.len(), left_out), (STAGES_MAX, 102));
     }
 

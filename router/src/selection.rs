@@ -27,12 +27,13 @@ impl Selection {
 
     /// Returns whether the other selection has an equal filter and shares the rights (pointer equality). Cost: a
     /// comparison of the selectors.
-    pub(crate) fn is_made_of(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_selection(&self, other: &Self) -> bool {
         self.rights_address() == other.rights_address() && self.filter == other.filter
     }
 
-    /// Hashes the parts that [`is_made_of`](Self::is_made_of) compares, except the clusters, which may be a thousand.
-    pub(crate) fn hash_what_it_is_made_of(&self, mut hasher: &mut dyn Hasher) {
+    /// Hashes the parts that [`is_same_selection`](Self::is_same_selection) compares, except the clusters, which may be
+    /// a thousand.
+    pub(crate) fn hash_compared_parts(&self, mut hasher: &mut dyn Hasher) {
         let Filter { namespace, name, labels, fields, .. } = &self.filter;
         (namespace, name, labels, fields, self.rights_address()).hash(&mut hasher);
     }

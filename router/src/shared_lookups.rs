@@ -124,13 +124,13 @@ mod tests {
 
     /// Lookups of 10 ms, whose result is the number of lookups.
     #[derive(Default)]
-    struct Asked {
+    struct CountedLookups {
         questions: Arc<SharedLookups<&'static str, u32>>,
         put: Arc<AtomicU32>,
         answered: Arc<AtomicU32>,
     }
 
-    impl Asked {
+    impl CountedLookups {
         async fn ask(&self, in_vain: fn(&u32) -> bool) -> u32 {
             let (put, answered) = (Arc::clone(&self.put), Arc::clone(&self.answered));
             let question = || async move {
@@ -145,12 +145,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn request_during_a_lookup_waits_for_the_next_lookup() {
-        let asked = Asked::default();
+        let counted_lookups = CountedLookups::default();
         let late = |after| {
-            let asked = &asked;
+            let counted_lookups = &counted_lookups;
             async move {
                 tokio::time::sleep(Duration::from_millis(after)).await;
-                asked.ask(|_| false).await
+                counted_lookups.ask(|_| false).await
             }
         };
         // The first lookup begins at once. The requests that arrive during the first lookup share the second lookup.
@@ -159,27 +159,27 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lookup_without_a_result_is_repeated_after_a_pause() {
-        let asked = Asked::default();
+        let counted_lookups = CountedLookups::default();
         let begun = Instant::now();
         let clients = (0..200).map(|_| async {
             for _ in 0..5 {
-                asked.ask(|_| true).await;
+                counted_lookups.ask(|_| true).await;
             }
         });
         join_all(clients).await;
-        let rounds = asked.put.load(Ordering::SeqCst);
+        let rounds = counted_lookups.put.load(Ordering::SeqCst);
         assert!(rounds <= 7, "1,000 requests put {rounds} questions");
         assert!(begun.elapsed() >= (rounds - 1) * PAUSE, "{rounds} within {:?}", begun.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
     async fn cancelled_request_does_not_cancel_the_lookup_of_other_requests() {
-        let asked = Asked::default();
+        let counted_lookups = CountedLookups::default();
         let client = |comes: u64, goes: u64| {
-            let asked = &asked;
+            let counted_lookups = &counted_lookups;
             async move {
                 tokio::time::sleep(Duration::from_millis(comes)).await;
-                tokio::time::timeout(Duration::from_millis(goes - comes), asked.ask(|_| false)).await.ok()
+                tokio::time::timeout(Duration::from_millis(goes - comes), counted_lookups.ask(|_| false)).await.ok()
             }
         };
         // The first request is cancelled at 5 ms, during its lookup. The second request shares a later lookup with the
@@ -189,21 +189,28 @@ mod tests {
             assert!(answers[..2].iter().all(Option::is_none) && answers[2].is_some(), "{answers:?}");
             assert_eq!(answers[2], answers[3]);
         }
-        assert_eq!((asked.put.load(Ordering::SeqCst), asked.answered.load(Ordering::SeqCst)), (4, 2));
+        assert_eq!(
+            (counted_lookups.put.load(Ordering::SeqCst), counted_lookups.answered.load(Ordering::SeqCst)),
+            (4, 2)
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn lookup_without_waiting_requests_is_cancelled_and_its_key_removed() {
-        let asked = Asked::default();
-        let leaving = (0..3).map(|_| tokio::time::timeout(Duration::from_millis(5), asked.ask(|_| true)));
+        let counted_lookups = CountedLookups::default();
+        let leaving = (0..3).map(|_| tokio::time::timeout(Duration::from_millis(5), counted_lookups.ask(|_| true)));
         assert!(join_all(leaving).await.iter().all(Result::is_err));
-        let put = asked.put.load(Ordering::SeqCst);
+        let put = counted_lookups.put.load(Ordering::SeqCst);
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let now = asked.put.load(Ordering::SeqCst);
-        assert_eq!((now, asked.answered.load(Ordering::SeqCst)), (put, 0), "it has ended, and no other is put");
-        assert_eq!(asked.ask(|_| true).await, put + 1, "the next one is not kept waiting by it");
+        let now = counted_lookups.put.load(Ordering::SeqCst);
+        assert_eq!(
+            (now, counted_lookups.answered.load(Ordering::SeqCst)),
+            (put, 0),
+            "it has ended, and no other is put"
+        );
+        assert_eq!(counted_lookups.ask(|_| true).await, put + 1, "the next one is not kept waiting by it");
         tokio::time::sleep(PAUSE).await;
-        let lookups = asked.questions.lookups.lock();
+        let lookups = counted_lookups.questions.lookups.lock();
         assert!(lookups.by_key.values().all(LookupEntry::is_over));
     }
 }

@@ -42,7 +42,7 @@ mod tests {
 
     use super::*;
 
-    fn asked(upgrade: &'static str, info: &RequestInfo) -> (bool, bool) {
+    fn allowed_protocols(upgrade: &'static str, info: &RequestInfo) -> (bool, bool) {
         let mut headers = HeaderMap::new();
         headers.insert("connection", "keep-alive, Upgrade".parse().unwrap());
         headers.insert(UPGRADE, upgrade.parse().unwrap());
@@ -78,10 +78,14 @@ mod tests {
             for mount in ["", "/clusters/eu", "/k8s/clusters/eu"] {
                 let info = RequestInfo::parse(method, &format!("{mount}{path}"), query).unwrap();
                 for upgrade in ["websocket", "SPDY/3.1"] {
-                    assert_eq!(asked(upgrade, &info), (may_switch, may_switch), "{method} {mount}{path} {upgrade}");
+                    assert_eq!(
+                        allowed_protocols(upgrade, &info),
+                        (may_switch, may_switch),
+                        "{method} {mount}{path} {upgrade}"
+                    );
                 }
                 // Tributary refuses an unknown protocol when it forwards the request.
-                assert_eq!(asked("h2c", &info), (false, true), "{method} {mount}{path}");
+                assert_eq!(allowed_protocols("h2c", &info), (false, true), "{method} {mount}{path}");
             }
         }
     }
@@ -105,14 +109,18 @@ mod tests {
             ("/metrics/slis", false),
         ] {
             let below = RequestInfo::parse("GET", &format!("/clusters/eu{path}"), None).unwrap();
-            assert_eq!(asked("websocket", &below), (may_switch, may_switch), "below /clusters/eu: {path}");
+            assert_eq!(allowed_protocols("websocket", &below), (may_switch, may_switch), "below /clusters/eu: {path}");
             let eu = Mount::Cluster(ClusterName::new("eu").unwrap());
             let at_host = RequestInfo::parse_at(&eu, "GET", path, None).unwrap();
-            assert_eq!(asked("websocket", &at_host), (may_switch, may_switch), "at a host of the cluster's: {path}");
+            assert_eq!(
+                allowed_protocols("websocket", &at_host),
+                (may_switch, may_switch),
+                "at a host of the cluster's: {path}"
+            );
         }
         for path in ["/v1/subscribe", "/k8s/c-x/api/v1/namespaces/n/pods/p/exec", "/version"] {
             let merged = RequestInfo::parse("GET", path, None).unwrap();
-            assert_eq!(asked("websocket", &merged), (false, false), "in the merged view: {path}");
+            assert_eq!(allowed_protocols("websocket", &merged), (false, false), "in the merged view: {path}");
         }
     }
 }

@@ -57,7 +57,7 @@ mod tests {
 
     const LONGEST: Duration = Duration::from_secs(60);
 
-    fn asked(path: &str, query: &str) -> Result<Option<u64>, String> {
+    fn seconds_for(path: &str, query: &str) -> Result<Option<u64>, String> {
         let info = RequestInfo::parse("GET", path, Some(query)).unwrap();
         let limit = limit_for(&info, Some(query), LONGEST).map_err(|refusal| refusal.to_string())?;
         Ok(limit.map(|limit| limit.time.as_secs()))
@@ -77,17 +77,17 @@ mod tests {
             ("/version", "timeout=59s", Some(59)),
             ("/api/v1/pods", "watch=1&timeoutSeconds=5", None),
         ] {
-            assert_eq!(asked(path, query), Ok(limit), "{path}?{query}");
+            assert_eq!(seconds_for(path, query), Ok(limit), "{path}?{query}");
         }
     }
 
     #[test]
     fn invalid_timeout_is_refused_only_for_requests_with_a_time_limit() {
         let refusal = r#"invalid timeout specified in the request URL - time: missing unit in duration "5""#;
-        assert_eq!(asked("/api/v1/pods", "timeout=5"), Err(refusal.to_owned()));
+        assert_eq!(seconds_for("/api/v1/pods", "timeout=5"), Err(refusal.to_owned()));
         for (path, query) in [("/api/v1/pods", "watch=1&timeout=5"), ("/api/v1/namespaces/a/pods/b/log", "timeout=5")] {
-            assert_eq!(asked(path, query), Ok(None), "{path}?{query}");
+            assert_eq!(seconds_for(path, query), Ok(None), "{path}?{query}");
         }
-        assert_eq!(asked("/clusters/eu/api/v1/pods", "timeout=5"), Ok(Some(60)), "that cluster judges it");
+        assert_eq!(seconds_for("/clusters/eu/api/v1/pods", "timeout=5"), Ok(Some(60)), "that cluster judges it");
     }
 }

@@ -60,7 +60,7 @@ mod tests {
         let stage = TracedStage { span_id: 0x12, ..TracedStage::begin("forward", None) };
         let mut headers = HeaderMap::from_iter([(TRACEPARENT, HeaderValue::from_static("the client's"))]);
         stage.add_trace_headers(context, &mut headers);
-        let told: Vec<_> = headers.get_all(TRACEPARENT).iter().collect();
-        assert_eq!(told, ["00-00000000000000000000000000000abc-0000000000000012-01"]);
+        let trace_parents: Vec<_> = headers.get_all(TRACEPARENT).iter().collect();
+        assert_eq!(trace_parents, ["00-00000000000000000000000000000abc-0000000000000012-01"]);
     }
 }

@@ -21,8 +21,8 @@ pub(crate) fn warn<T>(answer: &mut Response<T>, caller: &Caller) {
 
 /// Returns a Warning for each of these clusters, for callers who may know all clusters.
 pub(crate) fn warnings(obstacles: &[ClusterFailure]) -> impl Iterator<Item = HeaderValue> {
-    let told = obstacles.iter().take(WARNINGS_MAX).map(|ClusterFailure { cluster, cause, .. }| {
+    let warnings = obstacles.iter().take(WARNINGS_MAX).map(|ClusterFailure { cluster, cause, .. }| {
         warning_header(&format!("cluster {cluster}: your rights to list are not known: {cause}"))
     });
-    told.flatten()
+    warnings.flatten()
 }

@@ -91,9 +91,9 @@ impl Versions {
         let Some((audience, version)) = self.audience.as_ref().zip(token.version.as_ref()) else {
             return token.encode(&self.epochs);
         };
-        let told = audience.visible_components(version);
-        let prefix = scope_prefix(audience.scope_of(told.iter().map(|(cluster, _)| cluster)));
-        prefix + &ContinueToken { version: Some(told), ..token }.encode(&self.epochs)
+        let visible = audience.visible_components(version);
+        let prefix = scope_prefix(audience.scope_of(visible.iter().map(|(cluster, _)| cluster)));
+        prefix + &ContinueToken { version: Some(visible), ..token }.encode(&self.epochs)
     }
 
     /// Checks that a version was issued under the caller's present rights to list, in the clusters of the version. A
@@ -108,17 +108,17 @@ impl Versions {
             ReadVersion::Version(version) => version.iter().map(|(cluster, _)| cluster).collect(),
         };
         // An earlier check refused a text that is not a version.
-        let given = text.and_then(|text| split_scope(text).ok()).and_then(|(scope, _)| scope);
-        self.is_scope(given, clusters.into_iter())
+        let scope = text.and_then(|text| split_scope(text).ok()).and_then(|(scope, _)| scope);
+        self.is_scope(scope, clusters.into_iter())
     }
 
     fn is_scope<'a>(
         &self,
-        given: Option<[u8; 16]>,
+        scope: Option<[u8; 16]>,
         clusters: impl Iterator<Item = &'a ClusterName>,
     ) -> Result<(), VersionRefusal> {
         let now = self.audience.as_ref().and_then(|audience| audience.scope_of(clusters));
-        if given == now { Ok(()) } else { Err(VersionRefusal::AnotherScope) }
+        if scope == now { Ok(()) } else { Err(VersionRefusal::AnotherScope) }
     }
 
     pub(crate) fn items(&self) -> ItemResourceVersions {
@@ -173,8 +173,8 @@ impl Versions {
     pub(crate) fn token_in_scope(&self, text: &str, token: &ContinueToken) -> Result<(), VersionRefusal> {
         let Some(version) = &token.version else { return Ok(()) };
         // An earlier check refused a text that is not a token.
-        let given = split_scope(text).ok().and_then(|(scope, _)| scope);
-        self.is_scope(given, version.iter().map(|(cluster, _)| cluster))
+        let scope = split_scope(text).ok().and_then(|(scope, _)| scope);
+        self.is_scope(scope, version.iter().map(|(cluster, _)| cluster))
     }
 
     pub(crate) fn has_cluster(&self, name: &ClusterName) -> bool {
@@ -204,20 +204,20 @@ impl Versions {
     /// miss the cluster. The refusal names only clusters that the caller may know.
     pub(crate) fn undecided(&self, resource: &GroupVersionResource, foreign: &Foreign) -> Option<ClusterRefusal> {
         let Foreign::Epoch(_) = foreign else { return None };
-        let untold = self.clusters.values().filter(|cluster| match &*cluster.identity() {
+        let unidentified = self.clusters.values().filter(|cluster| match &*cluster.identity() {
             _ if cluster.discovery().is_none() => true,
             // The cluster has reported its uid, and the new list follows immediately.
             ClusterIdentity::Known(uid) => self.epochs.current_uid_of(cluster.name()) != Some(uid.as_str()),
             ClusterIdentity::Withheld => self.epochs.current_uid_of(cluster.name()) != Some(""),
             ClusterIdentity::Unknown => false,
         });
-        let names = untold.map(|cluster| cluster.name().clone());
-        let (told, hidden): (Vec<_>, Vec<_>) = names.partition(|name| self.is_visible_to_client(name));
-        match (told.is_empty(), hidden.is_empty()) {
+        let names = unidentified.map(|cluster| cluster.name().clone());
+        let (visible, hidden): (Vec<_>, Vec<_>) = names.partition(|name| self.is_visible_to_client(name));
+        match (visible.is_empty(), hidden.is_empty()) {
             (false, _) => {
                 let needs_repair = |name: &ClusterName| self.clusters[name].needs_repair(resource);
-                let retry_after = (!told.iter().any(needs_repair)).then_some(1);
-                Some(ClusterRefusal::unread(resource, told, retry_after))
+                let retry_after = (!visible.iter().any(needs_repair)).then_some(1);
+                Some(ClusterRefusal::unread(resource, visible, retry_after))
             }
             (true, false) => Some(ClusterRefusal::rights_unknown(resource.clone(), String::new())),
             (true, true) => None,
@@ -268,12 +268,12 @@ impl ClientVersion {
     /// include the cluster. A composite version whose component is not older than the object in memory becomes the
     /// object's version, because events carry the composite version of the whole collection. An older component stays,
     /// so that the cluster refuses the stale write. An integer is the version of one object, and stays unchanged.
-    pub(crate) fn native(&self, cluster: &ClusterName, held: Option<ResourceVersion>) -> Option<String> {
-        if let Self::Opaque(given) = self {
-            return (given.cluster == *cluster).then(|| given.version.clone());
+    pub(crate) fn native(&self, cluster: &ClusterName, cached: Option<ResourceVersion>) -> Option<String> {
+        if let Self::Opaque(opaque) = self {
+            return (opaque.cluster == *cluster).then(|| opaque.version.clone());
         }
         let component = self.component(cluster)?;
-        let covered = held.filter(|held| matches!(self, Self::Vector(_)) && component >= *held);
+        let covered = cached.filter(|cached| matches!(self, Self::Vector(_)) && component >= *cached);
         Some(covered.unwrap_or(component.revision()).to_string())
     }
 }
@@ -388,7 +388,7 @@ pub(crate) mod tests {
             ClientVersion::Vector([(name("a"), CollectionVersion::from(ResourceVersion(a)))].into_iter().collect())
         };
         let item = ClientVersion::Item(name("a"), ResourceVersion(7));
-        for (given, held, expected) in [
+        for (version, cached, expected) in [
             (vector(7), None, 7),
             (vector(7), Some(5), 5),
             (vector(7), Some(7), 7),
@@ -397,16 +397,16 @@ pub(crate) mod tests {
             (item.clone(), Some(5), 7),
             (item, None, 7),
         ] {
-            let native = given.native(&name("a"), held.map(ResourceVersion));
-            assert_eq!(native, Some(expected.to_string()), "{given:?} {held:?}");
-            assert_eq!(given.native(&name("b"), None), None);
+            let native = version.native(&name("a"), cached.map(ResourceVersion));
+            assert_eq!(native, Some(expected.to_string()), "{version:?} {cached:?}");
+            assert_eq!(version.native(&name("b"), None), None);
         }
     }
 
     #[test]
     fn hidden_cluster_in_a_composite_version_counts_as_unknown() {
-        let told = Candidates::default().except([name("a")].iter(), |_| false);
-        let versions = versions(ItemResourceVersions::Composite).of_candidates(told);
+        let candidates = Candidates::default().except([name("a")].iter(), |_| false);
+        let versions = versions(ItemResourceVersions::Composite).of_candidates(candidates);
         let wanted = |unknown: usize, last: &str| {
             let made_up = (0..unknown).map(|index| name(&format!("x{index:04}")));
             let named =
@@ -426,19 +426,19 @@ pub(crate) mod tests {
         let text = OpaqueVersion::encode(&name("a"), "100/107");
         for items in [ItemResourceVersions::Integer, ItemResourceVersions::Composite] {
             let versions = versions(items);
-            let given = versions.decode(&text).unwrap();
-            assert_eq!(given.only_cluster(), Some(&name("a")));
-            assert_eq!(given.native(&name("a"), None).as_deref(), Some("100/107"));
-            assert_eq!(given.native(&name("b"), None), None);
+            let decoded = versions.decode(&text).unwrap();
+            assert_eq!(decoded.only_cluster(), Some(&name("a")));
+            assert_eq!(decoded.native(&name("a"), None).as_deref(), Some("100/107"));
+            assert_eq!(decoded.native(&name("b"), None), None);
             assert_eq!(ReadVersion::parse(Some(&text), &versions), Err(Foreign::Opaque.into()));
         }
     }
 
     #[test]
     fn integer_version_applies_only_to_its_own_cluster() {
-        let given = versions(ItemResourceVersions::Integer).decode("12340003").unwrap();
-        assert_eq!(given.component(&name("a")), Some(ResourceVersion(1234).into()));
-        assert_eq!(given.component(&name("b")), None);
+        let decoded = versions(ItemResourceVersions::Integer).decode("12340003").unwrap();
+        assert_eq!(decoded.component(&name("a")), Some(ResourceVersion(1234).into()));
+        assert_eq!(decoded.component(&name("b")), None);
     }
 
     proptest! {
@@ -448,10 +448,10 @@ pub(crate) mod tests {
             let (versions, owner) = (versions(items), name(if of_first { "a" } else { "b" }));
             let mut text = String::new();
             versions.clusters[&owner].mark.item_version(items, ResourceVersion(version), &mut text);
-            let given = versions.decode(&text).unwrap();
-            prop_assert_eq!(given.component(&owner), Some(ResourceVersion(version).into()));
-            prop_assert_eq!(given.component(&name("c")), None);
-            prop_assert_eq!(matches!(given, ClientVersion::Item(..)), integer);
+            let decoded = versions.decode(&text).unwrap();
+            prop_assert_eq!(decoded.component(&owner), Some(ResourceVersion(version).into()));
+            prop_assert_eq!(decoded.component(&name("c")), None);
+            prop_assert_eq!(matches!(decoded, ClientVersion::Item(..)), integer);
         }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct Dispatched {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SchemaName {
     /// No policy chooses a schema, because no policy is in force.
-    Unsaid,
+    Undecided,
     None,
     /// Name of a schema of the request's entry point (the merged view or a cluster).
     Named(Box<str>),
@@ -44,7 +44,7 @@ pub(crate) enum SchemaName {
 impl SchemaName {
     fn from_outcome(outcome: Option<&Outcome>) -> Self {
         match outcome.map(|outcome| &outcome.action) {
-            None => Self::Unsaid,
+            None => Self::Undecided,
             Some(Action::Dispatch { flow_control_schema: Some(name), .. }) => Self::Named(name.as_str().into()),
             Some(Action::Dispatch { .. } | Action::Deny { .. }) => Self::None,
         }
@@ -55,7 +55,7 @@ impl SchemaName {
     fn with_outcome(self, list: PolicyList, outcome: Option<&Outcome>) -> Self {
         match (list, self, Self::from_outcome(outcome)) {
             (PolicyList::Global, _, Self::Named(name)) => Self::Global(name),
-            (PolicyList::Global, said, _) | (PolicyList::Dispatch, said @ Self::Global(_), _) => said,
+            (PolicyList::Global, schema, _) | (PolicyList::Dispatch, schema @ Self::Global(_), _) => schema,
             (PolicyList::Dispatch, _, own) => own,
         }
     }
@@ -84,8 +84,8 @@ impl DeniedClusters {
         self.others.iter()
     }
 
-    pub(crate) fn refusal(&self, is_meant: impl Fn(&ClusterName) -> bool) -> Option<Refusal> {
-        let found = self.refusals.iter().find(|(cluster, _)| is_meant(cluster));
+    pub(crate) fn refusal(&self, is_requested: impl Fn(&ClusterName) -> bool) -> Option<Refusal> {
+        let found = self.refusals.iter().find(|(cluster, _)| is_requested(cluster));
         found.map(|(_, refusal)| refusal.clone().into())
     }
 }
@@ -111,10 +111,10 @@ impl Dispatched {
             sender,
             user_agent: tributary_policy::user_agent(user_agent).to_owned(),
             info: info.clone(),
-            schema: SchemaName::Unsaid,
+            schema: SchemaName::Undecided,
             denied: OnceLock::new(),
         };
-        let mut schema = SchemaName::Unsaid;
+        let mut schema = SchemaName::Undecided;
         if let Some(dispatch) = &dispatched.dispatch {
             if let Some(frozen) = info.cluster.as_ref().and_then(|cluster| dispatch.frozen(cluster)) {
                 return Err(frozen.into());
@@ -137,12 +137,15 @@ impl Dispatched {
     fn policy_input(&self) -> PolicyInput<'_> {
         let PolicySender { acting, authenticated, .. } = &self.sender;
         let authenticated = authenticated.as_ref().map(|user| self.seen_as(user));
-        PolicyInput { acting: self.seen_as(acting), authenticated, counted: None }
+        PolicyInput { acting: self.seen_as(acting), authenticated, limited_user: None }
     }
 
     /// Returns the request in the form that the policies of the entry point match.
     fn entry_point_input(&self) -> PolicyInput<'_> {
-        PolicyInput { counted: self.sender.counted.as_ref().map(|user| self.seen_as(user)), ..self.policy_input() }
+        PolicyInput {
+            limited_user: self.sender.limited_user.as_ref().map(|user| self.seen_as(user)),
+            ..self.policy_input()
+        }
     }
 
     pub(crate) fn schema(&self) -> &SchemaName {
@@ -156,9 +159,9 @@ impl Dispatched {
         trace: Option<&RequestTrace>,
     ) {
         let Some(dispatch) = &self.dispatch else { return };
-        let (asked, mut denied) = (self.policy_input(), DeniedClusters::default());
+        let (input, mut denied) = (self.policy_input(), DeniedClusters::default());
         for cluster in clusters {
-            let passed = dispatch.cluster(cluster).map(|place| place.pass(&asked, trace));
+            let passed = dispatch.cluster(cluster).map(|place| place.pass(&input, trace));
             match passed {
                 Some(Err(refusal)) => drop(denied.refusals.insert(cluster.clone(), refusal)),
                 _ => drop(denied.others.insert(cluster.clone())),
@@ -179,23 +182,23 @@ impl Dispatched {
 
     /// Returns whether the global policies or a cluster's policies refuse the caller a lookup of an object that this
     /// request depends on.
-    pub(crate) fn denies_also(&self, cluster: &ClusterName, asked: &ResourceAttributes<'_>) -> bool {
+    pub(crate) fn denies_also(&self, cluster: &ClusterName, attributes: &ResourceAttributes<'_>) -> bool {
         let Some(dispatch) = &self.dispatch else { return false };
-        let ResourceAttributes { verb, group, resource, subresource, namespace, name, .. } = *asked;
+        let ResourceAttributes { verb, group, resource, subresource, namespace, name, .. } = *attributes;
         let of = RequestedResource { group, resource, subresource, namespace, name };
         let (verb, target) = (dispatched_verb(&of, verb), DispatchTarget::Resource(of));
-        let PolicyInput { acting, authenticated, counted } = self.policy_input();
+        let PolicyInput { acting, authenticated, limited_user } = self.policy_input();
         let authenticated = authenticated.map(|own| DispatchAttributes { verb, target: target.clone(), ..own });
         let acting = DispatchAttributes { verb, target, ..acting };
-        let asked = PolicyInput { acting, authenticated, counted };
-        dispatch.global().into_iter().chain(dispatch.cluster(cluster)).any(|policies| policies.judge(&asked).is_err())
+        let input = PolicyInput { acting, authenticated, limited_user };
+        dispatch.global().into_iter().chain(dispatch.cluster(cluster)).any(|policies| policies.judge(&input).is_err())
     }
 
     /// Checks that a cluster may get the lookups that the request depends on.
     ///
     /// # Errors
     /// 429 if the cluster has `dispatch: DenyAll`.
-    pub(crate) fn may_ask(&self, cluster: &ClusterName) -> Result<(), Refusal> {
+    pub(crate) fn check_not_frozen(&self, cluster: &ClusterName) -> Result<(), Refusal> {
         match self.gate.current().and_then(|dispatch| dispatch.frozen(cluster)) {
             Some(frozen) => Err(frozen.into()),
             None => Ok(()),
@@ -207,7 +210,7 @@ impl Dispatched {
     /// # Errors
     /// 429 if the cluster has `dispatch: DenyAll`; the refusal of the cluster's policies.
     pub(crate) fn endpoints(&self, cluster: &ClusterName) -> Result<Option<EndpointSubset>, Refusal> {
-        self.may_ask(cluster)?;
+        self.check_not_frozen(cluster)?;
         let Some(place) = self.dispatch.as_ref().and_then(|dispatch| dispatch.cluster(cluster)) else {
             return Ok(None);
         };
@@ -234,8 +237,8 @@ impl Dispatched {
 
     /// Returns whether the global policies and the policies of the entry point accept the request.
     fn is_allowed_at_entry_point(&self, dispatch: &Dispatch) -> bool {
-        let asked = self.entry_point_input();
-        dispatch.entered(&self.info).all(|policies| policies.judge(&asked).is_ok())
+        let input = self.entry_point_input();
+        dispatch.entered(&self.info).all(|policies| policies.judge(&input).is_ok())
     }
 
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
@@ -252,8 +255,8 @@ impl Dispatched {
         if !self.is_allowed_at_entry_point(&dispatch) {
             return None;
         }
-        let asked = self.policy_input();
-        let denies = |cluster: &&ClusterName| dispatch.cluster(cluster).is_some_and(|own| own.judge(&asked).is_err());
+        let input = self.policy_input();
+        let denies = |cluster: &&ClusterName| dispatch.cluster(cluster).is_some_and(|own| own.judge(&input).is_err());
         Some(clusters.filter(denies).cloned().collect())
     }
 }

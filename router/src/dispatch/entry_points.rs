@@ -103,7 +103,7 @@ impl Dispatch {
     }
 
     /// Returns the policies of the request's entry point; `None` without policies.
-    pub(crate) fn place(&self, info: &RequestInfo) -> Option<&CompiledPolicies> {
+    pub(crate) fn entry_point_policies(&self, info: &RequestInfo) -> Option<&CompiledPolicies> {
         match &info.cluster {
             Some(cluster) => self.cluster(cluster),
             None => self.merged(),
@@ -112,7 +112,7 @@ impl Dispatch {
 
     /// Returns the policies that a request passes on entry: the global policies, then the policies of the entry point.
     pub(crate) fn entered(&self, info: &RequestInfo) -> impl Iterator<Item = &CompiledPolicies> {
-        self.global().into_iter().chain(self.place(info))
+        self.global().into_iter().chain(self.entry_point_policies(info))
     }
 
     /// Returns the refusal of a cluster with `dispatch: DenyAll`; `None` for other clusters.
@@ -127,10 +127,10 @@ impl CompiledPolicies {
         object: String,
         list: PolicyList,
         settings: EntryPointPolicies,
-        counted: &Family<PolicyLabels, Counter>,
+        counter_family: &Family<PolicyLabels, Counter>,
     ) -> Self {
         let counter = |policy: String, decision| {
-            counted.get_or_create(&PolicyLabels { object: label(&object), policy, decision }).clone()
+            counter_family.get_or_create(&PolicyLabels { object: label(&object), policy, decision }).clone()
         };
         let counters = (0..settings.policies.len()).map(|policy| PolicyCounters {
             dispatched: counter(policy_label(list, policy), "dispatched"),
@@ -163,8 +163,8 @@ impl CompiledPolicies {
     }
 
     /// Returns the audit level of the policy that matches a request; `None` if the policy sets no level.
-    pub(crate) fn audit_level(&self, asked: &DispatchAttributes<'_>) -> Option<AuditLevel> {
-        match self.policies.decide(asked).verdict {
+    pub(crate) fn audit_level(&self, attributes: &DispatchAttributes<'_>) -> Option<AuditLevel> {
+        match self.policies.decide(attributes).verdict {
             Verdict::Matched { outcome, .. } => outcome.audit_level,
             Verdict::Ungoverned | Verdict::Unmatched => None,
         }
@@ -175,8 +175,8 @@ impl CompiledPolicies {
     ///
     /// # Errors
     /// The refusal of the request.
-    pub(crate) fn judge(&self, asked: &PolicyInput<'_>) -> Result<Option<&Outcome>, PolicyRefusal> {
-        self.outcome_of(self.decide(asked).verdict, &asked.acting)
+    pub(crate) fn judge(&self, input: &PolicyInput<'_>) -> Result<Option<&Outcome>, PolicyRefusal> {
+        self.outcome_of(self.decide(input).verdict, &input.acting)
     }
 
     /// Returns the cluster's endpoints that the policies select for a request; `None` for all. Does not count the
@@ -184,9 +184,9 @@ impl CompiledPolicies {
     ///
     /// # Errors
     /// As [`judge`](Self::judge).
-    pub(crate) fn endpoints(&self, asked: &PolicyInput<'_>) -> Result<Option<&EndpointSubset>, PolicyRefusal> {
-        let verdict = self.decide(asked).verdict;
-        self.outcome_of(verdict, &asked.acting)?;
+    pub(crate) fn endpoints(&self, input: &PolicyInput<'_>) -> Result<Option<&EndpointSubset>, PolicyRefusal> {
+        let verdict = self.decide(input).verdict;
+        self.outcome_of(verdict, &input.acting)?;
         Ok(match verdict {
             Verdict::Matched { place, .. } => self.subsets[place.policy].as_ref(),
             Verdict::Ungoverned | Verdict::Unmatched => None,
@@ -202,18 +202,18 @@ impl CompiledPolicies {
     /// As [`judge`](Self::judge).
     pub(crate) fn enter(
         &self,
-        asked: &PolicyInput<'_>,
+        input: &PolicyInput<'_>,
         may_act: &dyn Fn() -> Option<bool>,
         trace: Option<&RequestTrace>,
     ) -> Result<Option<&Outcome>, PolicyRefusal> {
-        let (acting, authenticated) = (self.policies.decide(&asked.acting), self.of_authenticated(asked));
-        let counted = self.counted((acting.verdict, authenticated), asked.counted.as_ref(), may_act);
-        if let (Verdict::Matched { outcome, .. }, Some(trace)) = (counted, trace) {
+        let (acting, authenticated) = (self.policies.decide(&input.acting), self.of_authenticated(input));
+        let choosing = self.choosing_verdict((acting.verdict, authenticated), input.limited_user.as_ref(), may_act);
+        if let (Verdict::Matched { outcome, .. }, Some(trace)) = (choosing, trace) {
             trace.record_log_mode(outcome.log_mode);
         }
-        let verdict = strictest(acting.verdict, authenticated, counted);
-        self.passed(&PolicyDecision { verdict, ..acting }, &asked.acting, trace)?;
-        self.outcome_of(counted, &asked.acting)
+        let verdict = strictest(acting.verdict, authenticated, choosing);
+        self.passed(&PolicyDecision { verdict, ..acting }, &input.acting, trace)?;
+        self.outcome_of(choosing, &input.acting)
     }
 
     /// Applies these policies to a request that came in at another entry point.
@@ -222,64 +222,64 @@ impl CompiledPolicies {
     /// As [`judge`](Self::judge).
     pub(crate) fn pass(
         &self,
-        asked: &PolicyInput<'_>,
+        input: &PolicyInput<'_>,
         trace: Option<&RequestTrace>,
     ) -> Result<Option<&Outcome>, PolicyRefusal> {
-        self.passed(&self.decide(asked), &asked.acting, trace)
+        self.passed(&self.decide(input), &input.acting, trace)
     }
 
     /// Returns the verdict on a request, without the choice of a schema or a log mode.
-    fn decide(&self, asked: &PolicyInput<'_>) -> PolicyDecision<'_> {
-        let (acting, authenticated) = (self.policies.decide(&asked.acting), self.of_authenticated(asked));
+    fn decide(&self, input: &PolicyInput<'_>) -> PolicyDecision<'_> {
+        let (acting, authenticated) = (self.policies.decide(&input.acting), self.of_authenticated(input));
         // These policies do not check the right to impersonate again.
-        let counted = match (authenticated, &asked.counted) {
-            (None, Some(counted)) => self.policies.decide(counted).verdict,
+        let choosing = match (authenticated, &input.limited_user) {
+            (None, Some(limited_user)) => self.policies.decide(limited_user).verdict,
             _ => acting.verdict,
         };
-        PolicyDecision { verdict: strictest(acting.verdict, authenticated, counted), ..acting }
+        PolicyDecision { verdict: strictest(acting.verdict, authenticated, choosing), ..acting }
     }
 
-    fn of_authenticated(&self, asked: &PolicyInput<'_>) -> Option<Verdict<'_>> {
-        asked.authenticated.as_ref().map(|own| self.policies.decide(own).verdict)
+    fn of_authenticated(&self, input: &PolicyInput<'_>) -> Option<Verdict<'_>> {
+        input.authenticated.as_ref().map(|own| self.policies.decide(own).verdict)
     }
 
     /// Returns the verdict that chooses the schema and the access-log mode. If no user counts yet, the verdict is
     /// `Ungoverned`: the request passes the schema of all requests, if there is one, and is logged normally.
-    fn counted<'a>(
+    fn choosing_verdict<'a>(
         &'a self,
         (acting, authenticated): (Verdict<'a>, Option<Verdict<'a>>),
-        counted: Option<&DispatchAttributes<'_>>,
+        limited_user: Option<&DispatchAttributes<'_>>,
         may_act: &dyn Fn() -> Option<bool>,
     ) -> Verdict<'a> {
-        let counted = match (counted, authenticated) {
+        let choosing = match (limited_user, authenticated) {
             (None, None) => return acting,
             (None, Some(authenticated)) => authenticated,
             (Some(user), _) => self.policies.decide(user).verdict,
         };
-        if authenticated.is_none() || given_by(counted) == given_by(acting) {
-            return counted;
+        if authenticated.is_none() || given_by(choosing) == given_by(acting) {
+            return choosing;
         }
         match may_act() {
             Some(true) => acting,
             // If this policy refused the request, the right to impersonate would stay unknown, because only the request
             // itself starts a review of the right. But an unproven name must choose no schema, because a client can
             // invent any number of names.
-            None if is_refusal(&counted) => Verdict::Ungoverned,
-            Some(false) | None => counted,
+            None if is_refusal(&choosing) => Verdict::Ungoverned,
+            Some(false) | None => choosing,
         }
     }
 
     fn passed<'a>(
         &self,
         decision: &PolicyDecision<'a>,
-        asked: &DispatchAttributes<'_>,
+        attributes: &DispatchAttributes<'_>,
         trace: Option<&RequestTrace>,
     ) -> Result<Option<&'a Outcome>, PolicyRefusal> {
         if let Some(place) = decision.audited {
             self.counters[place.policy].audited.inc();
             self.add_to_trace(trace, Some(place), "matches the request, without effect (mode: Audit)");
         }
-        let outcome = self.outcome_of(decision.verdict, asked);
+        let outcome = self.outcome_of(decision.verdict, attributes);
         match (decision.verdict, &outcome) {
             (Verdict::Ungoverned, _) => {}
             (Verdict::Matched { place, .. }, Ok(_)) => {
@@ -301,7 +301,7 @@ impl CompiledPolicies {
     fn outcome_of<'a>(
         &self,
         verdict: Verdict<'a>,
-        asked: &DispatchAttributes<'_>,
+        attributes: &DispatchAttributes<'_>,
     ) -> Result<Option<&'a Outcome>, PolicyRefusal> {
         let cause = match verdict {
             Verdict::Ungoverned => return Ok(None),
@@ -309,7 +309,7 @@ impl CompiledPolicies {
                 Action::Dispatch { .. } => return Ok(Some(outcome)),
                 Action::Deny { message } => PolicyCause::Denied { place, message: message.clone() },
             },
-            Verdict::Unmatched => PolicyCause::Unmatched { request: shown(asked) },
+            Verdict::Unmatched => PolicyCause::Unmatched { request: shown(attributes) },
         };
         Err(PolicyRefusal { object: Arc::clone(&self.object), cause })
     }
@@ -324,10 +324,10 @@ impl CompiledPolicies {
 }
 
 /// Returns the first refusal among three verdicts: on the acting user, on the authenticated user if a policy denies
-/// that user, and on the counted user.
-fn strictest<'a>(acting: Verdict<'a>, authenticated: Option<Verdict<'a>>, counted: Verdict<'a>) -> Verdict<'a> {
+/// that user, and on the limited user.
+fn strictest<'a>(acting: Verdict<'a>, authenticated: Option<Verdict<'a>>, choosing: Verdict<'a>) -> Verdict<'a> {
     let denied = authenticated.filter(|verdict| matches!(verdict, Verdict::Matched { .. }));
-    let verdicts = [Some(acting), denied, Some(counted)];
+    let verdicts = [Some(acting), denied, Some(choosing)];
     verdicts.into_iter().flatten().find(is_refusal).unwrap_or(acting)
 }
 
@@ -356,13 +356,13 @@ fn subset(policy: &Policy) -> Option<EndpointSubset> {
 }
 
 /// Formats the requested action for a message to people, for example `create pods/exec`.
-fn shown(asked: &DispatchAttributes<'_>) -> String {
-    match &asked.target {
-        DispatchTarget::NonResource(path) => format!("{} {path}", asked.verb),
+fn shown(attributes: &DispatchAttributes<'_>) -> String {
+    match &attributes.target {
+        DispatchTarget::NonResource(path) => format!("{} {path}", attributes.verb),
         DispatchTarget::Resource(of) => {
             let below = if of.subresource.is_empty() { String::new() } else { format!("/{}", of.subresource) };
             let group = if of.group.is_empty() { String::new() } else { format!(".{}", of.group) };
-            format!("{} {}{group}{below}", asked.verb, of.resource)
+            format!("{} {}{group}{below}", attributes.verb, of.resource)
         }
     }
 }
@@ -382,13 +382,13 @@ pub(crate) struct DispatchGate {
     settings: Mutex<DispatchSettings>,
     current: ArcSwapOption<Dispatch>,
     changes: watch::Sender<()>,
-    counted: Family<PolicyLabels, Counter>,
+    counter_family: Family<PolicyLabels, Counter>,
 }
 
 impl Default for DispatchGate {
     fn default() -> Self {
-        let (settings, current, counted) = (Mutex::default(), ArcSwapOption::empty(), Family::default());
-        Self { settings, current, changes: watch::Sender::new(()), counted }
+        let (settings, current, counter_family) = (Mutex::default(), ArcSwapOption::empty(), Family::default());
+        Self { settings, current, changes: watch::Sender::new(()), counter_family }
     }
 }
 
@@ -409,7 +409,8 @@ impl DispatchGate {
         let global = of_all(&settings.global);
         self.forget((MERGED_OBJECT, PolicyList::Global), &of_all(&known.global), &global);
         let place = |object: String, list: PolicyList, settings: &EntryPointPolicies| {
-            (!settings.says_nothing()).then(|| CompiledPolicies::new(object, list, settings.clone(), &self.counted))
+            (!settings.says_nothing())
+                .then(|| CompiledPolicies::new(object, list, settings.clone(), &self.counter_family))
         };
         let global = place(MERGED_OBJECT.to_owned(), PolicyList::Global, &global);
         let merged = place(MERGED_OBJECT.to_owned(), PolicyList::Dispatch, &settings.merged);
@@ -430,7 +431,7 @@ impl DispatchGate {
 
     fn forget(&self, (object, list): (&str, PolicyList), before: &EntryPointPolicies, now: &EntryPointPolicies) {
         let remove = |policy: String, decision| {
-            self.counted.remove(&PolicyLabels { object: label(object), policy, decision });
+            self.counter_family.remove(&PolicyLabels { object: label(object), policy, decision });
         };
         for policy in now.policies.len()..before.policies.len() {
             let label = policy_label(list, policy);
@@ -451,7 +452,7 @@ impl DispatchGate {
 
     pub(crate) fn register(&self, registry: &mut Registry) {
         let help = "Requests by the dispatch policy that took them, and its decision";
-        registry.register("tributary_dispatch_policy", help, self.counted.clone());
+        registry.register("tributary_dispatch_policy", help, self.counter_family.clone());
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct PolicySender {
     /// User whose verdict chooses the schema and the access-log mode: the authenticated user, without the name or
     /// groups that only one member vouches for. `None` if all names count. The verdict is then of the authenticated
     /// user, or without impersonation of the acting user.
-    pub(crate) counted: Option<UserInfo>,
+    pub(crate) limited_user: Option<UserInfo>,
 }
 
 impl PolicySender {
@@ -38,13 +38,13 @@ impl PolicySender {
     pub(crate) fn of_user(rights: &CallerRights, place: Option<&ClusterName>) -> Self {
         let actor = rights.actor();
         let authenticated = actor.impersonated_user().map(|_| actor.rbac_user(UserSelector::User).clone());
-        let counted = actor.policy_identity_for(place).cloned();
-        Self { acting: actor.rbac_user(UserSelector::Acting).clone(), authenticated, counted }
+        let limited_user = actor.policy_identity_for(place).cloned();
+        Self { acting: actor.rbac_user(UserSelector::Acting).clone(), authenticated, limited_user }
     }
 
     /// Makes the sender in personal mode. Policies match only the acting user, impersonated or not.
     pub(crate) fn alone(acting: UserInfo) -> Self {
-        Self { acting, authenticated: None, counted: None }
+        Self { acting, authenticated: None, limited_user: None }
     }
 }
 
@@ -56,5 +56,5 @@ pub(crate) struct PolicyInput<'a> {
     /// The request of the authenticated user, if a denial of this user also applies.
     pub(crate) authenticated: Option<DispatchAttributes<'a>>,
     /// The request of [`PolicySender::counted`]. `None` for policies that choose no schema.
-    pub(crate) counted: Option<DispatchAttributes<'a>>,
+    pub(crate) limited_user: Option<DispatchAttributes<'a>>,
 }

@@ -104,7 +104,7 @@ pub(crate) async fn translate(
         .await;
     body_permit.run(|| match head.status.is_success() {
         true => translated(request, cluster, head, text, wish),
-        false => Ok(as_asked(head, text, form)),
+        false => Ok(in_requested_form(head, text, form)),
     })
 }
 
@@ -156,7 +156,7 @@ fn translated(
                 && request.resource.subresource.is_none();
             let marked = if is_computed { annotated(cluster, &text, wish.form) } else { None };
             let passed = marked.map_or_else(|| unmarked(cluster, text), Ok)?;
-            return Ok(as_asked(head, passed, wish.form));
+            return Ok(in_requested_form(head, passed, wish.form));
         }
     };
     let mut version = String::new();
@@ -198,7 +198,7 @@ fn unmarked(cluster: &Cluster, text: Bytes) -> Result<Bytes, Refusal> {
 }
 
 /// Returns a body that is no object as JSON, or in YAML if the client requests YAML.
-fn as_asked(head: Parts, text: Bytes, form: AnswerForm) -> Response<Body> {
+fn in_requested_form(head: Parts, text: Bytes, form: AnswerForm) -> Response<Body> {
     if form.encoding != Encoding::Yaml {
         return Response::from_parts(head, body::full(text));
     }
@@ -288,8 +288,8 @@ pub(crate) fn record_write(
     for view in [router.views().get(&request.resource, None), namespaced.flatten()].into_iter().flatten() {
         match (&written, &request.name) {
             // For a create, the answer contains the name of the new object.
-            (WriteResult::At { version, name }, asked) => {
-                let key = asked.as_deref().or(name.as_deref()).map(key);
+            (WriteResult::At { version, name }, requested_name) => {
+                let key = requested_name.as_deref().or(name.as_deref()).map(key);
                 view.read_your_writes.record_write(writer, cluster.name(), key.as_deref(), *version);
                 if let (Some(key), Some(uid)) = (key, deleted.clone()) {
                     view.read_your_writes.record_deletions(
@@ -376,7 +376,7 @@ mod tests {
     #[tokio::test]
     async fn reads_wait_for_a_deletion_that_a_patch_completes() {
         let (router, cluster) = router_of_one();
-        for (resource, object, is_gone) in [
+        for (resource, object, is_deleted) in [
             ("configmaps", r#""kind":"ConfigMap""#, true),
             ("configmaps", r#""kind":"PartialObjectMetadata""#, true),
             ("namespaces", r#""kind":"Namespace","spec":{}"#, true),
@@ -398,11 +398,11 @@ mod tests {
             };
             record_write(&router, ShareKey::Unknown, &cluster, &request, &HeaderMap::new(), &text.clone().into());
             let key = ObjectKey::new("", "x");
-            let noted =
+            let pending =
                 view.read_your_writes.pending_of(tributary_views::view::WriterSelector::AnyWriter, key.as_str());
-            let gone = Deletion { key: key.as_str().to_owned(), uid: "u".to_owned(), before: None };
-            let expected: Vec<_> = is_gone.then_some(gone).into_iter().collect();
-            assert_eq!(noted[0].1.deletions, expected, "{text}");
+            let deletion = Deletion { key: key.as_str().to_owned(), uid: "u".to_owned(), before: None };
+            let expected: Vec<_> = is_deleted.then_some(deletion).into_iter().collect();
+            assert_eq!(pending[0].1.deletions, expected, "{text}");
             view.read_your_writes.forget(cluster.name());
         }
     }
@@ -480,8 +480,8 @@ mod tests {
             translate(request, &cluster, answer, reservation, &wish).now_or_never().is_none(),
             "it waits for its turn"
         );
-        let noted = view.read_your_writes.pending_of(tributary_views::view::WriterSelector::AnyWriter, "n/x");
-        assert_eq!(noted.len(), 1, "later reads wait until the write is seen");
+        let pending = view.read_your_writes.pending_of(tributary_views::view::WriterSelector::AnyWriter, "n/x");
+        assert_eq!(pending.len(), 1, "later reads wait until the write is seen");
         drop(all_turns);
     }
 }

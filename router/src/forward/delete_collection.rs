@@ -63,14 +63,14 @@ pub(crate) async fn delete_collection(
     // Tributary could not read the members' answers without this memory, and later reads would then not wait for the
     // deletions.
     let reserve = Reserve::for_request(router, request.caller, until)?;
-    let asked: Vec<BoxFuture<'_, _>> = clusters
+    let deletions: Vec<BoxFuture<'_, _>> = clusters
         .iter()
         .map(|cluster| {
             async { (cluster.name(), delete_in_cluster(request, cluster, &buffered, shared.as_ref(), &reserve).await) }
                 .boxed()
         })
         .collect();
-    let mut answers: Vec<_> = stream::iter(asked).buffer_unordered(DELETED_AT_ONCE).collect().await;
+    let mut answers: Vec<_> = stream::iter(deletions).buffer_unordered(DELETED_AT_ONCE).collect().await;
     answers.sort_by_key(|(cluster, _)| *cluster);
     combine_answers(answers)?;
     let success = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
@@ -107,11 +107,11 @@ fn unknown_troubles(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec
 async fn check_rights(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], is_nowhere: bool) -> Result<(), Refusal> {
     let ClientRequest { caller, resource, .. } = request;
     let Some(rights) = caller.rights() else { return Ok(()) };
-    let asked = attributes(resource, Verb::DeleteCollection.as_str());
+    let requested = attributes(resource, Verb::DeleteCollection.as_str());
     let names = || clusters.iter().map(|cluster| cluster.name());
     let allowing =
-        rights.decide_after_reviews(|rights| rights.candidates(names(), &[Attributes::Resource(asked)])).await;
-    if allowing.is_one_unknown_among(|cluster| clusters.iter().any(|asked| asked.name() == cluster)) {
+        rights.decide_after_reviews(|rights| rights.candidates(names(), &[Attributes::Resource(requested)])).await;
+    if allowing.is_one_unknown_among(|cluster| clusters.iter().any(|own| own.name() == cluster)) {
         return Err(ClusterRefusal::rights_unknown(resource.resource.clone(), String::new()).into());
     }
     let refusing: Vec<_> = names().filter(|cluster| !allowing.has(cluster)).cloned().collect();
@@ -121,10 +121,10 @@ async fn check_rights(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], is_
     }
     let refused = ForbiddenRequest {
         user: String::new(),
-        verb: asked.verb.to_owned().into(),
+        verb: requested.verb.to_owned().into(),
         resource: resource.resource.clone(),
         subresource: String::new(),
-        namespace: asked.namespace.to_owned(),
+        namespace: requested.namespace.to_owned(),
         name: String::new(),
         clusters: refusing,
         reason: String::new(),
@@ -190,11 +190,11 @@ async fn delete_in_cluster(
         if text == "0" {
             return Ok(text.to_owned());
         }
-        let given = versions.decode(text).map_err(PreconditionRefusal::Invalid)?;
-        match (given.component(cluster.name()), given) {
+        let decoded = versions.decode(text).map_err(PreconditionRefusal::Invalid)?;
+        match (decoded.component(cluster.name()), decoded) {
             (Some(own), _) => Ok(own.revision().to_string()),
             // The version belongs to no object of this cluster, so each deletion would fail.
-            (None, ClientVersion::Opaque(given)) if given.cluster == *cluster.name() => Ok(given.version),
+            (None, ClientVersion::Opaque(decoded)) if decoded.cluster == *cluster.name() => Ok(decoded.version),
             (None, ClientVersion::Item(owner, _) | ClientVersion::Opaque(OpaqueVersion { cluster: owner, .. })) => {
                 let (resource, text) = (resource.resource.clone(), text.to_owned());
                 Err(PreconditionRefusal::OfOtherObject { resource, text, owner }.into())

@@ -27,11 +27,11 @@ enum Lacking {
 }
 
 /// Path of SelfSubjectReviews. Each profile of `tributary join` lets every user post such reviews.
-const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-const WHO_BODY: &[u8] = br#"{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}"#;
+const SELF_REVIEW_PATH: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const SELF_REVIEW_BODY: &[u8] = br#"{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}"#;
 
 /// SelfSubjectReview as a request to a member.
-const WHO_ASKS: SentRequest<'_> = SentRequest { method: &Method::POST, path: WHO, query: None };
+const SELF_REVIEW_REQUEST: SentRequest<'_> = SentRequest { method: &Method::POST, path: SELF_REVIEW_PATH, query: None };
 
 /// Checks whether an answer in shared mode is a refusal of Tributary's account.
 ///
@@ -161,10 +161,10 @@ async fn refuse(
 async fn probe_impersonation(cluster: &Arc<Cluster>, caller: &Caller) -> bool {
     if !cluster.allows_impersonation()
         && let Ok(client) = &cluster.setup.client
-        && let Ok(identity) = caller.identity(&cluster.setup, &WHO_ASKS).await
-        && let Ok(request) = Request::post(WHO)
+        && let Ok(identity) = caller.identity(&cluster.setup, &SELF_REVIEW_REQUEST).await
+        && let Ok(request) = Request::post(SELF_REVIEW_PATH)
             .header(header::CONTENT_TYPE, "application/json")
-            .body(body::full(Bytes::from_static(WHO_BODY)))
+            .body(body::full(Bytes::from_static(SELF_REVIEW_BODY)))
         && let Ok(answer) = client.send_own_request(request, identity).await
     {
         record_impersonation(cluster, answer.status());

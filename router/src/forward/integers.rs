@@ -18,9 +18,9 @@ const HEADROOM: u64 = 1_000_000_000;
 /// 400 with the limit and the remedy.
 pub(crate) fn fits(request: ClientRequest<'_>, cluster: &ClusterName, object: Option<&Object>) -> Result<(), Refusal> {
     let ClientRequest { router, resource, info, .. } = request;
-    let held = router.views().get(&resource.resource, None).and_then(|view| view.version_of(cluster));
+    let cached = router.views().get(&resource.resource, None).and_then(|view| view.version_of(cluster));
     let own = object.map(|object| object.resource_version().into());
-    let newest = held.max(own).unwrap_or_default();
+    let newest = cached.max(own).unwrap_or_default();
     let max = ResourceVersion(IntegerResourceVersion::VERSION_MAX.0 - HEADROOM);
     if newest <= max {
         return Ok(());

@@ -70,8 +70,8 @@ pub(crate) async fn list(request: ClientRequest<'_>, uncached: &[ClusterName]) -
     let token = options.continue_token.as_deref().map(LiveContinueToken::decode).transpose()?;
     let clusters = request.serving().filter(|name| wanted(name));
     let clusters: Vec<_> = clusters.filter_map(|name| request.cluster(name)).collect();
-    let held = router.held_bytes();
-    let gathering = Gathering { list_query, limit: options.limit, partial, held, share_key: caller.share_key };
+    let body_bytes = router.held_bytes();
+    let gathering = Gathering { list_query, limit: options.limit, partial, body_bytes, share_key: caller.share_key };
     let mut page = GatheredPage::new(token.as_ref(), &request.configuration.epochs, &clusters)?;
     page.gather(&gathering, &clusters, token).await?;
     let is_first = options.continue_token.is_none();
@@ -99,8 +99,8 @@ pub(crate) async fn list(request: ClientRequest<'_>, uncached: &[ClusterName]) -
     let mut response = answer.respond(router.answer_permits(), caller.share_key).await?;
     let own = cache_state::warnings(&served.resource, &cache_states);
     let own = own.iter().filter_map(|text| tributary_answers::warnings::warning_header(text));
-    let said = warnings::together(warned.iter().map(|(cluster, said)| (cluster, said)));
-    for warning in said.into_iter().chain(own) {
+    let merged = warnings::together(warned.iter().map(|(cluster, warning)| (cluster, warning)));
+    for warning in merged.into_iter().chain(own) {
         response.headers_mut().append(header::WARNING, warning);
     }
     let mixed = mixed.and_then(|text| tributary_answers::warnings::warning_header(&text));

@@ -30,8 +30,8 @@ pub(super) async fn explain_missing_namespace(
     }
     let (head, incoming) = answer.into_parts();
     let text = body::whole_up_to(incoming, REFUSAL_BYTES_MAX).await.unwrap_or_default();
-    let said = Status::from_response(head.status.as_u16(), &text);
-    if !said.details.is_some_and(|about| about.kind == "namespaces" && about.name == namespace) {
+    let status = Status::from_response(head.status.as_u16(), &text);
+    if !status.details.is_some_and(|about| about.kind == "namespaces" && about.name == namespace) {
         return Ok(Response::from_parts(head, body::full(text)));
     }
     let cluster = target.cluster.name();

@@ -67,8 +67,8 @@ pub(crate) async fn forward(
     let Some(resource) = info.resource().filter(|resource| may_contain && !resource.is_streamed()) else {
         return send(&cluster, caller, request, info, query).await;
     };
-    let given = back_translation(router, configuration, caller, name, info.verb, resource).await;
-    let query = match query.map(|query| given.query(query)).transpose() {
+    let translation = back_translation(router, configuration, caller, name, info.verb, resource).await;
+    let query = match query.map(|query| translation.query(query)).transpose() {
         Ok(changed) => changed.flatten().map(Cow::Owned).or(query.map(Cow::Borrowed)),
         // After an HTTP 410, clients repeat a watch with the same version, so the refusal is sent as an event in the
         // stream.
@@ -80,7 +80,7 @@ pub(crate) async fn forward(
         Err(refusal) => return Err(refusal),
     };
     match writes(info.verb) {
-        true => Box::pin(write(router, caller, request, &given, &cluster, (info, query.as_deref()))).await,
+        true => Box::pin(write(router, caller, request, &translation, &cluster, (info, query.as_deref()))).await,
         false => send(&cluster, caller, request, info, query.as_deref()).await,
     }
 }
@@ -104,9 +104,9 @@ async fn back_translation<'a>(
             return None;
         }
         let log = view.log();
-        let held = log.snapshot(cluster)?;
-        let version = held.get(key.as_str())?.resource_version();
-        Some(KnownObject { version, seen: held.resource_version() })
+        let snapshot = log.snapshot(cluster)?;
+        let version = snapshot.get(key.as_str())?.resource_version();
+        Some(KnownObject { version, seen: snapshot.resource_version() })
     });
     BackTranslation { cluster, verb, resource, versions: configuration.composite_versions(), candidates, known }
 }
@@ -116,7 +116,7 @@ async fn write(
     router: &Router,
     caller: &Caller,
     request: Request<Body>,
-    given: &BackTranslation<'_>,
+    translation: &BackTranslation<'_>,
     cluster: &Arc<Cluster>,
     (info, query): (&RequestInfo, Option<&str>),
 ) -> Result<Response<Body>, Refusal> {
@@ -129,16 +129,16 @@ async fn write(
         // Tributary always passes on the member's answer, so it reserves memory for the answer after the whole body has
         // arrived.
         Some(format) => {
-            let held = read_body(request, &mut portion).await?;
+            let buffered = read_body(request, &mut portion).await?;
             let (request, options) =
-                request_for_cluster(router.large_bodies(), &mut portion, given, (format, held)).await?;
+                request_for_cluster(router.large_bodies(), &mut portion, translation, (format, buffered)).await?;
             (request.map(unchanged_body), options)
         }
         None => (request, None),
     };
     let is_dry_run = options.map_or(tries_by_query, |options| !options.dry_run.is_empty());
-    let is_noted = !is_dry_run && given.verb != Verb::DeleteCollection;
-    let reservation = match is_noted {
+    let is_recorded = !is_dry_run && translation.verb != Verb::DeleteCollection;
+    let reservation = match is_recorded {
         true => Some(router.held_bytes().acquire(caller.share_key, answer_bytes(0))?),
         false => None,
     };
@@ -147,8 +147,9 @@ async fn write(
     match reservation {
         Some(reservation) if answer.status().is_success() && is_object(&answer) => {
             let (head, incoming) = answer.into_parts();
-            let look = |text: &_| record_write(router, caller.writer(), cluster, given.resource, &head.headers, text);
-            let body = inspect_while_forwarding(incoming, reservation, look).await;
+            let record =
+                |text: &_| record_write(router, caller.writer(), cluster, translation.resource, &head.headers, text);
+            let body = inspect_while_forwarding(incoming, reservation, record).await;
             let body = body.map_err(|interrupted| interrupted.refusal(cluster.name()))?;
             Ok(Response::from_parts(head, body))
         }
@@ -242,25 +243,25 @@ fn unchanged_body(text: Bytes) -> Body {
 async fn request_for_cluster(
     large_bodies: &LargeBodies,
     portion: &mut FairPermit,
-    given: &BackTranslation<'_>,
-    (format, held): (Format, Request<Bytes>),
+    translation: &BackTranslation<'_>,
+    (format, buffered): (Format, Request<Bytes>),
 ) -> Result<(Request<Bytes>, Option<Facts>), Refusal> {
-    let has_options = given.verb == Verb::Delete && !held.body().is_empty();
-    let body_permit = large_bodies.body_permit(portion.share_key(), held.body().len()).await;
-    let may_contain = body_permit.run(|| body_may_hold(format, held.body()));
+    let has_options = translation.verb == Verb::Delete && !buffered.body().is_empty();
+    let body_permit = large_bodies.body_permit(portion.share_key(), buffered.body().len()).await;
+    let may_contain = body_permit.run(|| body_may_hold(format, buffered.body()));
     if !may_contain && !has_options {
-        return Ok((held, None));
+        return Ok((buffered, None));
     }
-    let text = (format, held.body().clone());
+    let text = (format, buffered.body().clone());
     let body = match body_permits::convert_with_permits(large_bodies, portion, text, |_| ()).await {
         Ok((body, ())) => body,
-        Err(_) if !may_contain => return Ok((held, None)),
+        Err(_) if !may_contain => return Ok((buffered, None)),
         Err(refusal) => return Err(refusal),
     };
     let body_permit = large_bodies.body_permit(portion.share_key(), body.readable_bytes()).await;
     body_permit.run(|| {
         let options = has_options.then(|| body.facts(BodyKind::DeleteOptions).ok()).flatten();
-        let request = if may_contain { given.request(&body, held)? } else { held };
+        let request = if may_contain { translation.request(&body, buffered)? } else { buffered };
         Ok((request, options))
     })
 }

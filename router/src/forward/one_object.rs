@@ -11,7 +11,7 @@ use tributary_views::view::cache_state;
 use super::answer::TranslationOptions;
 use super::buffered::BufferedRequest;
 use super::missing_namespace::explain_missing_namespace;
-use super::owner::{Claim, Complete, Depth, FoundObject, OwnerError, OwnerTarget, Search, Write, unnamed_claim};
+use super::owner::{Claim, Complete, FoundObject, LookupScope, OwnerError, OwnerTarget, Search, Write, unnamed_claim};
 use super::preconditions;
 use super::send::send;
 use super::target::send_translated;
@@ -29,7 +29,7 @@ pub(crate) async fn pass_to_owner(
     let claim = if is_only_read(request, &message) { Claim::AnyKnown } else { unnamed_claim(request) };
     let object = proxied_object(request.resource);
     let object = ClientRequest { resource: &object, ..request };
-    let complete = Search::new(object, Depth::Existing).run().await?.complete(claim).await;
+    let complete = Search::new(object, LookupScope::Existing).run().await?.complete(claim).await;
     let owner = complete.owner().map_err(|none| complete.refuse(none))?;
     send(&owner.cluster, request.caller, message, request.info, request.query).await
 }
@@ -43,7 +43,7 @@ pub(crate) async fn get(request: ClientRequest<'_>, message: Request<Body>) -> R
     GetOptions::parse(request.query).map_err(Refusal::malformed)?;
     let body = BufferedRequest::read(request, Verb::Get, message, WHOLE_BODY_BYTES_MAX).await?;
     let seen = preconditions::read_versions(request, &body)?;
-    let search = Search::new(request, Depth::Existing).with_versions(&seen).with_unknown_clusters();
+    let search = Search::new(request, LookupScope::Existing).with_versions(&seen).with_unknown_clusters();
     let complete = search.run().await?.complete(Claim::AnyKnown).await;
     let owner = complete.owner().map_err(|none| complete.refuse(none))?;
     let target = found_target(owner);
@@ -52,7 +52,7 @@ pub(crate) async fn get(request: ClientRequest<'_>, message: Request<Body>) -> R
     let mut answer = send_translated(request, &target, &body, &wish).await?;
     if answer.status() == StatusCode::NOT_FOUND && request.configuration.asks_members(&request.resource.resource) {
         // The object may have moved to another cluster since memory was updated.
-        let search = Search::new(request, Depth::AllClusters).outside(target.cluster.name());
+        let search = Search::new(request, LookupScope::AllClusters).outside(target.cluster.name());
         let complete = search.run().await?.complete(Claim::AnyKnown).await;
         return match complete.owner() {
             Ok(owner) => send_translated(request, &found_target(owner), &body, &wish).await,
@@ -60,7 +60,9 @@ pub(crate) async fn get(request: ClientRequest<'_>, message: Request<Body>) -> R
             Err(none) => Err(complete.refuse(none)),
         };
     }
-    answer.headers_mut().extend(doubts(request, &complete).into_iter().map(|warning| (header::WARNING, warning)));
+    answer
+        .headers_mut()
+        .extend(unknown_owner_warnings(request, &complete).into_iter().map(|warning| (header::WARNING, warning)));
     Ok(answer)
 }
 
@@ -74,13 +76,13 @@ pub(crate) async fn write(request: ClientRequest<'_>, message: Request<Body>) ->
     let body = BufferedRequest::read(request, request.info.verb, message, WHOLE_BODY_BYTES_MAX).await?;
     let seen = preconditions::read_versions(request, &body)?;
     let write = Write { request, body: &body, seen: &seen };
-    let depth = match (body.is_apply(), body.named_cluster()) {
+    let scope = match (body.is_apply(), body.named_cluster()) {
         // A second object of the name would make the name ambiguous, so the search is as deep as for a create.
-        (true, None) => Depth::ToMake,
-        (true, Some(_)) => Depth::Memory,
-        (false, _) => Depth::Existing,
+        (true, None) => LookupScope::ToMake,
+        (true, Some(_)) => LookupScope::Memory,
+        (false, _) => LookupScope::Existing,
     };
-    let target = write.owner(Search::new(request, depth).with_versions(&seen).run().await?).await?;
+    let target = write.owner(Search::new(request, scope).with_versions(&seen).run().await?).await?;
     let (error_form, writes) = (request.preferences.error_form(), !body.is_dry_run());
     let wish = TranslationOptions { form, error_form, include, writes };
     let answer = send_translated(request, &target, &body, &wish).await?;
@@ -96,8 +98,8 @@ fn found_target(FoundObject { cluster, object }: FoundObject) -> OwnerTarget {
 }
 
 /// Returns a Warning for each cluster that may also have an object of the name; none if names are unique.
-fn doubts(request: ClientRequest<'_>, complete: &Complete<'_>) -> Vec<HeaderValue> {
-    let failures = if unnamed_claim(request) == Claim::OnlyOne { complete.doubts() } else { Vec::new() };
+fn unknown_owner_warnings(request: ClientRequest<'_>, complete: &Complete<'_>) -> Vec<HeaderValue> {
+    let failures = if unnamed_claim(request) == Claim::OnlyOne { complete.unknown_failures() } else { Vec::new() };
     let name = request.resource.name.as_deref().unwrap_or_default();
     cache_state::doubts(&request.resource.resource, name, &failures)
 }

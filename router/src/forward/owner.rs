@@ -24,6 +24,6 @@ pub(crate) use self::answers::FoundObject;
 pub(crate) use self::decision::{Claim, OwnerError};
 pub(crate) use self::existing::unnamed_claim;
 pub(crate) use self::refusal::{MissingOwner, UnknownClusters};
-pub(crate) use self::search::{Depth, Search};
+pub(crate) use self::search::{LookupScope, Search};
 pub(crate) use self::searched::Complete;
 pub(crate) use self::write::{OwnerTarget, Write};

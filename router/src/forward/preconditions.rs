@@ -23,10 +23,10 @@ pub(super) fn read_versions(
     let named = buffered.named_cluster().and_then(|named| ClusterName::new(named).ok());
     let named = named.filter(|named| request.cluster(named).is_some());
     let read = texts.map(|text| {
-        let given = decode_version(request, text)?;
+        let decoded = decode_version(request, text)?;
         match &named {
-            Some(named) if given.native(named, None).is_none() => Err(refuse_other_cluster(request, named)),
-            _ => Ok(given),
+            Some(named) if decoded.native(named, None).is_none() => Err(refuse_other_cluster(request, named)),
+            _ => Ok(decoded),
         }
     });
     read.collect()

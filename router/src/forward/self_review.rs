@@ -137,7 +137,7 @@ async fn of_clusters(
     scope: &ReviewScope,
 ) -> Result<(Value, Vec<HeaderValue>), Refusal> {
     let ClientRequest { resource, served, .. } = request;
-    let (mut said, _rooms): (Vec<ReviewResult>, Vec<ReviewReservation>) = {
+    let (mut results, _rooms): (Vec<ReviewResult>, Vec<ReviewReservation>) = {
         let clusters: Vec<_> = request.serving().filter_map(|name| request.cluster(name)).collect();
         let lookup =
             |cluster| review_in_cluster(cluster, request, buffered.with_body(body.clone(), "application/json"));
@@ -146,9 +146,9 @@ async fn of_clusters(
     };
     let undiscovered = request.undiscovered();
     let unheard = undiscovered.iter().filter(|cluster| !served.clusters.contains(cluster.name()));
-    said.extend(unheard.map(|cluster| (cluster.name().clone(), Err(unavailable(cluster, cluster.failure().cause)))));
+    results.extend(unheard.map(|cluster| (cluster.name().clone(), Err(unavailable(cluster, cluster.failure().cause)))));
     let partial = request.configuration.policy(&resource.resource).partial;
-    let mut joined = join::joined(resource, said, partial, scope.joining)?;
+    let mut joined = join::joined(resource, results, partial, scope.joining)?;
     if request.candidates.has_unknown() {
         join::add_unknown_note(&mut joined.review);
     }
@@ -164,11 +164,11 @@ async fn review_in_cluster(
     message: Request<Body>,
 ) -> (ReviewResult, ReviewReservation) {
     let mut reservation = request.router.held_bytes().acquire(request.caller.share_key, 0);
-    let said = match cluster.out_of_reach() {
+    let result = match cluster.out_of_reach() {
         Some(failure) => Err(unavailable(cluster, failure.cause)),
         None => {
-            let said = send_review(cluster, request, message, &mut reservation);
-            tokio::time::timeout(ANSWER_WITHIN, said).await.unwrap_or_else(|_| {
+            let answer = send_review(cluster, request, message, &mut reservation);
+            tokio::time::timeout(ANSWER_WITHIN, answer).await.unwrap_or_else(|_| {
                 Err(unavailable(
                     cluster,
                     format_args!("the cluster did not answer within {} s", ANSWER_WITHIN.as_secs()),
@@ -176,7 +176,7 @@ async fn review_in_cluster(
             })
         }
     };
-    ((cluster.name().clone(), said), reservation)
+    ((cluster.name().clone(), result), reservation)
 }
 
 async fn send_review(

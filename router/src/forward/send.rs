@@ -123,7 +123,7 @@ pub(crate) async fn send_lookup(
 ) -> Result<Response<Body>, Refusal> {
     // The policies are checked before the user's rights in the cluster are reviewed.
     if let Some(dispatched) = &caller.dispatched {
-        dispatched.may_ask(cluster.name())?;
+        dispatched.check_not_frozen(cluster.name())?;
     }
     let method = request.method().clone();
     let sent = SentRequest { method: &method, path, query: None };

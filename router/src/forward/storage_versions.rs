@@ -62,7 +62,7 @@ pub(crate) async fn hashes(
         .collect();
     let path = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
     let clusters: BTreeSet<&ClusterName> = owners.values().copied().collect();
-    let asked = clusters.into_iter().map(async |name| {
+    let requests = clusters.into_iter().map(async |name| {
         match tokio::time::timeout(PATIENCE, fetch_resource_list(fleet, name, &path)).await {
             Ok(Ok(list)) => (name, list.resources),
             Ok(Err(refusal)) => {
@@ -73,8 +73,9 @@ pub(crate) async fn hashes(
             Err(_) => (name, Vec::new()),
         }
     });
-    let told = join_all(asked).await.into_iter();
-    told.flat_map(|(cluster, resources)| resources.into_iter().map(move |stored| (cluster, stored)))
+    let answers = join_all(requests).await.into_iter();
+    answers
+        .flat_map(|(cluster, resources)| resources.into_iter().map(move |stored| (cluster, stored)))
         .filter(|(cluster, stored)| {
             !stored.storage_version_hash.is_empty() && owners.get(&*stored.name) == Some(cluster)
         })

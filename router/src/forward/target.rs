@@ -23,7 +23,7 @@ use crate::request::ClientRequest;
 pub(crate) async fn send_translated(
     request: ClientRequest<'_>,
     target: &OwnerTarget,
-    held: &BufferedRequest,
+    buffered: &BufferedRequest,
     wish: &TranslationOptions,
 ) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, configuration, info, resource, query, .. } = request;
@@ -35,11 +35,11 @@ pub(crate) async fn send_translated(
         VersionOf::Object => native(request, target, text),
         VersionOf::Reference => Ok(reference_version(request, target, text)),
     };
-    let body_permit = router.large_bodies().body_permit(held.share_key(), held.body.readable_bytes()).await;
-    let message = body_permit.run(|| held.for_member(has_annotations, wish.accept(), &mut version))?;
+    let body_permit = router.large_bodies().body_permit(buffered.share_key(), buffered.body.readable_bytes()).await;
+    let message = body_permit.run(|| buffered.for_member(has_annotations, wish.accept(), &mut version))?;
     let query = match query {
         // With a body, the member ignores the options in the query.
-        Some(query) if info.verb == Verb::Delete && held.body.text().is_empty() => {
+        Some(query) if info.verb == Verb::Delete && buffered.body.text().is_empty() => {
             Some(translating(&mut version, |version| rewrite::rewrite_query(query, version))?)
         }
         // A forwarded get requests the newest object. The member could not read a version of the merged view, so the
@@ -47,7 +47,7 @@ pub(crate) async fn send_translated(
         Some(query) if info.verb == Verb::Get => Some(rewrite::without_parameter(query, "resourceVersion")),
         query => query.map(str::to_owned),
     };
-    let known = target.object.as_ref().map_or(0, |object| object.size()).max(held.body.readable_bytes());
+    let known = target.object.as_ref().map_or(0, |object| object.size()).max(buffered.body.readable_bytes());
     // Without memory for the answer, the cluster gets no request.
     let reservation = router.held_bytes().acquire(request.caller.share_key, answer_bytes(known))?;
     let answer = send(&target.cluster, request.caller, message, info, query.as_deref()).await?;
@@ -64,21 +64,21 @@ pub(crate) async fn send_translated(
 /// # Errors
 /// 409 for a version of another cluster, a plain number, or garbage.
 fn native(request: ClientRequest<'_>, target: &OwnerTarget, text: &str) -> Result<String, Refusal> {
-    let held = target.object.as_ref().and_then(|object| object.native_version().number());
+    let cached = target.object.as_ref().and_then(|object| object.native_version().number());
     // `0` in a new object is no condition (`resourceVersion` in apimachinery's `pkg/apis/meta/v1/types.go`).
     if target.object.is_none() && text == "0" {
         return Ok(String::new());
     }
-    let given = preconditions::decode_version(request, text)?;
+    let decoded = preconditions::decode_version(request, text)?;
     let cluster = target.cluster.name();
-    given.native(cluster, held).ok_or_else(|| preconditions::refuse_other_cluster(request, cluster))
+    decoded.native(cluster, cached).ok_or_else(|| preconditions::refuse_other_cluster(request, cluster))
 }
 
 /// Translates the version in an Event's `involvedObject`, like [`native`]. A version without meaning for the member
 /// becomes empty, because no request depends on it.
 fn reference_version(request: ClientRequest<'_>, target: &OwnerTarget, text: &str) -> String {
-    let given = request.configuration.versions_of_any().decode(text).ok();
-    let held = target.involved.as_ref().and_then(|object| object.native_version().number());
-    let native = given.and_then(|given| given.native(target.cluster.name(), held));
+    let decoded = request.configuration.versions_of_any().decode(text).ok();
+    let cached = target.involved.as_ref().and_then(|object| object.native_version().number());
+    let native = decoded.and_then(|decoded| decoded.native(target.cluster.name(), cached));
     native.unwrap_or_default()
 }

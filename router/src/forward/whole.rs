@@ -432,11 +432,11 @@ mod tests {
     async fn examination_of_a_large_answer_blocks_no_worker_thread() {
         for way in [Way::OneOfMany, Way::InPassing] {
             let (begun, has_begun) = oneshot::channel();
-            let (go_on, told) = mpsc::channel::<()>();
+            let (go_on, may_go_on) = mpsc::channel::<()>();
             let looks = tokio::spawn(async move {
                 let look = move || {
                     begun.send(()).unwrap();
-                    told.recv_timeout(Duration::from_secs(60)).unwrap();
+                    may_go_on.recv_timeout(Duration::from_secs(60)).unwrap();
                 };
                 seen(way, 1 << 20, &LargeBodies::default(), look).await;
             });
@@ -468,8 +468,8 @@ mod tests {
         assert_eq!(frames.count().await, PIECES - first.len());
 
         let (wide, metrics) = share(1 << 20);
-        let (text, held) = super::whole(tiny(), wide.acquire(ShareKey::Unknown, 0).unwrap()).await.unwrap();
-        assert_eq!((text.len(), held.amount(), metrics.used.get()), (PIECES, PIECES, PIECES as i64));
+        let (text, permit) = super::whole(tiny(), wide.acquire(ShareKey::Unknown, 0).unwrap()).await.unwrap();
+        assert_eq!((text.len(), permit.amount(), metrics.used.get()), (PIECES, PIECES, PIECES as i64));
         assert_eq!(metrics.refused.get(), 0, "a step that is too long for the room is no refusal");
     }
 
@@ -477,9 +477,9 @@ mod tests {
     async fn bytes_of_an_answer_use_the_limit_until_their_release() {
         let (share, metrics) = share(80 << 10);
         let reservation = || share.acquire(ShareKey::Unknown, 1 << 10).unwrap();
-        let (text, held) = super::whole(body_of(vec![chunk(500), chunk(2 << 10)]), reservation()).await.unwrap();
+        let (text, permit) = super::whole(body_of(vec![chunk(500), chunk(2 << 10)]), reservation()).await.unwrap();
         assert_eq!((text.len() as i64, metrics.used.get()), (2548, 2548));
-        drop(held);
+        drop(permit);
         // One client may use three eighths of the limit, 30 KiB. A longer answer does not fit, and is passed on if it
         // may stay unchanged.
         let large = || body_of(vec![chunk(20 << 10), chunk(20 << 10), chunk(5)]);

@@ -61,10 +61,10 @@ impl ClientRequest<'_> {
     /// In personal mode the refusal of a policy, if no cluster remains.
     fn allowed_clusters_of<'b>(&self, clusters: &[&'b ClusterName]) -> Result<Vec<&'b ClusterName>, Refusal> {
         let Some(denied) = self.caller.denied_clusters() else { return Ok(clusters.to_vec()) };
-        let left: Vec<_> = clusters.iter().copied().filter(|cluster| !denied.has(cluster)).collect();
+        let allowed: Vec<_> = clusters.iter().copied().filter(|cluster| !denied.has(cluster)).collect();
         match denied.refusal(|cluster| clusters.contains(&cluster)) {
-            Some(refusal) if left.is_empty() && self.caller.rights().is_none() => Err(refusal),
-            _ => Ok(left),
+            Some(refusal) if allowed.is_empty() && self.caller.rights().is_none() => Err(refusal),
+            _ => Ok(allowed),
         }
     }
 

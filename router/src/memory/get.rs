@@ -54,9 +54,9 @@ async fn get_of_served(request: ClientRequest<'_>) -> Result<Response<Body>, Ref
     let mut readable = request.readable("get", &everywhere, Partial::Allow).await?;
     let CachedObject { view, before, versions, clusters } = loop {
         let begun = Instant::now();
-        let held = find_object(request, text, readable.as_ref()).await?;
+        let found_object = find_object(request, text, readable.as_ref()).await?;
         match request.readable_anew(("get", &everywhere, Partial::Allow), &readable, begun).await? {
-            None => break held,
+            None => break found_object,
             Some(anew) => readable = Some(anew),
         }
     };
@@ -101,9 +101,10 @@ async fn get_of_served(request: ClientRequest<'_>) -> Result<Response<Body>, Ref
         response::whole(StatusCode::OK, form, text)
     });
     view.warn(answer.headers_mut(), &cache_states.trouble_of(&cluster), &clusters);
-    let doubts = if is_unique { Vec::new() } else { cache_states.doubts_of(&cluster) };
-    let doubts = cache_state::doubts(&served.resource, request.resource.name.as_deref().unwrap_or_default(), &doubts);
-    answer.headers_mut().extend(doubts.into_iter().map(|warning| (header::WARNING, warning)));
+    let failures = if is_unique { Vec::new() } else { cache_states.doubts_of(&cluster) };
+    let warnings =
+        cache_state::doubts(&served.resource, request.resource.name.as_deref().unwrap_or_default(), &failures);
+    answer.headers_mut().extend(warnings.into_iter().map(|warning| (header::WARNING, warning)));
     Ok(answer)
 }
 

@@ -172,15 +172,18 @@ async fn read(
     let resource = &request.served.resource;
     let audience = readable.map(|readable| Arc::clone(&readable.audience));
     let versions = request.configuration.versions(resource).of_audience(audience);
-    let asked = match options.continue_token.as_deref() {
+    let collection_read = match options.continue_token.as_deref() {
         Some(token) if is_live_token(token) => CollectionRead::LivePage,
         None if options.resource_version.as_deref().is_none_or(str::is_empty) => CollectionRead::NewestList,
         _ => CollectionRead::List,
     };
-    let state =
-        if asked == CollectionRead::LivePage { RequestedState::Newest } else { state(&versions, resource, options)? };
+    let state = if collection_read == CollectionRead::LivePage {
+        RequestedState::Newest
+    } else {
+        state(&versions, resource, options)?
+    };
     let (labels, fields) = (&options.label_selector, &options.field_selector);
-    let collection = collection::collection(request, labels, fields, readable, asked).await?;
+    let collection = collection::collection(request, labels, fields, readable, collection_read).await?;
     let Collection { view, mut before, left_out, filter } = collection;
     let (snapshots, version) = snapshots(request, &versions, &view, &state, &filter.clusters, &mut before).await?;
     Ok(ReadList { view, before, left_out, filter, versions, state, snapshots, version })

@@ -97,7 +97,7 @@ mod tests {
         use CollectionRead::{List, LivePage, NewestList, Watch};
         let memory = CollectionSource::Memory;
         let clusters = |text| CollectionSource::Clusters(names(text));
-        let nobody = |text| CollectionSource::Nobody(names(text).remove(0));
+        let missing = |text| CollectionSource::Nobody(names(text).remove(0));
         let custom = GroupVersionResource::new("projectcalico.org", "v3", "networksets");
         // The clusters are a, b and c. The boolean tells whether c is reachable.
         for (cache_states, can_ask_c, expected) in [
@@ -105,8 +105,8 @@ mod tests {
             ("fresh stale fresh", true, [memory.clone(), memory.clone(), memory.clone(), clusters("")]),
             ("fresh fresh failed", true, [memory.clone(), memory.clone(), memory.clone(), clusters("c")]),
             ("fresh fresh forbidden", true, [memory.clone(), memory.clone(), memory.clone(), clusters("c")]),
-            ("fresh fresh opaque", true, [clusters("c"), clusters("c"), nobody("c"), clusters("c")]),
-            ("opaque stale opaque", true, [clusters("a c"), clusters("a c"), nobody("a"), clusters("a c")]),
+            ("fresh fresh opaque", true, [clusters("c"), clusters("c"), missing("c"), clusters("c")]),
+            ("opaque stale opaque", true, [clusters("a c"), clusters("a c"), missing("a"), clusters("a c")]),
             ("fresh fresh large", true, [clusters("c"), memory.clone(), memory.clone(), clusters("c")]),
             ("fresh fresh syncing", true, [clusters("c"), memory.clone(), memory.clone(), clusters("c")]),
             ("fresh fresh large", false, [memory.clone(), memory.clone(), memory.clone(), clusters("c")]),

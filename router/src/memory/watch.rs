@@ -61,16 +61,18 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let denied = caller.dispatched.clone().map(|dispatched| -> DeniedAt {
         Arc::new(move |cluster| dispatched.denied_clusters().is_some_and(|denied| denied.has(cluster)))
     });
-    let noted =
+    let subscribed =
         caller.rights().map(|rights| SubscribedRights::new(rights, request.read_target(), wanted.clone(), denied));
     let readable = request.readable("watch", &wanted, partial).await?;
     let collection = collection::collection(request, labels, fields, readable.as_ref(), CollectionRead::Watch).await?;
     let Collection { view, before, left_out, filter } = collection;
     let include = request.finish(form, ResponseKind::Watch)?;
-    let followed = noted.zip(readable.as_ref()).map(|(noted, readable)| noted.follow(readable, view.cluster_names()));
+    let followed = subscribed
+        .zip(readable.as_ref())
+        .map(|(subscribed, readable)| subscribed.follow(readable, view.cluster_names()));
     let policies = caller.dispatched.as_ref().map(|dispatched| {
-        let told = readable.as_ref().filter(|_| caller.rights().is_none()).map(|readable| Arc::clone(&readable.only));
-        FollowedPolicies::new(dispatched, wanted.clone(), view.cluster_names(), told)
+        let shown = readable.as_ref().filter(|_| caller.rights().is_none()).map(|readable| Arc::clone(&readable.only));
+        FollowedPolicies::new(dispatched, wanted.clone(), view.cluster_names(), shown)
     });
     let is_forbidden = before.is_one_forbidden();
     let audience = readable.as_ref().map(|readable| Arc::clone(&readable.audience));
@@ -116,8 +118,8 @@ fn bookmarks(options: &WatchOptions, items: ItemResourceVersions, until: Option<
     };
     let own_choice = || Timeout::new(Duration::from_secs(rand::rng().random_range(TIMEOUT_SECONDS)));
     let (now, timeout) = (Instant::now(), options.timeout.unwrap_or_else(own_choice));
-    let left = until.map_or(Timeout::MAX, |until| until.saturating_duration_since(now));
-    BookmarkSchedule::new(kind, now, Timeout::new(left.min(timeout.duration())))
+    let remaining = until.map_or(Timeout::MAX, |until| until.saturating_duration_since(now));
+    BookmarkSchedule::new(kind, now, Timeout::new(remaining.min(timeout.duration())))
 }
 
 /// Returns the stream as a body. Boxed, because each frame moves the stream in and out of a future.

@@ -110,8 +110,8 @@ mod tests {
         #[test]
         fn json_in_pieces_is_indented_like_the_whole_text(value in values(), cut in any::<prop::sample::Index>()) {
             let text = serde_json::to_vec(&value).unwrap();
-            let (left, right) = text.split_at(cut.index(text.len() + 1));
-            prop_assert_eq!(laid_out(&[left, right]), serde_json::to_string_pretty(&value).unwrap());
+            let (first, second) = text.split_at(cut.index(text.len() + 1));
+            prop_assert_eq!(laid_out(&[first, second]), serde_json::to_string_pretty(&value).unwrap());
         }
     }
 }

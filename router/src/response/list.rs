@@ -120,15 +120,15 @@ impl ListAnswer<'_> {
             Some(share) => share,
             None => {
                 let is_long = start.exceeds(MEDIUM_BYTES) == Some(true);
-                let mut turn =
+                let mut acquisition =
                     pin!(answer_permits.acquire(if is_long { Length::Long } else { Length::Medium }, share_key));
-                match poll!(turn.as_mut()) {
-                    Poll::Ready(turn) => turn?,
+                match poll!(acquisition.as_mut()) {
+                    Poll::Ready(permit) => permit?,
                     // A waiting answer keeps no bytes in memory.
                     Poll::Pending => {
                         made.clear();
                         list.restart(start);
-                        turn.await?
+                        acquisition.await?
                     }
                 }
             }

@@ -137,16 +137,16 @@ impl EventWriter {
         let defines_columns = is_table && columns == Columns::Defined;
         let shape =
             BookmarkShape { form: self.writer.form(), end, columns: defines_columns, include: self.writer.include() };
-        let told = self.items.audience().map(|audience| audience.encode(version, &self.epochs));
+        let text = self.items.audience().map(|audience| audience.encode(version, &self.epochs));
         let Self { view, writer, epochs, .. } = self;
         let mut make = |text: &str| {
             let mut object = Vec::new();
             writer.write_bookmark(&view.kind, text, end, columns, &mut object);
             frame("BOOKMARK", &object, shape.form)
         };
-        match told {
+        match text {
             // The text depends on the rights of the users who may see it, so other users do not share the frame.
-            Some(told) => make(&told),
+            Some(text) => make(&text),
             None => view.bookmarks.frame(version, shape, epochs, make),
         }
     }

@@ -175,7 +175,7 @@ mod tests {
         let shared = Some(SharedMode::default());
         let router = Router::new(RouterConfig { shared, ..RouterConfig::default() });
         let shares = router.long_running().unwrap();
-        let held = || (router.requests().used(), shares.requests.used(), shares.upgrades.used());
+        let used_permits = || (router.requests().used(), shares.requests.used(), shares.upgrades.used());
         let user = User::named("test", "ann");
         for (path, may_switch, under_way, joined) in [
             (CONSOLE, true, (1, 1, 1), (0, 1, 1)),
@@ -197,14 +197,14 @@ mod tests {
             };
             let permit = admit(&router, received, &headers, &context, &ForeignMembers::default()).ok().unwrap().permit;
             permit.attach_to_tunnel(&tunnel);
-            assert_eq!(held(), under_way, "{path}");
+            assert_eq!(used_permits(), under_way, "{path}");
             let mut switched = Response::new(body::empty());
             *switched.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
             let answer = permit.attach_to_body(switched);
             drop(answer);
-            assert_eq!(held(), joined, "{path} after the 101");
+            assert_eq!(used_permits(), joined, "{path} after the 101");
             drop(tunnel);
-            assert_eq!(held(), (0, 0, 0), "{path} once the tunnel has ended");
+            assert_eq!(used_permits(), (0, 0, 0), "{path} once the tunnel has ended");
         }
     }
 }

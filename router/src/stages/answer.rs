@@ -194,7 +194,7 @@ impl Router {
         preferences.fits_json_route()?;
         match self.fleet.oldest_version() {
             Some(version) => Ok(answer::json(StatusCode::OK, version.text.clone())),
-            None => Err(self.nobody("reported its version yet").into()),
+            None => Err(self.no_cluster_answered("reported its version yet").into()),
         }
     }
 
@@ -204,7 +204,7 @@ impl Router {
     }
 
     /// Returns the 503 while no cluster has answered, with the failures of the clusters.
-    fn nobody(&self, what: &'static str) -> MemberRefusal {
+    fn no_cluster_answered(&self, what: &'static str) -> MemberRefusal {
         let failures = self.fleet.clusters().values().map(|cluster| cluster.failure()).collect();
         MemberRefusal::Unreported { what, failures }
     }

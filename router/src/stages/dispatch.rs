@@ -37,7 +37,7 @@ pub(crate) fn apply_policies(
         let (gate, trace) = (request.router.dispatch(), caller.trace.as_ref());
         caller.dispatched = Some(Dispatched::pass(gate, dispatch, info, (sender, user_agent), &may_act, trace)?);
     }
-    let named = caller.dispatched.as_ref().map_or(&SchemaName::Unsaid, |dispatched| dispatched.schema());
+    let named = caller.dispatched.as_ref().map_or(&SchemaName::Undecided, |dispatched| dispatched.schema());
     request.schema = configuration.flow_control.schema_of(info, named);
     Ok(())
 }

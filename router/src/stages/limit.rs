@@ -40,13 +40,13 @@ pub(crate) async fn acquire_schema_permit(
         let cluster = info.cluster.clone().filter(|_| !is_merged);
         LimitRefusal::FlowControl { cluster, refused }
     })?;
-    let held = Arc::new(admitted);
+    let guard = Arc::new(admitted);
     // A request is admitted once.
-    let _is_first = caller.admitted.set(Arc::clone(&held));
+    let _is_first = caller.admitted.set(Arc::clone(&guard));
     if let Some(upgrade) = caller.upgrade.as_ref().filter(|_| may_switch) {
-        upgrade.permits.push(Permit::from_guard(Arc::clone(&held)));
+        upgrade.permits.push(Permit::from_guard(Arc::clone(&guard)));
     }
-    Ok(SchemaPermit(Some(Permit::from_guard(held))))
+    Ok(SchemaPermit(Some(Permit::from_guard(guard))))
 }
 
 impl SchemaPermit {
@@ -100,7 +100,7 @@ mod tests {
             is_entry_path: false,
             preferences: &preferences,
         };
-        let schema = places.schema_of(&info, &SchemaName::Unsaid).unwrap();
+        let schema = places.schema_of(&info, &SchemaName::Undecided).unwrap();
         let (user, merged_discovery) = (User::named("test", "ann"), MergedDiscovery::default());
         let audited = Arc::new(());
         let upgrade = ClientUpgrade::new(hyper::upgrade::on(http::Request::new(())));

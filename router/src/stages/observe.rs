@@ -33,16 +33,20 @@ impl<'a> Observation<'a> {
     }
 
     /// Returns the metric labels of a valid request. Records the decision in the trace, too.
-    pub(crate) fn counted<'b>(&self, request: &StagedRequest<'b>, refusal: Option<&Refusal>) -> CountedRequest<'b> {
+    pub(crate) fn metric_labels<'b>(
+        &self,
+        request: &StagedRequest<'b>,
+        refusal: Option<&Refusal>,
+    ) -> CountedRequest<'b> {
         let (info, configuration) = (request.received.info, request.configuration);
-        let (source, asked) = (self.trace.source(), self.trace.requested_clusters());
-        let decision = decision(source, refusal, &asked);
+        let (source, requested) = (self.trace.source(), self.trace.requested_clusters());
+        let decision = decision(source, refusal, &requested);
         self.trace.record_decision(decision);
         if refusal.is_some_and(Refusal::is_about_impersonation) {
             self.trace.record_impersonation_forbidden();
         }
         let resource = CountedResource::from_request(info, &configuration.merged_discovery);
-        let cluster = counted_cluster(info, configuration, asked);
+        let cluster = counted_cluster(info, configuration, requested);
         CountedRequest { verb: info.verb, resource, source, cluster, decision, client: self.client }
     }
 
@@ -52,16 +56,16 @@ impl<'a> Observation<'a> {
         CountedRequest::unread(Decision::Refused, self.client)
     }
 
-    pub(crate) fn finish(&self, router: &Router, counted: &CountedRequest<'_>, status: StatusCode) {
-        router.metrics.observe(counted, status, self.started.elapsed());
+    pub(crate) fn finish(&self, router: &Router, labels: &CountedRequest<'_>, status: StatusCode) {
+        router.metrics.observe(labels, status, self.started.elapsed());
     }
 }
 
-fn decision(source: RequestSource, refusal: Option<&Refusal>, asked: &RequestedClusters) -> Decision {
+fn decision(source: RequestSource, refusal: Option<&Refusal>, requested: &RequestedClusters) -> Decision {
     match (refusal, source) {
         (Some(Refusal::Policy(_)), _) => Decision::Denied,
         (Some(Refusal::Limit(_)), _) => Decision::Limited,
-        _ if *asked != RequestedClusters::None => Decision::Forwarded,
+        _ if *requested != RequestedClusters::None => Decision::Forwarded,
         (_, RequestSource::Memory) => Decision::Memory,
         (_, RequestSource::Own) => Decision::Own,
         (None, RequestSource::Member) => Decision::Forwarded,
@@ -79,9 +83,9 @@ fn served_resource(info: &RequestInfo, merged_discovery: &MergedDiscovery) -> Op
 fn counted_cluster(
     info: &RequestInfo,
     configuration: &ConfigurationSnapshot,
-    asked: RequestedClusters,
+    requested: RequestedClusters,
 ) -> CountedCluster {
-    match (&info.cluster, asked) {
+    match (&info.cluster, requested) {
         (Some(named), _) if configuration.clusters.contains_key(named) => CountedCluster::One(named.clone()),
         (Some(_), _) | (None, RequestedClusters::None) => CountedCluster::None,
         (None, RequestedClusters::One(cluster)) => CountedCluster::One(cluster),
@@ -93,7 +97,7 @@ impl Router {
     pub(crate) fn count_frozen(&self, head: &Parts, reading: &RequestReading, status: StatusCode, started: Instant) {
         let (configuration, client) = (self.configuration(), ClientClass::from_headers(&head.headers));
         let (source, decision) = (RequestSource::Refused, Decision::Denied);
-        let counted = match reading.info() {
+        let labels = match reading.info() {
             Ok(info) => {
                 let resource = CountedResource::from_request(info, &configuration.merged_discovery);
                 let cluster = counted_cluster(info, &configuration, RequestedClusters::None);
@@ -101,6 +105,6 @@ impl Router {
             }
             Err(_) => CountedRequest::unread(decision, client),
         };
-        self.metrics.observe(&counted, status, started.elapsed());
+        self.metrics.observe(&labels, status, started.elapsed());
     }
 }

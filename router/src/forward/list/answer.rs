@@ -33,7 +33,7 @@ use crate::response::indent::Indent;
 
 /// Number of members with a running request while a list is written: the list of one member is written, and the next
 /// member begins its answer.
-const AHEAD: usize = 2;
+const CONCURRENT_LISTS: usize = 2;
 
 pub(super) struct LiveAnswer {
     list_query: ListQuery,
@@ -41,7 +41,7 @@ pub(super) struct LiveAnswer {
     lists: VecDeque<MemberList>,
     /// Members that have not got the request yet.
     later: VecDeque<Arc<Cluster>>,
-    asked: FuturesOrdered<BoxFuture<'static, Result<MemberList, Refusal>>>,
+    running: FuturesOrdered<BoxFuture<'static, Result<MemberList, Refusal>>>,
     /// Member's list that is being written, and the columns of its cells.
     current: Option<(MemberList, Vec<Option<usize>>)>,
     writer: LiveListWriter,
@@ -79,7 +79,7 @@ impl LiveAnswer {
             members: page.lists.len(),
             lists: page.lists.into(),
             later: page.later.into(),
-            asked: FuturesOrdered::new(),
+            running: FuturesOrdered::new(),
             current: None,
             writer: LiveListWriter::new(wish, served, columns),
             form,
@@ -177,15 +177,15 @@ impl LiveAnswer {
         let list = match self.lists.pop_front() {
             Some(list) => list,
             None => {
-                while self.asked.len() < AHEAD
+                while self.running.len() < CONCURRENT_LISTS
                     && let Some(cluster) = self.later.pop_front()
                 {
                     let (list_query, within) = (self.list_query.clone(), within(self.partial));
                     let member_list =
                         async move { MemberList::fetch_list(&cluster, &list_query, None, within, None).await };
-                    self.asked.push_back(member_list.boxed());
+                    self.running.push_back(member_list.boxed());
                 }
-                match self.asked.next().await {
+                match self.running.next().await {
                     Some(list) => list?,
                     None => return Ok(false),
                 }

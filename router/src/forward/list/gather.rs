@@ -38,7 +38,7 @@ pub(super) struct Gathering<'a> {
     pub(super) limit: u64,
     pub(super) partial: Partial,
     /// Limit of body bytes in memory.
-    pub(super) held: &'a Arc<FairSemaphore>,
+    pub(super) body_bytes: &'a Arc<FairSemaphore>,
     pub(super) share_key: ShareKey,
 }
 
@@ -85,11 +85,11 @@ impl GatherProgress {
         if limit == 0 {
             return by_bytes;
         }
-        let left = limit.saturating_sub(self.items);
+        let remaining = limit.saturating_sub(self.items);
         let needed = match self.items {
             // No answered member has had an item, so the window doubles.
             0 => self.before.max(self.members),
-            items => usize::try_from(left.saturating_mul(self.members as u64) / items).unwrap_or(WINDOW_MAX),
+            items => usize::try_from(remaining.saturating_mul(self.members as u64) / items).unwrap_or(WINDOW_MAX),
         };
         needed.saturating_add(1).min(by_bytes.max(1 + self.before.min(WINDOW_MAX)))
     }
@@ -145,26 +145,26 @@ impl GatheredPage {
         let first = token.as_ref().map_or("", |token| &token.cluster);
         let wanted = &clusters[clusters.partition_point(|cluster| cluster.name().as_str() < first)..];
         let mut waiting = wanted.iter();
-        let mut asked: FuturesOrdered<BoxFuture<'_, ListResult>> = FuturesOrdered::new();
+        let mut running: FuturesOrdered<BoxFuture<'_, ListResult>> = FuturesOrdered::new();
         loop {
-            while asked.len() < self.seen.window(limit)
+            while running.len() < self.seen.window(limit)
                 && let Some(cluster) = waiting.next()
             {
                 // If the token's cluster was removed, the next cluster by name begins at its start, without the token.
                 let own = token.as_ref().filter(|token| token.cluster == cluster.name().as_str());
                 let own = own.and_then(|token| token.token.clone());
-                asked.push_back(Box::pin(
+                running.push_back(Box::pin(
                     async move { (Arc::clone(cluster), gathering.fetch_list(cluster, own).await) },
                 ));
             }
-            let Some((cluster, said)) = asked.next().await else { break };
+            let Some((cluster, result)) = running.next().await else { break };
             self.seen.members += 1;
-            let Some(list) = self.sort_out(&cluster, said, (begun, gathering.partial))? else { continue };
+            let Some(list) = self.sort_out(&cluster, result, (begun, gathering.partial))? else { continue };
             if self.add_list(list, limit, clusters).is_break() {
                 break;
             }
         }
-        drop(asked);
+        drop(running);
         self.probe(gathering, begun).await?;
         let is_refused = self.lists.is_empty() && self.refusals.iter().all(is_final);
         match self.refusals.pop() {
@@ -206,14 +206,14 @@ impl GatheredPage {
     /// the probes precede the body, too.
     async fn probe(&mut self, gathering: &Gathering<'_>, begun: Instant) -> Result<(), Refusal> {
         let later = std::mem::take(&mut self.later);
-        let asked = later.into_iter().map(|cluster| async move {
-            let said = gathering.probe(&cluster).await;
-            (cluster, said)
+        let probes = later.into_iter().map(|cluster| async move {
+            let result = gathering.probe(&cluster).await;
+            (cluster, result)
         });
-        let asked: Vec<BoxFuture<'_, ProbeResult>> = asked.map(|asked| Box::pin(asked) as BoxFuture<'_, _>).collect();
-        let mut answers = stream::iter(asked).buffered(WINDOW_MAX);
-        while let Some((cluster, said)) = answers.next().await {
-            if let Some(warnings) = self.sort_out(&cluster, said, (begun, gathering.partial))? {
+        let probes: Vec<BoxFuture<'_, ProbeResult>> = probes.map(|probe| Box::pin(probe) as BoxFuture<'_, _>).collect();
+        let mut answers = stream::iter(probes).buffered(WINDOW_MAX);
+        while let Some((cluster, result)) = answers.next().await {
+            if let Some(warnings) = self.sort_out(&cluster, result, (begun, gathering.partial))? {
                 self.add_warnings(&cluster, &warnings);
                 self.later.push(cluster);
             }
@@ -231,11 +231,11 @@ impl GatheredPage {
     fn sort_out<T>(
         &mut self,
         cluster: &Arc<Cluster>,
-        said: Result<T, Refusal>,
+        result: Result<T, Refusal>,
         (begun, partial): (Instant, Partial),
     ) -> Result<Option<T>, Refusal> {
-        let refusal = match said {
-            Ok(said) => return Ok(Some(said)),
+        let refusal = match result {
+            Ok(value) => return Ok(Some(value)),
             Err(refusal) => refusal,
         };
         if refusal.is_impersonation_forbidden_by_cluster() {
@@ -243,7 +243,7 @@ impl GatheredPage {
             return Ok(None);
         }
         let (is_served, is_about_request, forbidden) = match refusal.member_status() {
-            Some(said) => (!is_unserved_by_status(said), is_list_error(said), is_forbidden_by_status(said)),
+            Some(status) => (!is_unserved_by_status(status), is_list_error(status), is_forbidden_by_status(status)),
             None => (true, refusal.is_about_request() || refusal.is_about_share(), false),
         };
         if is_about_request {
@@ -272,9 +272,9 @@ impl GatheredPage {
 
     fn add_warnings(&mut self, cluster: &Cluster, warnings: &[HeaderValue]) {
         for warning in warnings {
-            let said = (cluster.name().clone(), warning.clone());
-            if !self.warnings.contains(&said) {
-                self.warnings.push(said);
+            let entry = (cluster.name().clone(), warning.clone());
+            if !self.warnings.contains(&entry) {
+                self.warnings.push(entry);
             }
         }
         self.cache_states.push((cluster.name().clone(), CacheState::Fresh));
@@ -300,7 +300,7 @@ impl GatheredPage {
 
 impl Gathering<'_> {
     async fn fetch_list(&self, cluster: &Arc<Cluster>, token: Option<String>) -> Result<MemberList, Refusal> {
-        let portion = self.held.acquire(self.share_key, 0)?;
+        let portion = self.body_bytes.acquire(self.share_key, 0)?;
         let within = within(self.partial);
         MemberList::fetch_list(cluster, &self.list_query, token.as_deref(), within, Some(portion)).await
     }
@@ -319,8 +319,8 @@ fn is_final(refusal: &Refusal) -> bool {
 
 /// Converts a member's refusal of its own token. A fresh token in the refusal becomes a token of the merged list.
 fn expired(mut refusal: Refusal, cluster: &Cluster) -> Refusal {
-    if let Some(said) = refusal.member_status_mut()
-        && let Some(metadata) = said.metadata.as_mut().filter(|metadata| !metadata.continue_token.is_empty())
+    if let Some(status) = refusal.member_status_mut()
+        && let Some(metadata) = status.metadata.as_mut().filter(|metadata| !metadata.continue_token.is_empty())
     {
         let fresh = std::mem::take(&mut metadata.continue_token);
         let token =

@@ -41,7 +41,7 @@ impl ListQuery {
             true => "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
             false => "application/json",
         };
-        let mut query = kept_parameters(request.query);
+        let mut query = unchanged_parameters(request.query);
         if !labels.is_empty() {
             query.push(format!("labelSelector={}", utf8_percent_encode(labels, NON_ALPHANUMERIC)));
         }
@@ -77,7 +77,7 @@ impl ListQuery {
 
 /// Returns the query parameters that members get unchanged. The other parameters concern the merged list, or are
 /// rewritten for each member.
-fn kept_parameters(query: Option<&str>) -> Vec<String> {
+fn unchanged_parameters(query: Option<&str>) -> Vec<String> {
     const OWN: [&str; 6] = ["limit", "continue", "resourceVersion", "resourceVersionMatch", "pretty", "labelSelector"];
     let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
     let query = Query::parse(query);
@@ -279,8 +279,8 @@ mod tests {
     #[test]
     fn members_get_only_list_parameters_that_tributary_does_not_rewrite() {
         let query = "limit=3&label%53elector=a%3Db&fieldSelector=x%3Dy&resourceVersion=eyJ&timeoutSeconds=5&continue=t&pretty=1";
-        assert_eq!(kept_parameters(Some(query)), ["fieldSelector=x%3Dy", "timeoutSeconds=5"]);
-        assert!(kept_parameters(None).is_empty());
+        assert_eq!(unchanged_parameters(Some(query)), ["fieldSelector=x%3Dy", "timeoutSeconds=5"]);
+        assert!(unchanged_parameters(None).is_empty());
     }
 
     #[test]

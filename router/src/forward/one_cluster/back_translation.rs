@@ -87,7 +87,7 @@ impl BackTranslation<'_> {
             // If the client has seen only a part of a revision's changes, the cluster sends the whole revision again,
             // so that no change is lost.
             Origin::Given(_, component) if self.is_read() => Ok(component.resume_after().to_string()),
-            Origin::Given(given, component) => Ok(self.precondition(&given, component)),
+            Origin::Given(decoded, component) => Ok(self.precondition(&decoded, component)),
             Origin::Other => Err(self.of_other()),
         };
         translating(version, |version| rewrite::rewrite_query(query, version)).map(Some)
@@ -123,7 +123,7 @@ impl BackTranslation<'_> {
         let version = |of, text: &str| match (self.origin(text), of) {
             (Origin::Native, _) => Ok(text.to_owned()),
             (Origin::Opaque(own), _) => Ok(own),
-            (Origin::Given(given, component), VersionOf::Object) => Ok(self.precondition(&given, component)),
+            (Origin::Given(decoded, component), VersionOf::Object) => Ok(self.precondition(&decoded, component)),
             (Origin::Given(_, component), VersionOf::Reference) => Ok(component.revision().to_string()),
             (Origin::Other, VersionOf::Object) => Err(self.of_other()),
             // No request depends on the version in a reference to another object.
@@ -144,9 +144,9 @@ impl BackTranslation<'_> {
 
     fn origin(&self, text: &str) -> Origin {
         match self.versions.decode(text) {
-            Ok(ClientVersion::Opaque(given)) if given.cluster == *self.cluster => Origin::Opaque(given.version),
-            Ok(given) => match given.component(self.cluster) {
-                Some(component) => Origin::Given(given, component),
+            Ok(ClientVersion::Opaque(decoded)) if decoded.cluster == *self.cluster => Origin::Opaque(decoded.version),
+            Ok(decoded) => match decoded.component(self.cluster) {
+                Some(component) => Origin::Given(decoded, component),
                 None => Origin::Other,
             },
             Err(VersionDecodeError::Malformed(_) | VersionDecodeError::Foreign(Foreign::Number)) => Origin::Native,
@@ -156,9 +156,9 @@ impl BackTranslation<'_> {
 
     /// Returns the version for the precondition. If memory has not reached the component of a composite version, the
     /// object in memory may be older, so the component itself is sent.
-    fn precondition(&self, given: &ClientVersion, component: CollectionVersion) -> String {
-        let held = self.known.filter(|known| known.seen >= component).map(|known| known.version);
-        given.native(self.cluster, held).unwrap_or_else(|| component.revision().to_string())
+    fn precondition(&self, decoded: &ClientVersion, component: CollectionVersion) -> String {
+        let cached = self.known.filter(|known| known.seen >= component).map(|known| known.version);
+        decoded.native(self.cluster, cached).unwrap_or_else(|| component.revision().to_string())
     }
 
     /// Returns whether the request is a read. A version of another cluster is expired in a read, and a conflict in a
@@ -267,7 +267,7 @@ mod tests {
     fn back_translation(verb: Verb, format: Format, body: impl Into<Bytes>) -> Result<Rewritten, Refusal> {
         let info = RequestInfo::parse("PUT", "/api/v1/namespaces/default/configmaps/x", None).unwrap();
         let known = KnownObject { version: ResourceVersion(17), seen: ResourceVersion(20).into() };
-        let given = BackTranslation {
+        let translation = BackTranslation {
             cluster: &ClusterName::new("a").unwrap(),
             verb,
             resource: info.resource().unwrap(),
@@ -281,7 +281,7 @@ mod tests {
             return Ok(Rewritten { body: request.into_body(), content_type: None });
         }
         let body = RequestBody::new(format, request.body().clone()).or_else(YamlBody::convert);
-        let request = given.request(&body.map_err(Refusal::malformed)?, request)?;
+        let request = translation.request(&body.map_err(Refusal::malformed)?, request)?;
         let content_type = request.headers().get(header::CONTENT_TYPE).map(|_| "application/json");
         Ok(Rewritten { body: request.into_body(), content_type })
     }
@@ -368,7 +368,7 @@ mod tests {
         };
         let own = |version: &str| format!(r#"{{"metadata":{{"resourceVersion":"{version}"}}}}"#);
         let precondition = |version: &str| format!(r#"{{"preconditions":{{"resourceVersion":"{version}"}}}}"#);
-        for (given, expected) in [
+        for (version, expected) in [
             // The composite version includes the version of the object in memory.
             (vector(&[("a", 18), ("b", 3)]), Some("17")),
             (vector(&[("a", 17)]), Some("17")),
@@ -383,10 +383,10 @@ mod tests {
             for (verb, body) in [(Verb::Update, &own as &dyn Fn(&str) -> String), (Verb::Delete, &precondition)] {
                 match expected {
                     Some(expected) => {
-                        let sent = back_translation(verb, Format::Json, body(&given)).unwrap();
-                        assert_eq!(sent.body, body(expected), "{given}");
+                        let sent = back_translation(verb, Format::Json, body(&version)).unwrap();
+                        assert_eq!(sent.body, body(expected), "{version}");
                     }
-                    None => assert_eq!(refused(verb, Format::Json, body(&given)), 409, "{given}"),
+                    None => assert_eq!(refused(verb, Format::Json, body(&version)), 409, "{version}"),
                 }
             }
         }

@@ -29,7 +29,7 @@ pub(super) async fn review_write_in_forbidding_clusters(request: ClientRequest<'
         let Some(doubt) = doubt(reply, verb) else { continue };
         answers.forbidden.retain(|name| name != cluster.name());
         match doubt {
-            Doubt::Told(cause) => answers.add_unknown(&cluster, cause),
+            Doubt::Cause(cause) => answers.add_unknown(&cluster, cause),
             Doubt::NotSent(why) => answers.add_not_sent(&cluster, why),
         }
     }
@@ -60,23 +60,27 @@ fn question(request: ClientRequest<'_>, verb: Verb) -> LookupRequest {
 /// Reason for which a cluster that forbids the get may have the object of the write.
 enum Doubt {
     /// The cluster allows the write, or gives no clear answer.
-    Told(String),
+    Cause(String),
     /// The cluster did not get the review.
     NotSent(Refusal),
 }
 
 /// Reads the reply to a review. `None` if the cluster forbids the write, too.
 fn doubt(reply: Reply, verb: Verb) -> Option<Doubt> {
-    let told = |cause| Some(Doubt::Told(cause));
+    let may_have_object = |cause| Some(Doubt::Cause(cause));
     let unknown = |why: &str| {
-        told(format!("the cluster forbids you to get the object, and it is unknown whether you may {verb} it: {why}"))
+        may_have_object(format!(
+            "the cluster forbids you to get the object, and it is unknown whether you may {verb} it: {why}"
+        ))
     };
     match reply {
         Reply::Answer(code, text, _) if code.is_success() => {
             let review: Value = serde_json::from_slice(&text).unwrap_or_default();
             match review["status"]["allowed"].as_bool() {
                 Some(false) => None,
-                Some(true) => told(format!("the cluster forbids you to get the object, but allows you to {verb} it")),
+                Some(true) => {
+                    may_have_object(format!("the cluster forbids you to get the object, but allows you to {verb} it"))
+                }
                 None => unknown("the answer is not a SelfSubjectAccessReview"),
             }
         }
@@ -110,15 +114,15 @@ mod tests {
         ] {
             let reservation = share.acquire(ShareKey::Unknown, 0).unwrap();
             let code = StatusCode::from_u16(code).unwrap();
-            let said = doubt(Reply::Answer(code, Bytes::from_static(text.as_bytes()), reservation), Verb::Patch);
-            match (said, expected) {
+            let found = doubt(Reply::Answer(code, Bytes::from_static(text.as_bytes()), reservation), Verb::Patch);
+            match (found, expected) {
                 (None, None) => {}
-                (Some(Doubt::Told(said)), Some(part)) => assert!(said.contains(part), "{text}: {said}"),
-                (said, expected) => panic!("{code} {text}: {} instead of {expected:?}", said.is_some()),
+                (Some(Doubt::Cause(cause)), Some(part)) => assert!(cause.contains(part), "{text}: {cause}"),
+                (found, expected) => panic!("{code} {text}: {} instead of {expected:?}", found.is_some()),
             }
         }
         let forbidden = Reply::Forbidden(Refusal::from_member_answer(StatusCode::FORBIDDEN, b"no"));
-        let said = doubt(forbidden, Verb::Patch);
-        assert!(matches!(said, Some(Doubt::Told(said)) if said.contains("forbids the access review")));
+        let found = doubt(forbidden, Verb::Patch);
+        assert!(matches!(found, Some(Doubt::Cause(cause)) if cause.contains("forbids the access review")));
     }
 }

@@ -186,7 +186,7 @@ mod tests {
         };
         let answers = collect_answers(vec![cluster], lookup).await;
         assert_eq!(answers.unknown, [name]);
-        let said = answers.not_sent.map(|refusal| refusal.status().code);
-        assert_eq!(said, Some(429));
+        let code = answers.not_sent.map(|refusal| refusal.status().code);
+        assert_eq!(code, Some(429));
     }
 }

@@ -17,7 +17,7 @@ use crate::versions::ClientVersion;
 
 /// Clusters in which a search looks up an object that memory lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Depth {
+pub(crate) enum LookupScope {
     /// No cluster: memory is sufficient.
     Memory,
     /// The reachable clusters, because a client may have created the object recently, directly in the cluster. For a
@@ -33,7 +33,7 @@ pub(crate) enum Depth {
 #[derive(Clone, Copy)]
 pub(crate) struct Search<'a> {
     request: ClientRequest<'a>,
-    depth: Depth,
+    scope: LookupScope,
     /// uid of the object; `None` if any object of the name is acceptable.
     uid: Option<&'a str>,
     /// Cluster that has just lost the object. The search includes all other clusters.
@@ -46,8 +46,8 @@ pub(crate) struct Search<'a> {
 
 impl<'a> Search<'a> {
     /// Creates a search for any object of the name.
-    pub(crate) fn new(request: ClientRequest<'a>, depth: Depth) -> Self {
-        Self { request, depth, uid: None, lost_by: None, seen: &[], includes_unknown: false }
+    pub(crate) fn new(request: ClientRequest<'a>, scope: LookupScope) -> Self {
+        Self { request, scope, uid: None, lost_by: None, seen: &[], includes_unknown: false }
     }
 
     /// Restricts the search to the object with this uid.
@@ -79,7 +79,7 @@ impl<'a> Search<'a> {
     pub(crate) async fn run(self) -> Result<Searched<'a>, Refusal> {
         let mut searched = self.search_served().await?;
         if searched.is_nowhere()
-            && self.depth != Depth::Memory
+            && self.scope != LookupScope::Memory
             && let Some(renewed) = Box::pin(self.request.renewed()).await
         {
             let again = Search { request: renewed.renew_request(self.request), ..self };
@@ -96,13 +96,13 @@ impl<'a> Search<'a> {
     async fn search_served(self) -> Result<Searched<'a>, Refusal> {
         let request = self.request;
         if let Some(lost_by) = self.lost_by {
-            let asked = look_up_object_everywhere(request, LOOKUP_TIMEOUT, |cluster| cluster.name() != lost_by).await;
-            return Ok(Searched::from_answers(request, asked));
+            let answers = look_up_object_everywhere(request, LOOKUP_TIMEOUT, |cluster| cluster.name() != lost_by).await;
+            return Ok(Searched::from_answers(request, answers));
         }
         if !request.is_cached() {
-            let mut asked = look_up_object_everywhere(request, KNOWN_WITHIN, |_| true).await;
-            self.retain_meant(&mut asked);
-            return Ok(Searched::from_answers(request, asked));
+            let mut answers = look_up_object_everywhere(request, KNOWN_WITHIN, |_| true).await;
+            self.retain_by_uid(&mut answers);
+            return Ok(Searched::from_answers(request, answers));
         }
         let (view, mut searched) = search_memory(request).await?;
         // The cache keeps a namespace's view while a request refers to it, so the reference is dropped before the
@@ -112,7 +112,7 @@ impl<'a> Search<'a> {
             view = None;
             searched.look_up_in_left_out().await;
         }
-        self.retain_meant(&mut searched.answers);
+        self.retain_by_uid(&mut searched.answers);
         if searched.is_nowhere() {
             view = None;
             searched = self.look_up_in_clusters(searched).await;
@@ -123,7 +123,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn retain_meant(self, answers: &mut Answers) {
+    fn retain_by_uid(self, answers: &mut Answers) {
         let has_uid = |found: &FoundObject, uid| found.object.as_ref().is_some_and(|object| object.uid() == uid);
         answers.found.retain(|found| self.uid.is_none_or(|uid| has_uid(found, uid)));
     }
@@ -133,20 +133,20 @@ impl<'a> Search<'a> {
         let request = self.request;
         // A single cluster needs no lookup, unless memory lacks the cluster's objects.
         let is_open = request.clusters().len() > 1 || !searched.answers.unknown.is_empty();
-        match self.depth {
-            Depth::Existing => {
-                let is_asked: BTreeSet<_> = request.serving().filter(|name| request.can_ask(name)).cloned().collect();
-                let asked = look_up_object(request, LOOKUP_TIMEOUT, |cluster| is_asked.contains(cluster.name())).await;
-                searched.learn(asked, |name| is_asked.contains(name));
+        match self.scope {
+            LookupScope::Existing => {
+                let targets: BTreeSet<_> = request.serving().filter(|name| request.can_ask(name)).cloned().collect();
+                let answers = look_up_object(request, LOOKUP_TIMEOUT, |cluster| targets.contains(cluster.name())).await;
+                searched.replace_by_lookup(answers, |name| targets.contains(name));
                 searched
             }
-            Depth::ToMake if is_open => look_up_in_reachable(request, searched).await,
-            Depth::AllClusters if is_open => {
-                let mut asked = look_up_object_everywhere(request, LOOKUP_TIMEOUT, |_| true).await;
-                self.retain_meant(&mut asked);
-                Searched::from_answers(request, asked)
+            LookupScope::ToMake if is_open => look_up_in_reachable(request, searched).await,
+            LookupScope::AllClusters if is_open => {
+                let mut answers = look_up_object_everywhere(request, LOOKUP_TIMEOUT, |_| true).await;
+                self.retain_by_uid(&mut answers);
+                Searched::from_answers(request, answers)
             }
-            Depth::Memory | Depth::ToMake | Depth::AllClusters => searched,
+            LookupScope::Memory | LookupScope::ToMake | LookupScope::AllClusters => searched,
         }
     }
 
@@ -205,18 +205,18 @@ async fn search_memory(request: ClientRequest<'_>) -> Result<(Arc<View>, Searche
 
 /// Looks up the object in all reachable clusters. For unreachable clusters, the cached objects decide.
 async fn look_up_in_reachable<'a>(request: ClientRequest<'a>, in_memory: Searched<'a>) -> Searched<'a> {
-    let mut asked = look_up_object_everywhere(request, LOOKUP_TIMEOUT, |cluster| cluster.can_be_asked()).await;
+    let mut answers = look_up_object_everywhere(request, LOOKUP_TIMEOUT, |cluster| cluster.can_be_asked()).await;
     let is_out_of_reach = |name: &ClusterName| !request.cluster(name).is_some_and(|own| own.can_be_asked());
     let Searched { answers: Answers { unknown, failures, .. }, mut doubtful, .. } = in_memory;
-    asked.unknown.extend(unknown.into_iter().filter(is_out_of_reach));
+    answers.unknown.extend(unknown.into_iter().filter(is_out_of_reach));
     // For an unreachable cluster, the last known discovery and the cached objects decide.
     let serves_none = |cluster: &Arc<Cluster>| {
         cluster.is_out_of_reach() && request.configuration.is_unserved(cluster, request.served)
     };
-    asked.unknown.retain(|name| !request.cluster(name).is_some_and(|own| serves_none(&own)));
-    asked.unknown.sort();
-    asked.unknown.dedup();
-    asked.failures.extend(failures.into_iter().filter(|failure| is_out_of_reach(&failure.cluster)));
+    answers.unknown.retain(|name| !request.cluster(name).is_some_and(|own| serves_none(&own)));
+    answers.unknown.sort();
+    answers.unknown.dedup();
+    answers.failures.extend(failures.into_iter().filter(|failure| is_out_of_reach(&failure.cluster)));
     doubtful.retain(|(name, _)| is_out_of_reach(name));
-    Searched { request, answers: asked, doubtful }
+    Searched { request, answers, doubtful }
 }

@@ -55,12 +55,12 @@ impl<'a> Searched<'a> {
         if names.is_empty() {
             return;
         }
-        let asked = look_up_object(request, LOOKUP_TIMEOUT, |cluster| names.contains(cluster.name())).await;
+        let answers = look_up_object(request, LOOKUP_TIMEOUT, |cluster| names.contains(cluster.name())).await;
         let unasked = names.into_iter().filter(|name| !request.served.clusters.contains(name));
-        self.answers.unknown.extend(asked.unknown.iter().cloned().chain(unasked));
-        self.answers.forbidden.extend(asked.forbidden.iter().cloned());
-        self.answers.failures.extend(asked.failures.iter().cloned().chain(request.undescribed()));
-        self.answers.replace_objects(asked);
+        self.answers.unknown.extend(answers.unknown.iter().cloned().chain(unasked));
+        self.answers.forbidden.extend(answers.forbidden.iter().cloned());
+        self.answers.failures.extend(answers.failures.iter().cloned().chain(request.undescribed()));
+        self.answers.replace_objects(answers);
     }
 
     /// Returns whether memory lacks the objects of some clusters, although another cluster has the object.
@@ -75,29 +75,30 @@ impl<'a> Searched<'a> {
         let is_askable = |cluster: &Arc<Cluster>| unknown.contains(cluster.name()) && cluster.can_be_asked();
         let clusters = request.clusters().into_iter().filter(|own| is_askable(own));
         let clusters: Vec<_> = clusters.map(|cluster| cluster.name().clone()).collect();
-        let asked = look_up_object(request, LOOKUP_TIMEOUT, is_askable).await;
+        let lookup = look_up_object(request, LOOKUP_TIMEOUT, is_askable).await;
         let has_answered = |name: &ClusterName| {
-            request.served.clusters.contains(name) && clusters.contains(name) && !asked.unknown.contains(name)
+            request.served.clusters.contains(name) && clusters.contains(name) && !lookup.unknown.contains(name)
         };
         answers.unknown.retain(|name| !has_answered(name));
-        answers.forbidden.extend(asked.forbidden);
-        answers.failures.extend(asked.failures);
-        answers.not_sent = answers.not_sent.take().or(asked.not_sent);
-        answers.found.extend(asked.found);
-        answers.reservation.extend(asked.reservation);
+        answers.forbidden.extend(lookup.forbidden);
+        answers.failures.extend(lookup.failures);
+        answers.not_sent = answers.not_sent.take().or(lookup.not_sent);
+        answers.found.extend(lookup.found);
+        answers.reservation.extend(lookup.reservation);
     }
 
     /// Adds the answers of lookups, if memory has no object of the name. For a cluster that does not answer, the cached
     /// objects decide, if the cluster has any.
-    pub(super) fn learn(&mut self, asked: Answers, is_asked: impl Fn(&ClusterName) -> bool) {
+    pub(super) fn replace_by_lookup(&mut self, lookup: Answers, is_looked_up: impl Fn(&ClusterName) -> bool) {
         let was_unknown = std::mem::take(&mut self.answers.unknown);
         let is_new = |name: &ClusterName| was_unknown.contains(name);
-        let is_silent = |name: &ClusterName| asked.unknown.contains(name);
-        self.answers.forbidden.extend(asked.forbidden.iter().filter(|name| is_new(name)).cloned());
-        self.answers.failures.extend(asked.failures.iter().filter(|failure| is_new(&failure.cluster)).cloned());
-        self.doubtful.retain(|(name, _)| !is_asked(name) || is_silent(name) || asked.forbidden.contains(name));
-        self.answers.unknown = was_unknown.iter().filter(|name| !is_asked(name) || is_silent(name)).cloned().collect();
-        self.answers.replace_objects(asked);
+        let is_silent = |name: &ClusterName| lookup.unknown.contains(name);
+        self.answers.forbidden.extend(lookup.forbidden.iter().filter(|name| is_new(name)).cloned());
+        self.answers.failures.extend(lookup.failures.iter().filter(|failure| is_new(&failure.cluster)).cloned());
+        self.doubtful.retain(|(name, _)| !is_looked_up(name) || is_silent(name) || lookup.forbidden.contains(name));
+        self.answers.unknown =
+            was_unknown.iter().filter(|name| !is_looked_up(name) || is_silent(name)).cloned().collect();
+        self.answers.replace_objects(lookup);
     }
 
     /// Adds the lookups that this claim needs. A write that names no cluster needs the answers of two kinds of
@@ -161,7 +162,7 @@ impl Complete<'_> {
     }
 
     /// Returns the failures of clusters that may also have an object of the name.
-    pub(crate) fn doubts(&self) -> Vec<ClusterFailure> {
+    pub(crate) fn unknown_failures(&self) -> Vec<ClusterFailure> {
         let Searched { request, answers, .. } = &self.searched;
         request.router.fleet().failures(&answers.unknown, &answers.failures)
     }

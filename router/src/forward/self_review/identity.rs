@@ -31,23 +31,25 @@ pub(super) fn answer_review(request: ClientRequest<'_>, rights: &CallerRights) -
     });
     let text = serde_json::to_vec(&review).unwrap_or_default();
     let mut response = response::whole(StatusCode::CREATED, form, text);
-    response.headers_mut().extend(untold(request, rights, &user).map(|warning| (header::WARNING, warning)));
+    response
+        .headers_mut()
+        .extend(withheld_parts_warning(request, rights, &user).map(|warning| (header::WARNING, warning)));
     Ok(response)
 }
 
 /// Returns the Warning about parts of the identity that some clusters do not get.
-fn untold(request: ClientRequest<'_>, rights: &CallerRights, user: &UserInfo) -> Option<HeaderValue> {
+fn withheld_parts_warning(request: ClientRequest<'_>, rights: &CallerRights, user: &UserInfo) -> Option<HeaderValue> {
     let (mut uid, mut groups, mut extras) = (false, Vec::new(), Vec::new());
     for cluster in request.configuration.clusters.values() {
-        let Ok(told) = rights.actor().identity(cluster.name(), &cluster.setup.impersonation) else { continue };
-        uid |= told.uid != user.uid;
+        let Ok(identity) = rights.actor().identity(cluster.name(), &cluster.setup.impersonation) else { continue };
+        uid |= identity.uid != user.uid;
         // An issuer, or the client's own headers, may name thousands of groups, so the comparison uses a set.
-        let told_groups: HashSet<_> = told.groups.iter().map(String::as_str).chain([AUTHENTICATED_GROUP]).collect();
-        groups.extend(user.groups.iter().filter(|group| !told_groups.contains(group.as_str())));
+        let sent_groups: HashSet<_> = identity.groups.iter().map(String::as_str).chain([AUTHENTICATED_GROUP]).collect();
+        groups.extend(user.groups.iter().filter(|group| !sent_groups.contains(group.as_str())));
         // The ID of the user's credential for Tributary has no meaning for a cluster. Hardly any cluster gets this
         // extra value, so the Warning omits the value.
         let extras_of_user = user.extra.keys().filter(|key| *key != CREDENTIAL_ID);
-        extras.extend(extras_of_user.filter(|key| !told.extra.contains_key(&key.to_ascii_lowercase())));
+        extras.extend(extras_of_user.filter(|key| !identity.extra.contains_key(&key.to_ascii_lowercase())));
     }
     let listed = |what: &str, mut names: Vec<&String>| {
         names.sort();

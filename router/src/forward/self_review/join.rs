@@ -46,11 +46,11 @@ impl Joined {
 /// impersonation.
 pub(super) fn joined(
     resource: &ResourceRequest,
-    said: Vec<ReviewResult>,
+    results: Vec<ReviewResult>,
     partial: Partial,
     joining: Joining,
 ) -> Result<Joined, Refusal> {
-    let (answers, unknown) = part(said)?;
+    let (answers, unknown) = part(results)?;
     let is_decided = joining == Joining::AnyRead && answers.iter().any(|(_, answer)| is_allowed(answer));
     if answers.is_empty() || (partial == Partial::Deny && !unknown.is_empty() && !is_decided) {
         return Err(MemberRefusal::Undecided { unknown }.into());
@@ -78,10 +78,10 @@ type Parted = (Vec<(ClusterName, Value)>, Vec<String>);
 /// # Errors
 /// A cluster's refusal of the request itself (400, 403, 422): the other clusters would refuse the request, too. 403 if
 /// every cluster forbids the user's impersonation.
-fn part(said: Vec<ReviewResult>) -> Result<Parted, Refusal> {
+fn part(results: Vec<ReviewResult>) -> Result<Parted, Refusal> {
     let (mut answers, mut unknown, mut forbidden) = (Vec::new(), Vec::new(), None);
-    for (cluster, said) in said {
-        match said {
+    for (cluster, result) in results {
+        match result {
             Ok(answer) => answers.push((cluster, answer)),
             Err(refusal) if refusal.is_impersonation_forbidden_by_cluster() => forbidden = Some(refusal),
             Err(refusal) if refusal.is_about_request() => return Err(refusal),
@@ -236,19 +236,19 @@ mod tests {
         (cluster, Err(unavailable.into()))
     }
 
-    fn with_silent(mut said: Vec<ReviewResult>) -> Vec<ReviewResult> {
-        said.push(silent());
-        said
+    fn with_silent(mut results: Vec<ReviewResult>) -> Vec<ReviewResult> {
+        results.push(silent());
+        results
     }
 
-    fn join(question: usize, said: Vec<ReviewResult>, partial: Partial) -> Result<Joined, Refusal> {
+    fn join(question: usize, results: Vec<ReviewResult>, partial: Partial) -> Result<Joined, Refusal> {
         let (group, resource) = GROUPS[question];
         let info = RequestInfo::parse("POST", &format!("/apis/{group}/v1/{resource}"), None).unwrap();
-        joined(info.resource().unwrap(), said, partial, Joining::Each)
+        joined(info.resource().unwrap(), results, partial, Joining::Each)
     }
 
-    fn status(question: usize, said: Vec<ReviewResult>) -> Value {
-        join(question, said, Partial::Allow).unwrap().review["status"].clone()
+    fn status(question: usize, results: Vec<ReviewResult>) -> Value {
+        join(question, results, Partial::Allow).unwrap().review["status"].clone()
     }
 
     fn is_undecided(refusal: &Refusal) -> bool {
@@ -259,14 +259,14 @@ mod tests {
     fn review_allows_an_action_only_if_every_cluster_allows_it() {
         let (yes, no) = (json!({"allowed": true, "reason": "RBAC"}), json!({"allowed": false}));
         assert_eq!(status(0, answers(&[yes.clone(), yes.clone()])), yes);
-        for said in [answers(&[yes.clone(), no.clone()]), with_silent(answers(&[yes.clone(), no]))] {
-            let one = status(0, said);
+        for results in [answers(&[yes.clone(), no.clone()]), with_silent(answers(&[yes.clone(), no]))] {
+            let one = status(0, results);
             assert_eq!((&one["allowed"], &one["reason"]), (&json!(false), &json!("not allowed in b")));
         }
         let mut refused = answers(&[yes]);
         refused.push((name("e"), Err(Refusal::from_member_answer(StatusCode::BAD_REQUEST, b"no"))));
         let refused = join(0, refused, Partial::Allow).unwrap_err();
-        assert!(refused.member_status().is_some_and(|said| said.code == 400));
+        assert!(refused.member_status().is_some_and(|status| status.code == 400));
     }
 
     #[test]
@@ -276,30 +276,30 @@ mod tests {
             (name("f"), Err(forbidden.into()))
         };
         let yes = json!({"allowed": true});
-        let mut said = answers(std::slice::from_ref(&yes));
-        said.push(forbids());
-        let given = join(0, said, Partial::Deny).unwrap();
-        assert_eq!((&given.review["status"], given.warnings().count()), (&yes, 0));
+        let mut results = answers(std::slice::from_ref(&yes));
+        results.push(forbids());
+        let joined = join(0, results, Partial::Deny).unwrap();
+        assert_eq!((&joined.review["status"], joined.warnings().count()), (&yes, 0));
         assert_eq!(join(0, vec![forbids()], Partial::Allow).unwrap_err().status().code, 403);
         assert!(is_undecided(&join(0, vec![forbids(), silent()], Partial::Allow).unwrap_err()));
     }
 
-    fn of_any(question: usize, said: Vec<ReviewResult>, partial: Partial) -> Result<Value, Refusal> {
+    fn of_any(question: usize, results: Vec<ReviewResult>, partial: Partial) -> Result<Value, Refusal> {
         let (group, resource) = GROUPS[question];
         let info = RequestInfo::parse("POST", &format!("/apis/{group}/v1/{resource}"), None).unwrap();
-        let joined = joined(info.resource().unwrap(), said, partial, Joining::AnyRead)?;
+        let joined = joined(info.resource().unwrap(), results, partial, Joining::AnyRead)?;
         Ok(joined.review["status"].clone())
     }
 
     #[test]
     fn review_allows_a_read_if_any_cluster_allows_it() {
         let (yes, no) = (json!({"allowed": true, "reason": "RBAC"}), json!({"allowed": false}));
-        for (partial, said) in [
+        for (partial, results) in [
             (Partial::Allow, answers(&[no.clone(), yes.clone()])),
             (Partial::Deny, answers(&[yes.clone(), no.clone()])),
             (Partial::Deny, with_silent(answers(&[no.clone(), yes.clone()]))),
         ] {
-            assert_eq!(of_any(0, said, partial).unwrap(), yes);
+            assert_eq!(of_any(0, results, partial).unwrap(), yes);
         }
         let none = of_any(0, answers(&[no.clone(), no.clone()]), Partial::Deny).unwrap();
         assert_eq!((&none["allowed"], &none["reason"]), (&json!(false), &json!("not allowed in a; b")));
@@ -334,14 +334,14 @@ mod tests {
         ];
         let cause = "d (cluster \"d\" is unavailable: gone)";
         for (question, own) in reviewed_right.into_iter().enumerate() {
-            let said = || with_silent(answers(std::slice::from_ref(&own)));
-            let refused = join(question, said(), Partial::Deny).unwrap_err();
+            let results = || with_silent(answers(std::slice::from_ref(&own)));
+            let refused = join(question, results(), Partial::Deny).unwrap_err();
             assert!(is_undecided(&refused) && refused.to_string().contains(cause), "{refused:?}");
             assert!(is_undecided(&join(question, vec![silent()], Partial::Allow).unwrap_err()));
             assert!(is_undecided(&join(question, Vec::new(), Partial::Allow).unwrap_err()));
-            let given = join(question, said(), Partial::Allow).unwrap();
-            assert_eq!(given.warnings().count(), 1);
-            let status = &given.review["status"];
+            let joined = join(question, results(), Partial::Allow).unwrap();
+            assert_eq!(joined.warnings().count(), 1);
+            let status = &joined.review["status"];
             for (key, value) in own.as_object().unwrap() {
                 assert_eq!(status[key], if key == "incomplete" { json!(true) } else { value.clone() });
             }

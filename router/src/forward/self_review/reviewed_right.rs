@@ -134,9 +134,9 @@ impl ReviewedRight {
             ("subresource", &self.subresource),
             ("name", &self.name),
         ];
-        let given = fields.into_iter().filter(|(_, text)| !text.is_empty());
+        let nonempty = fields.into_iter().filter(|(_, text)| !text.is_empty());
         let attributes: serde_json::Map<_, _> =
-            given.map(|(field, text)| (field.to_owned(), Value::from(text.as_str()))).collect();
+            nonempty.map(|(field, text)| (field.to_owned(), Value::from(text.as_str()))).collect();
         json!({ "resourceAttributes": attributes })
     }
 }

@@ -56,27 +56,27 @@ pub(super) fn with(mut rules: Vec<Value>, others: Vec<Value>) -> Vec<Value> {
 
 /// Returns the common part of each pair of rules, without parts that another rule covers; `None` beyond the limit of
 /// comparisons.
-fn met(ours: &[Value], theirs: &[Value], left: &mut Comparisons) -> Option<Vec<AuthorizationRule>> {
+fn met(ours: &[Value], theirs: &[Value], remaining: &mut Comparisons) -> Option<Vec<AuthorizationRule>> {
     let theirs: Vec<_> = theirs.iter().map(AuthorizationRule::read).collect();
     let mut common: Vec<AuthorizationRule> = Vec::new();
     for own in ours.iter().map(AuthorizationRule::read) {
         for other in &theirs {
-            let Some(rule) = own.meet(other, left)? else { continue };
-            let mut is_said = false;
+            let Some(rule) = own.meet(other, remaining)? else { continue };
+            let mut is_covered = false;
             for known in &common {
-                is_said = is_said || known.covers(&rule, left)?;
+                is_covered = is_covered || known.covers(&rule, remaining)?;
             }
-            if is_said {
+            if is_covered {
                 continue;
             }
-            let mut kept = Vec::with_capacity(common.len() + 1);
+            let mut uncovered = Vec::with_capacity(common.len() + 1);
             for known in common {
-                if !rule.covers(&known, left)? {
-                    kept.push(known);
+                if !rule.covers(&known, remaining)? {
+                    uncovered.push(known);
                 }
             }
-            kept.push(rule);
-            common = kept;
+            uncovered.push(rule);
+            common = uncovered;
         }
     }
     Some(common)
@@ -123,33 +123,33 @@ impl AuthorizationRule {
     }
 
     /// Returns the rights that two rules both allow, if any. `None` beyond the limit of comparisons.
-    fn meet(&self, other: &Self, left: &mut Comparisons) -> Option<Option<Self>> {
+    fn meet(&self, other: &Self, remaining: &mut Comparisons) -> Option<Option<Self>> {
         let names = match (&self.resource_names[..], &other.resource_names[..]) {
             (all, names) | (names, all) if all.is_empty() => names.to_vec(),
-            (ours, theirs) => match meet(ours, theirs, |a, b| a == b, left)? {
+            (ours, theirs) => match meet(ours, theirs, |a, b| a == b, remaining)? {
                 none if none.is_empty() => return Some(None),
                 names => names,
             },
         };
         let mut met = Self { resource_names: names, ..Self::default() };
-        met.verbs = meet(&self.verbs, &other.verbs, any, left)?;
+        met.verbs = meet(&self.verbs, &other.verbs, any, remaining)?;
         if !self.urls.is_empty() || !other.urls.is_empty() {
-            let urls = meet(&self.urls, &other.urls, url, left)?;
+            let urls = meet(&self.urls, &other.urls, url, remaining)?;
             let is_some = !met.verbs.is_empty() && !urls.is_empty();
             return Some(is_some.then_some(Self { verbs: met.verbs, urls, ..Self::default() }));
         }
-        met.api_groups = meet(&self.api_groups, &other.api_groups, any, left)?;
-        met.resources = meet(&self.resources, &other.resources, resource, left)?;
+        met.api_groups = meet(&self.api_groups, &other.api_groups, any, remaining)?;
+        met.resources = meet(&self.resources, &other.resources, resource, remaining)?;
         let is_some = !met.verbs.is_empty() && !met.api_groups.is_empty() && !met.resources.is_empty();
         Some(is_some.then_some(met))
     }
 
     /// Returns whether this rule allows all actions of `other`. `None` beyond the limit of comparisons.
-    fn covers(&self, other: &Self, left: &mut Comparisons) -> Option<bool> {
+    fn covers(&self, other: &Self, remaining: &mut Comparisons) -> Option<bool> {
         let lists = |rule: &Self| {
             [&rule.verbs, &rule.api_groups, &rule.resources, &rule.resource_names, &rule.urls].map(|list| list.len())
         };
-        left.spend(1 + lists(self).iter().zip(lists(other)).map(|(own, other)| own * other).sum::<usize>())?;
+        remaining.spend(1 + lists(self).iter().zip(lists(other)).map(|(own, other)| own * other).sum::<usize>())?;
         let within = |ours: &[String], theirs: &[String], matches: fn(&str, &str) -> bool| {
             theirs.iter().all(|their| ours.iter().any(|own| matches(own, their)))
         };
@@ -171,9 +171,9 @@ fn meet(
     ours: &[String],
     theirs: &[String],
     matches: fn(&str, &str) -> bool,
-    left: &mut Comparisons,
+    remaining: &mut Comparisons,
 ) -> Option<Vec<String>> {
-    left.spend(1 + ours.len() * theirs.len())?;
+    remaining.spend(1 + ours.len() * theirs.len())?;
     let mut both: Vec<String> = Vec::new();
     for (a, b) in ours.iter().flat_map(|a| theirs.iter().map(move |b| (a, b))) {
         let narrower = if matches(a, b) {
@@ -183,7 +183,7 @@ fn meet(
         } else {
             continue;
         };
-        left.spend(both.len())?;
+        remaining.spend(both.len())?;
         if !both.contains(narrower) {
             both.push(narrower.clone());
         }

@@ -37,10 +37,10 @@ impl FollowedPolicies {
     }
 
     /// Returns the reason to end the watch, if there is one. Cost: two atomic loads if nothing has changed.
-    pub(super) fn look(&mut self) -> Option<ScopeChange> {
-        let impersonates_another =
+    pub(super) fn check_change(&mut self) -> Option<ScopeChange> {
+        let may_have_changed =
             self.changes.has_changed().unwrap_or(false) || self.clusters.has_changed().unwrap_or(false);
-        if !impersonates_another {
+        if !may_have_changed {
             return None;
         }
         self.changes.mark_unchanged();

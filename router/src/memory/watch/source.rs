@@ -28,11 +28,11 @@ impl WakeFilter for Selection {
     }
 
     fn is_equal_to(&self, other: &dyn WakeFilter) -> bool {
-        (other as &dyn Any).downcast_ref::<Self>().is_some_and(|other| self.is_made_of(other))
+        (other as &dyn Any).downcast_ref::<Self>().is_some_and(|other| self.is_same_selection(other))
     }
 
     fn hash_into(&self, hasher: &mut dyn Hasher) {
-        self.hash_what_it_is_made_of(hasher);
+        self.hash_compared_parts(hasher);
     }
 }
 
@@ -44,7 +44,7 @@ pub(super) struct LogPosition {
     until: Until,
     /// Set for [`Until::GivenUp`]. While the value exists, the cached views know that the view of all namespaces still
     /// serves the namespace's objects.
-    _as_held: Option<ContinuedWatch>,
+    _continued_watch: Option<ContinuedWatch>,
     /// Number of times that a cluster has forbidden reading all namespaces, at the last check for a replacement of the
     /// view.
     times_forbidden: usize,
@@ -71,13 +71,20 @@ impl LogPosition {
         is_forbidden: bool,
     ) -> Self {
         let namespace = watcher.filter().scope().namespace.filter(|_| view.namespace.is_none());
-        let (until, as_held) = match namespace {
+        let (until, continued_watch) = match namespace {
             None => (Until::End, None),
             Some(_) if !is_forbidden => (Until::Forbidden, None),
             Some(namespace) => (Until::GivenUp, Some(view.continue_watch(namespace))),
         };
         let (watching, head) = (view.watching(), view.wait(peer));
-        Self { watching, watcher, head, until, _as_held: as_held, times_forbidden: view.times_forbidden() }
+        Self {
+            watching,
+            watcher,
+            head,
+            until,
+            _continued_watch: continued_watch,
+            times_forbidden: view.times_forbidden(),
+        }
     }
 
     pub(super) fn view(&self) -> &Arc<View> {

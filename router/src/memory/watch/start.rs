@@ -49,10 +49,10 @@ pub(super) async fn start(
     // wait for the log.
     let place = WatchFrom::from_options(request.router, view, wanted, options, &filter)?;
     let log = view.log();
-    let held = Arc::clone(log.latest());
+    let snapshots = Arc::clone(log.latest());
     let watcher = place.watcher(view, &log, Arc::new(filter))?;
     drop(log);
-    let cache_states = view.cache_states_with(before, &held).map_err(NotStarted::from_refusal)?;
+    let cache_states = view.cache_states_with(before, &snapshots).map_err(NotStarted::from_refusal)?;
     Ok(StartedWatch { watcher, ahead, cache_states })
 }
 

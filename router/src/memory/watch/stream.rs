@@ -139,7 +139,7 @@ impl WatchStream {
         if is_ended {
             return;
         }
-        let of_policies = self.policies.as_mut().and_then(FollowedPolicies::look);
+        let of_policies = self.policies.as_mut().and_then(FollowedPolicies::check_change);
         match of_policies.or_else(|| self.rights.as_mut().and_then(FollowedRights::look)) {
             Some(ScopeChange::Another) => {
                 self.ready.clear();
@@ -193,7 +193,7 @@ impl WatchStream {
             self.handle_caught_up(refusal);
             return;
         }
-        self.turn();
+        self.take_batch();
         if matches!(self.phase, StreamPhase::Initial(_) | StreamPhase::Behind) {
             // Yields between two batches, also if a batch had no event.
             tokio::task::yield_now().await;
@@ -221,7 +221,7 @@ impl WatchStream {
         self.phase = StreamPhase::Ended;
     }
 
-    fn turn(&mut self) {
+    fn take_batch(&mut self) {
         let Self { source, writer, events, prepared, .. } = self;
         let progress = source.take_events(events, |log, from, events| {
             writer.begin_batch(log, from);
@@ -277,8 +277,8 @@ impl WatchStream {
     fn after_events(&mut self) {
         let again = |event: &WatchEvent| matches!(event, WatchEvent::Object(event) if event.is_repeat);
         if self.events.iter().any(again) {
-            let told = self.source.vector();
-            self.bookmark(told, false);
+            let version = self.source.vector();
+            self.bookmark(version, false);
         }
         self.bookmarks.record_events(Instant::now());
         if self.bookmarks.next() < self.timer.deadline() {
@@ -293,8 +293,8 @@ impl WatchStream {
             Due::Bookmark { repeated } => {
                 self.look_again();
                 if !matches!(self.phase, StreamPhase::Ended) {
-                    let told = self.source.vector();
-                    self.bookmark(told, repeated);
+                    let version = self.source.vector();
+                    self.bookmark(version, repeated);
                 }
                 self.timer.as_mut().reset(self.bookmarks.next());
             }
@@ -313,7 +313,7 @@ impl WatchStream {
             return;
         }
         self.source.look();
-        self.turn();
+        self.take_batch();
     }
 
     /// Writes a bookmark of a version, unless the client requests no bookmarks, or has just got that version. An equal
@@ -328,10 +328,10 @@ impl WatchStream {
     /// batch are not sent: the other view may send these events after events of other clusters. A client that resumed
     /// by the integer version of such an event would miss the events of the other clusters.
     fn hand_over(&mut self) {
-        let told = self.source.vector();
+        let known_version = self.source.vector();
         let may_look = matches!(self.phase, StreamPhase::CaughtUp) && self.bookmarks.are_taken();
         // Members may have reached a newer version without an event.
-        let version = if may_look && self.source.is_at_end() { self.source.vector() } else { told };
+        let version = if may_look && self.source.is_at_end() { self.source.vector() } else { known_version };
         self.bookmark(version, false);
         self.phase = StreamPhase::Ended;
     }

@@ -7,7 +7,7 @@ use tributary_rights::Candidates;
 use super::gathered::Gathered;
 use crate::forward::owner::answers::Answers;
 use crate::forward::owner::decision::Evidence;
-use crate::forward::owner::search::{Depth, Search};
+use crate::forward::owner::search::{LookupScope, Search};
 use crate::request::ClientRequest;
 
 pub(in crate::forward) struct NamedObject<'a> {
@@ -30,7 +30,8 @@ pub(in crate::forward) async fn find_named(
     let wanted = object_request(resource, namespace.map(str::to_owned), Some(name.to_owned()));
     let candidates = request.candidates_of(&wanted, "get").await.within(counting);
     let hiding = request.hiding(served, &candidates);
-    let search = Search::new(request.about(&wanted, served, &candidates), Depth::Existing).with_unknown_clusters();
+    let search =
+        Search::new(request.about(&wanted, served, &candidates), LookupScope::Existing).with_unknown_clusters();
     let Answers { found, unknown, failures, forbidden, not_sent, .. } = search.run().await?.answers;
     let has = found.iter().map(|found| found.cluster.name().clone()).collect();
     // A client that may not get a namespace may still write in the namespace.

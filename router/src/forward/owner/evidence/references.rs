@@ -15,7 +15,7 @@ use tributary_fleet::topology::Cluster;
 use super::named::object_request;
 use crate::forward::owner::answers::FoundObject;
 use crate::forward::owner::decision::{Claim, OwnerError};
-use crate::forward::owner::search::{Depth, Search};
+use crate::forward::owner::search::{LookupScope, Search};
 use crate::request::ClientRequest;
 
 pub(in crate::forward) struct Referenced {
@@ -97,7 +97,7 @@ async fn find_reference(
     let hiding = if is_guess_harmful { request.hiding(&served, &candidates) } else { Vec::new() };
     let uid = Some(&*reference.uid).filter(|uid| !uid.is_empty() && *uid != reference.name);
     let wanted = request.about(&wanted, &served, &candidates);
-    let mut searched = Search::new(wanted, Depth::AllClusters).with_uid(uid).run().await?;
+    let mut searched = Search::new(wanted, LookupScope::AllClusters).with_uid(uid).run().await?;
     searched.add_hiding(hiding);
     let complete = searched.complete(Claim::AnyKnown).await;
     match complete.owner() {

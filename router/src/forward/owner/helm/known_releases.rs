@@ -33,15 +33,15 @@ pub(crate) struct ReleaseKey {
 
 /// Lifetime of an answer. 10 s: most upgrades take less, and a write of a record through Tributary ends the lifetime at
 /// once.
-const KEPT: Duration = Duration::from_secs(10);
+const ANSWER_LIFETIME: Duration = Duration::from_secs(10);
 
 /// Maximum of cached answers. Clients upgrade fewer releases within 10 s.
-const KEPT_MAX: usize = 1_000;
+const ANSWERS_MAX: usize = 1_000;
 
 impl KnownReleases {
     pub(crate) fn get(&self, key: &ReleaseKey) -> Option<Evidence> {
         let known = self.0.lock();
-        known.answers.get(key).filter(|(at, _)| at.elapsed() < KEPT).map(|(_, evidence)| evidence.clone())
+        known.answers.get(key).filter(|(at, _)| at.elapsed() < ANSWER_LIFETIME).map(|(_, evidence)| evidence.clone())
     }
 
     /// Returns the number of invalidations at the start of a lookup, for [`insert`](Self::insert).
@@ -50,11 +50,11 @@ impl KnownReleases {
     }
 
     /// Caches the answer to a lookup, unless the cache is full, or has been invalidated since the lookup began.
-    /// `asked_at` is the [`generation`](Self::generation) at the lookup's start.
-    pub(crate) fn insert(&self, key: ReleaseKey, asked_at: u64, evidence: Evidence) {
+    /// `generation` is the [`generation`](Self::generation) at the lookup's start.
+    pub(crate) fn insert(&self, key: ReleaseKey, generation: u64, evidence: Evidence) {
         let mut known = self.0.lock();
-        known.answers.retain(|_, (at, _)| at.elapsed() < KEPT);
-        if known.answers.len() < KEPT_MAX && known.generation == asked_at {
+        known.answers.retain(|_, (at, _)| at.elapsed() < ANSWER_LIFETIME);
+        if known.answers.len() < ANSWERS_MAX && known.generation == generation {
             known.answers.insert(key, (Instant::now(), evidence));
         }
     }

@@ -79,8 +79,8 @@ async fn find_records_until(request: ClientRequest<'_>, release: &Release, end: 
     if !evidence.has.is_empty() && !evidence.is_weak {
         // Clusters without an answer cannot change this result. The cached result spares lookups for the other objects
         // of the release.
-        for Unsure { key, asked_at, evidence } in unsure.into_iter().flatten() {
-            request.router.releases().insert(key, asked_at, evidence);
+        for Unsure { key, generation, evidence } in unsure.into_iter().flatten() {
+            request.router.releases().insert(key, generation, evidence);
         }
     }
     let (mut failures, mut not_sent) = (Vec::new(), None);
@@ -94,7 +94,7 @@ async fn find_records_until(request: ClientRequest<'_>, release: &Release, end: 
 /// Result of a lookup that some clusters did not answer.
 struct Unsure {
     key: ReleaseKey,
-    asked_at: u64,
+    generation: u64,
     evidence: Evidence,
 }
 
@@ -148,14 +148,14 @@ fn forgive_denials(found: &mut Gathered, clusters: usize) {
 async fn find_in_memory(request: ClientRequest<'_>, release: &Release) -> Result<Evidence, Refusal> {
     let (view, mut before) = request.view().await?;
     view.newest(WriterSelector::AnyWriter, &mut before, Consistency::Cached).await?;
-    let held = Arc::clone(view.log().latest());
+    let snapshots = Arc::clone(view.log().latest());
     let mut has = Vec::new();
-    for (cluster, snapshot) in held.iter().filter(|(cluster, _)| request.candidates.has(cluster)) {
+    for (cluster, snapshot) in snapshots.iter().filter(|(cluster, _)| request.candidates.has(cluster)) {
         if has_record(snapshot, release, &request.served.resource).await {
             has.push(cluster.clone());
         }
     }
-    let cache_states = view.cache_states_with(before, &held)?;
+    let cache_states = view.cache_states_with(before, &snapshots)?;
     let may = cache_states.unknown().filter(|name| request.candidates.has(name)).cloned().collect();
     Ok(Evidence { has, may, ..Evidence::default() })
 }
@@ -198,7 +198,7 @@ async fn look_up_in_clusters(
     if let Some(known) = router.releases().get(&key) {
         return (known.into(), None);
     }
-    let asked_at = router.releases().generation();
+    let generation = router.releases().generation();
     let found = clusters.iter().filter_map(|name| request.cluster(name));
     let (askable, troubled): (Vec<_>, Vec<_>) = found.partition(|cluster: &Arc<Cluster>| cluster.can_be_asked());
     let question = question(request, &key, end);
@@ -208,10 +208,10 @@ async fn look_up_in_clusters(
         add_reply(&mut found, &key.release, cluster.name(), reply);
     }
     if found.evidence.may.is_empty() {
-        router.releases().insert(key, asked_at, found.evidence.clone());
+        router.releases().insert(key, generation, found.evidence.clone());
         return (found, None);
     }
-    let unsure = Unsure { key, asked_at, evidence: found.evidence.clone() };
+    let unsure = Unsure { key, generation, evidence: found.evidence.clone() };
     (found, Some(unsure))
 }
 

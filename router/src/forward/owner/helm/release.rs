@@ -56,18 +56,19 @@ pub(crate) fn may_be_record(request: &ResourceRequest, answer: &[u8]) -> bool {
 impl Release {
     /// Returns the release of an object with this name. A hook has no annotation with the release. Most charts set a
     /// label with the release's name; without the label, the hook belongs to some release of its namespace.
-    pub(crate) fn from_facts(request: &ResourceRequest, name: Option<&str>, said: &ReleaseFacts) -> Option<Self> {
+    pub(crate) fn from_facts(request: &ResourceRequest, name: Option<&str>, facts: &ReleaseFacts) -> Option<Self> {
         let own = request.namespace.clone();
-        let is_record = are_records(&request.resource) && said.record_owner.as_deref() == Some("helm");
-        let of_record = name.and_then(release_of).filter(|name| is_record && said.record_name.as_deref() == Some(name));
+        let is_record = are_records(&request.resource) && facts.record_owner.as_deref() == Some("helm");
+        let of_record =
+            name.and_then(release_of).filter(|name| is_record && facts.record_name.as_deref() == Some(name));
         if let Some(name) = of_record {
             let (name, records) = (Some(name.to_owned()), Some(request.resource.clone()));
             return Some(Self { namespace: own?, name, records, state: RecordState::Any });
         }
-        let (namespace, name, state) = match (&said.name, &said.hook) {
-            (Some(name), _) => (said.namespace.clone().or(own)?, Some(name.clone()), RecordState::Any),
-            (None, Some(events)) if is_test_hook(events) => (own?, said.instance.clone(), RecordState::Any),
-            (None, Some(_)) => (own?, said.instance.clone(), RecordState::PendingIfSeveral),
+        let (namespace, name, state) = match (&facts.name, &facts.hook) {
+            (Some(name), _) => (facts.namespace.clone().or(own)?, Some(name.clone()), RecordState::Any),
+            (None, Some(events)) if is_test_hook(events) => (own?, facts.instance.clone(), RecordState::Any),
+            (None, Some(_)) => (own?, facts.instance.clone(), RecordState::PendingIfSeveral),
             _ => return None,
         };
         // The namespace becomes a part of a URL's path, so it must be a valid name.
@@ -238,7 +239,7 @@ mod tests {
         let annotated = |namespace| ReleaseFacts { name: text("r"), namespace, ..ReleaseFacts::default() };
         let record = || ReleaseFacts { record_owner: text("helm"), record_name: text("r"), ..ReleaseFacts::default() };
         let hook = |instance| ReleaseFacts { hook: text("pre-install"), instance, ..ReleaseFacts::default() };
-        for (own, name, said, expected) in [
+        for (own, name, facts, expected) in [
             (Some("n"), None, annotated(None), Some(("n", Some("r")))),
             (Some("n"), None, annotated(text("m")), Some(("m", Some("r")))),
             (None, None, annotated(text("m")), Some(("m", Some("r")))),
@@ -252,9 +253,9 @@ mod tests {
             (Some("n"), Some("mine"), record(), None),
             (Some("n"), Some("sh.helm.release.v1.other.v1"), record(), None),
         ] {
-            let found = Release::from_facts(&request(own), name, &said);
+            let found = Release::from_facts(&request(own), name, &facts);
             let found = found.as_ref().map(|release| (&*release.namespace, release.name.as_deref()));
-            assert_eq!(found, expected, "{own:?}, {name:?}, {said:?}");
+            assert_eq!(found, expected, "{own:?}, {name:?}, {facts:?}");
         }
     }
 }
