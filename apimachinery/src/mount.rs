@@ -13,6 +13,8 @@
 //! | the aggregated entry, `<karmada>/clusters/*/proxy` | all clusters as one |
 //! | the aggregated entry, `<search>/proxying/<name>/proxy` | all clusters as one |
 //! | the aggregated entry, any other path | the entry itself |
+//! | the entry of Open Cluster Management, a path below `/<name>` | the cluster that OCM calls `name` |
+//! | the entry of Open Cluster Management, any other path | none (400) |
 //!
 //! `<group>` is `/apis/aggregation.tributary.dev/v1alpha1`, `<gateway>` is `/apis/cluster.core.oam.dev/v1alpha1`,
 //! `<karmada>` is `/apis/cluster.karmada.io/v1alpha1`, `<search>` is `/apis/search.karmada.io/v1alpha1`. The path after
@@ -42,6 +44,8 @@ pub enum Mount {
     /// The aggregated entry, to which the kube-apiserver of the hub forwards requests, with the doors of foreign
     /// systems.
     Aggregated(Arc<ForeignDoors>),
+    /// The entry of Open Cluster Management (OCM), with the paths of its cluster-proxy user-server.
+    OpenClusterManagement(Arc<ForeignDoors>),
 }
 
 /// The beginnings of the prefixes of a cluster's own API at a host of the merged view: Tributary's and Rancher's. The
@@ -88,12 +92,18 @@ const AGGREGATED: &[PrefixRow] = &[
     },
 ];
 
+/// The path prefix at the entry of Open Cluster Management. Source: open-cluster-management-io/cluster-proxy
+/// `pkg/userserver`.
+const OPEN_CLUSTER_MANAGEMENT: &[PrefixRow] =
+    &[PrefixRow { before: "/", after: "", names: PrefixNames::ManagedClusters, door: Door::OpenClusterManagement }];
+
 impl Mount {
     /// Returns the way by which clients reach the API.
     pub fn door(&self) -> Door {
         match self {
             Self::Merged | Self::Cluster(_) => Door::Direct,
             Self::Aggregated(_) => Door::Aggregated,
+            Self::OpenClusterManagement(_) => Door::OpenClusterManagement,
         }
     }
 
@@ -106,8 +116,9 @@ impl Mount {
     /// function does not check the inner path; `RequestInfo::parse_mounted` does.
     ///
     /// # Errors
-    /// 404 for the name of a cluster that is invalid, and for the name of a view that does not exist. 404 or 500, as
-    /// the foreign system answers, for a name that this system does not know.
+    /// 404 for the name of a cluster that is invalid, and for the name of a view that does not exist. 404, 500 or 502,
+    /// as the foreign system answers, for a name that this system does not know. 400 for a path without a cluster at
+    /// the entry of Open Cluster Management.
     pub fn resolve<'a>(&self, path: &'a str) -> Result<Mounted<'a>, Status> {
         let (rows, target, foreign) = match self {
             Self::Merged => (MERGED, MountTarget::Merged, None),
@@ -115,6 +126,10 @@ impl Mount {
             Self::Cluster(cluster) => {
                 let target = MountTarget::Cluster(cluster.clone());
                 return Ok(Mounted { target, prefix: "", inner: path, door: Door::Direct });
+            }
+            Self::OpenClusterManagement(foreign) => {
+                let mounted = resolve_prefix(OPEN_CLUSTER_MANAGEMENT, path, Some(foreign))?;
+                return mounted.ok_or_else(|| Status::bad_request("the path has no cluster; give /CLUSTER/PATH"));
             }
         };
         let mounted = resolve_prefix(rows, path, foreign)?;
@@ -126,7 +141,17 @@ impl Mount {
     pub fn foreign_name<'a>(&self, path: &'a str) -> Option<(Door, &'a str)> {
         match self {
             Self::Aggregated(foreign) => find_foreign_name(AGGREGATED, path, foreign),
+            Self::OpenClusterManagement(foreign) => find_foreign_name(OPEN_CLUSTER_MANAGEMENT, path, foreign),
             Self::Merged | Self::Cluster(_) => None,
+        }
+    }
+
+    /// Returns whether the hub must also allow the request inside a door, because the source of the name in the path
+    /// demands it.
+    pub fn authorizes_inner(&self, door: Door, name: &str) -> bool {
+        match (self, door.foreign_system()) {
+            (Self::Aggregated(foreign), Some(system)) => foreign.authorizes_inner(system, name),
+            _ => false,
         }
     }
 }
@@ -329,5 +354,38 @@ mod tests {
         }
         let path = format!("{GATEWAYS}/eu.example/proxy/api");
         assert_eq!(with_doors(&[ForeignSystem::Karmada]).resolve(&path).unwrap().target, MountTarget::Entry);
+    }
+
+    #[test]
+    fn entry_of_open_cluster_management_leads_to_its_clusters_alone() {
+        let mut doors = ForeignDoors::default();
+        doors.open(ForeignSystem::OpenClusterManagement, [("eu-1".to_owned(), eu())].into());
+        let mount = Mount::OpenClusterManagement(Arc::new(doors));
+        for (path, inner) in [
+            ("/eu-1", "/"),
+            ("/eu-1/", "/"),
+            ("/eu-1/api/v1/pods", "/api/v1/pods"),
+            ("/eu-1/clusters/us/api", "/clusters/us/api"),
+            ("/eu-1//api", "//api"),
+        ] {
+            let door = Door::OpenClusterManagement;
+            let expected = Mounted { target: MountTarget::Cluster(eu()), prefix: "/eu-1", inner, door };
+            assert_eq!(mount.resolve(path).unwrap(), expected, "{path}");
+            assert_eq!(mount.foreign_name(path), Some((door, "eu-1")), "{path}");
+        }
+        for (path, code) in [
+            ("/", 400),
+            ("//", 400),
+            ("", 400),
+            ("//eu-1/api", 502),
+            ("/eu/api", 502),
+            ("/EU-1/api", 502),
+            ("/eu%2D1/api", 502),
+            ("/healthz", 502),
+            ("/apis/aggregation.tributary.dev/v1alpha1/views/all/proxy", 502),
+        ] {
+            assert_eq!(mount.resolve(path).unwrap_err().code, code, "{path}");
+        }
+        assert!(Mount::OpenClusterManagement(Arc::default()).resolve("/eu-1/api").is_err());
     }
 }

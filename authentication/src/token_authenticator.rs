@@ -195,6 +195,20 @@ impl TokenAuthenticator {
         }
     }
 
+    /// Returns whether a member reviews the tokens of requests to its own path or host.
+    pub fn has_reviewing_member(&self, cluster: &ClusterName) -> bool {
+        self.rules.load().reviewing.contains(cluster)
+    }
+
+    /// Returns whether a key of a cluster verifies the signature of a token. Sends no request. Costs 0.03 to 0.3 ms for
+    /// each key with the token's key id.
+    pub fn has_signed(&self, cluster: &ClusterName, token: &[u8]) -> bool {
+        match token_text(token).ok().map(BearerToken::parse) {
+            Some(Ok(BearerToken::Jwt(token))) => self.rules.load().members.has_signed(cluster, &token),
+            _ => false,
+        }
+    }
+
     fn exchange(&self, change: impl Fn(&Rules) -> Rules) {
         self.rules.rcu(|rules| Rules { generation: rules.generation + 1, ..change(rules) });
     }

@@ -59,6 +59,11 @@ pub struct ClusterSourceSpec {
     /// The user that the members see.
     #[serde(skip_serializing_if = "SourceIdentity::is_default")]
     pub identity: SourceIdentity,
+    /// The rights in the hub that a request through the door of the source's system needs. `Proxy`, the default: the
+    /// right to `proxy` of the name in the path. `Inner`: also the right to the inner request, as if the client had
+    /// sent it to the hub. Only for `clusterGatewaySecrets`.
+    #[serde(skip_serializing_if = "DoorAuthorization::is_proxy")]
+    pub authorize: DoorAuthorization,
     /// Keys of the labels that a member takes over from its item. `*` stands for all labels.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 317)))]
@@ -128,6 +133,31 @@ pub struct ManagedClusters {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "label_selector_schema")]
     pub label_selector: Option<LabelSelector>,
+    /// The user-server of cluster-proxy, through which Tributary connects to the clusters. If unset, Tributary connects
+    /// to the first address in `spec.managedClusterClientConfigs` of each cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_server: Option<UserServer>,
+    /// Whether requests to the API of one cluster reach the cluster with the user's own bearer token, if the cluster
+    /// authenticated the token.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub token_pass_through: bool,
+}
+
+/// The user-server of Open Cluster Management's cluster-proxy.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UserServer {
+    /// The address, for example `https://cluster-proxy-addon-user.open-cluster-management-addon.svc:9092`. The name of
+    /// the cluster follows as a path.
+    #[schemars(length(min = 1, max = 2048))]
+    pub url: String,
+    /// Certificate authorities of the user-server: base64 of PEM text, for example of `tls.crt` in the Secret
+    /// `cluster-proxy-user-serving-cert`.
+    pub ca_data: String,
+    /// The expected name in the certificate of the user-server, if it differs from the host of `url`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub tls_server_name: Option<String>,
 }
 
 /// The UpstreamClusters of KubeGateway.
@@ -138,6 +168,23 @@ pub struct KubeGatewayClusters {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "label_selector_schema")]
     pub label_selector: Option<LabelSelector>,
+}
+
+/// The rights in the hub that a request through a door needs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DoorAuthorization {
+    /// The right to `proxy` of the name in the path.
+    #[default]
+    Proxy,
+    /// Also the right to the inner request.
+    Inner,
+}
+
+impl DoorAuthorization {
+    /// Returns whether only the right to `proxy` is needed.
+    pub fn is_proxy(&self) -> bool {
+        *self == Self::Proxy
+    }
 }
 
 /// The decision about an item whose servers cannot be verified.

@@ -18,6 +18,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"os/signal"
 	"sync"
@@ -37,6 +38,7 @@ type settings struct {
 	kind       string
 	resources  string
 	secrets    string
+	gateway    string
 }
 
 func main() {
@@ -52,6 +54,7 @@ func main() {
 	flags.StringVar(&given.cluster, "cluster", "", "cluster that typed creates in, by the annotation tributary.dev/cluster")
 	flags.StringVar(&given.resources, "resources", "pods,configmaps", "core resources that informer follows")
 	flags.StringVar(&given.secrets, "secrets", "", "namespace of the kubeconfig Secrets that published reads")
+	flags.StringVar(&given.gateway, "gateway", "", "cluster of cluster-gateway, below whose proxy all requests go")
 	flags.StringVar(&given.kind, "kind", "informer", "client of the oracle: informer, retrywatch or controller-runtime")
 	if err := flags.Parse(os.Args[2:]); err != nil {
 		fail(err)
@@ -94,7 +97,26 @@ func restConfig(given settings) (*rest.Config, error) {
 	}
 	// The client's own rate limit would make a test slow, not the server.
 	config.QPS, config.Burst = 500, 1000
+	if given.gateway != "" {
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return gatewayTransport{cluster: given.gateway, next: next}
+		})
+	}
 	return config, nil
+}
+
+// gatewayTransport prepends the path of a cluster's proxy to each request, as the clients of cluster-gateway do
+// (pkg/apis/cluster/transport in oam-dev/cluster-gateway).
+type gatewayTransport struct {
+	cluster string
+	next    http.RoundTripper
+}
+
+func (transport gatewayTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	request = request.Clone(request.Context())
+	proxy := "/apis/cluster.core.oam.dev/v1alpha1/clustergateways/" + transport.cluster + "/proxy"
+	request.URL.Path, request.URL.RawPath = proxy+request.URL.Path, ""
+	return transport.next.RoundTrip(request)
 }
 
 var printing sync.Mutex

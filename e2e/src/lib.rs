@@ -37,6 +37,7 @@ pub mod rights_gate;
 pub mod tools;
 pub mod tributary;
 pub mod tunnel_proxy;
+pub mod user_server;
 pub mod websocket;
 
 pub use self::{

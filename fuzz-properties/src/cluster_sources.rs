@@ -5,10 +5,11 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use tributary_apimachinery::{ClusterName, ObjectDecoder, Snapshot};
+use tributary_apimachinery::{ClusterName, Object, ObjectDecoder, Snapshot};
 use tributary_authentication::{ExchangedIdentity, IdentityRules, UserInfo};
 use tributary_cluster_sources::{
-    AccessProviders, Program, Secrets, SourceItem, SourceKind, SourceReader, parse_identity_rules,
+    AccessProviders, KarmadaRegistry, Program, Secrets, SourceItem, SourceKind, SourceReader,
+    convert_karmada_registries, parse_identity_rules,
 };
 use tributary_crds::{ClusterSource, ClusterSourceSpec, InsecureMembers};
 
@@ -24,7 +25,7 @@ const PROVIDERS: &str = r#"{"providers": [
 /// The first byte can also choose the file of access providers, whose commands are absolute paths.
 /// `stringData` has the values of a Secret as text. The reading of an object is repeatable. An accepted member has a
 /// valid name, only `https://` endpoints without user information, authorities, no file name, and a credential or a
-/// command.
+/// command. The object is also read as a ResourceRegistry of Karmada.
 pub fn cluster_source(data: &[u8]) {
     let (list, data) = choice(data);
     let Ok(text) = std::str::from_utf8(data) else { return };
@@ -35,6 +36,7 @@ pub fn cluster_source(data: &[u8]) {
     let decoder = ObjectDecoder::new("v1", "Secret", Arc::default());
     let Ok(object) = decoder.decode(encode_values(object).as_bytes()) else { return };
     let secrets: Snapshot = decoder.decode(encode_values(secret).as_bytes()).ok().map(Arc::new).into_iter().collect();
+    check_registry(&object);
     let reader = reader(list);
     let secrets = Secrets::new(Some(&secrets));
     let read = reader.read_item(&object, &secrets);
@@ -43,6 +45,13 @@ pub fn cluster_source(data: &[u8]) {
         Ok(item) => check_member(&item),
         Err(refused) => assert!(!refused.reason.is_empty() && refused.message.ends_with('.'), "{refused:?}"),
     }
+}
+
+/// Checks that a registry of Karmada without members registers nothing: no selection of members would stand for all.
+fn check_registry(object: &Object) {
+    let Ok(registry) = KarmadaRegistry::read(object) else { return };
+    assert!(registry.problems().iter().all(|problem| problem.contains("Karmada")));
+    assert!(convert_karmada_registries(&[registry], &[], &[]).is_empty());
 }
 
 fn reader(list: u8) -> SourceReader {

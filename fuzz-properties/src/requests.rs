@@ -1,6 +1,7 @@
 //! The fuzzed properties of a client's request: path, options, selectors, `Accept`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -9,8 +10,8 @@ use tributary_apimachinery::request_info::RequestTarget;
 use tributary_apimachinery::selector::LabelOperator;
 use tributary_apimachinery::selector::field::{self, FieldRequirement};
 use tributary_apimachinery::{
-    FieldSelector, GetOptions, GroupVersionResource, LabelSelector, ListOptions, Mount, MountTarget, Mounted,
-    RequestInfo, ResourceVersionMatch, SelectorBounds, Status, WatchOptions,
+    FieldSelector, ForeignDoors, ForeignSystem, GetOptions, GroupVersionResource, LabelSelector, ListOptions, Mount,
+    MountTarget, Mounted, RequestInfo, ResourceVersionMatch, SelectorBounds, Status, WatchOptions,
 };
 use tributary_router::testing::{AnswerForm, Preferences, ResponseKind};
 
@@ -74,6 +75,10 @@ fn below_a_cluster(method: &str, path: &str, query: Option<&str>, parsed: &Resul
     assert_eq!((&aggregated("clusters/c"), &aggregated("views/all")), (&below, parsed), "{path:?}");
     let below_rancher = RequestInfo::parse(method, &format!("/k8s/clusters/c{path}"), query);
     assert_eq!(below_rancher, below, "{path:?}");
+    let mut doors = ForeignDoors::default();
+    doors.open(ForeignSystem::OpenClusterManagement, [("c".to_owned(), "c".parse().expect("a name"))].into());
+    let managed = Mount::OpenClusterManagement(Arc::new(doors));
+    assert_eq!(RequestInfo::parse_at(&managed, method, &format!("/c{path}"), query), below, "{path:?}");
     if let Ok(below) = &below {
         let mount =
             Mount::Cluster(below.cluster.clone().unwrap_or_else(|| panic!("{path:?} should be below a cluster")));

@@ -106,7 +106,7 @@ fn own_resource(info: &RequestInfo) -> Option<&ResourceRequest> {
 fn open_doors(mount: &Mount) -> Arc<ForeignDoors> {
     match mount {
         Mount::Aggregated(doors) => Arc::clone(doors),
-        Mount::Merged | Mount::Cluster(_) => Arc::default(),
+        Mount::Merged | Mount::Cluster(_) | Mount::OpenClusterManagement(_) => Arc::default(),
     }
 }
 

@@ -194,7 +194,11 @@ impl Caller {
     ) -> Result<(), Refusal> {
         let Some(cluster) = &received.info.cluster else { return Ok(()) };
         let (Some(system), Some(name)) = (arrival.door.foreign_system(), &arrival.foreign_name) else { return Ok(()) };
-        let member = members.find(system, name).filter(|member| member.cluster == *cluster);
+        // The source of the name may demand an inner review since the arrival of the request.
+        let is_as_at_arrival = |member: &&Arc<ForeignMember>| {
+            member.cluster == *cluster && (arrival.authorizes_inner || !member.authorizes_inner)
+        };
+        let member = members.find(system, name).filter(is_as_at_arrival);
         let member = member.ok_or_else(|| ClusterRefusal::NotInSystem { system, name: name.to_string() })?;
         let impersonates = Query::parse(received.query).get("impersonate") == Some("true");
         let (member, present) = (Arc::clone(member), subscribe());
@@ -386,6 +390,12 @@ impl Caller {
         let told = rights.actor().identity_at_hub().map_err(RequestRefusal::NotSent)?;
         let headers = rights.headers(told.into_name_and_groups()).map_err(RequestRefusal::NotExpressible)?;
         Ok(RequestIdentity::Impersonate(headers))
+    }
+
+    /// Returns the client with the credential of the name in the path, if it differs from the cluster's own client.
+    pub(crate) fn client_of_name(&self, cluster: &ClusterName) -> Option<&ClusterClient> {
+        let named = self.named_member.as_ref().filter(|named| named.member.cluster == *cluster)?;
+        named.member.credential.as_ref().map(|own| &own.client)
     }
 
     /// Returns the user that a cluster sees according to its source, if the path names the cluster at the door of a

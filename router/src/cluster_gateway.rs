@@ -93,8 +93,8 @@ pub(crate) fn is_own(request: &ResourceRequest) -> bool {
 /// Answers a request for a resource of cluster-gateway.
 ///
 /// # Errors
-/// 404 for an unknown cluster, and 500 for its health, as in cluster-gateway; 400 for a malformed body; 405; 406; the
-/// hub's answer if the health cannot be written.
+/// 404 for an unknown cluster, and 500 for a read of its health, as in cluster-gateway; 400 for a malformed body; 405;
+/// 406; the hub's answer if the health cannot be written.
 pub(crate) async fn answer(
     router: &Router,
     configuration: &ConfigurationSnapshot,
@@ -116,23 +116,31 @@ pub(crate) async fn answer(
         }
         (Verb::List, None, false) => {
             let options = ListOptions::parse(received.query, limits::SELECTOR).map_err(Refusal::malformed)?;
+            // A ClusterGateway shows no labels, and a VirtualCluster hides those of cluster-gateway. The Secret has
+            // all.
             let selects = |object: &Value| {
-                let label = |key: &str| object["metadata"]["labels"][key].as_str();
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                let secret = configuration.foreign.find(SYSTEM, name).map(|member| &member.labels);
+                let label = |key: &str| {
+                    let shown = object["metadata"]["labels"][key].as_str();
+                    shown.or_else(|| Some(secret?.get(key)?.as_str()))
+                };
                 options.label_selector.requirements().iter().all(|own| own.matches(label(own.key())))
             };
             let items = objects(kind, router, configuration).into_iter().filter(selects).collect();
             write_list(kind, message.headers(), received.query, items)
         }
         (Verb::Update, Some(name), true) => {
-            let member =
-                configuration.foreign.find(SYSTEM, name).ok_or_else(|| unknown(&request.resource, name, true))?;
+            // cluster-gateway reads the Secret first, and answers 404 without it.
+            let member = configuration.foreign.find(SYSTEM, name);
+            let member = member.ok_or_else(|| unknown(&request.resource, name, false))?;
             update_health(router, caller, message, member).await
         }
         _ => Err(RouteRefusal::Method.into()),
     }
 }
 
-/// cluster-gateway answers a health request for an unknown cluster as a request below `proxy`.
+/// cluster-gateway answers a read of the health of an unknown cluster as a request below `proxy`.
 fn unknown(resource: &GroupVersionResource, name: &str, is_health: bool) -> Refusal {
     let (resource, name) = (resource.clone(), name.to_owned());
     match is_health {

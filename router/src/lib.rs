@@ -64,7 +64,7 @@ pub use tributary_apimachinery::ClusterAuthorization;
 pub use tributary_authentication::{IdentityPolicy, MemberRules};
 pub use tributary_fleet::aggregated_group;
 pub use tributary_fleet::cluster_status;
-pub use tributary_fleet::foreign_member::{ForeignMember, ForeignMembers, GatewayFacts};
+pub use tributary_fleet::foreign_member::{CredentialOfName, ForeignMember, ForeignMembers, GatewayFacts};
 pub use tributary_fleet::last_heard::{KeepLastHeard, LastHeard, LastHeardError};
 pub use tributary_fleet::metrics::{ClientClass, Decision, Metrics};
 pub use tributary_fleet::policy::{Policies, ResourcePolicy};
@@ -75,7 +75,7 @@ pub use tributary_rights::{CredentialValidity, RememberedActor, SharedMode, User
 pub use tributary_sharing::body::{self, EarlyEnd, end_early};
 pub use tributary_sharing::limits::{self, Limits};
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -91,6 +91,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{AuditLevel, ClusterName, RequestInfo};
 use tributary_cacher::ObjectMemoryLimit;
+use tributary_fleet::cluster_status::MemberSource;
 use tributary_fleet::openapi::OpenApi;
 use tributary_fleet::report::{ClusterReport, LimitReport};
 use tributary_fleet::topology::{Cluster, EndpointMetrics, Fleet, MemberLimitMetrics, MemberUnreadBytes};
@@ -173,6 +174,7 @@ pub struct Router {
     /// Karmada's own servers; `None` without doors of Karmada.
     karmada: ArcSwapOption<KarmadaServers>,
     foreign: watch::Sender<Arc<ForeignMembers>>,
+    member_sources: ArcSwap<HashMap<ClusterName, MemberSource>>,
     /// Writer of the health of cluster-gateway's clusters; unset without a hub.
     gateway_health: OnceLock<Arc<dyn WriteGatewayHealth>>,
     started: Instant,
@@ -225,6 +227,7 @@ impl Router {
             cluster_store: ClusterStore::default(),
             karmada: ArcSwapOption::empty(),
             foreign: watch::Sender::default(),
+            member_sources: ArcSwap::default(),
             gateway_health: OnceLock::new(),
             started: Instant::now(),
             keeping: Mutex::default(),
@@ -288,6 +291,15 @@ impl Router {
     /// end whose member would see a different user now.
     pub fn set_foreign_members(&self, members: Arc<ForeignMembers>) {
         self.foreign.send_replace(members);
+    }
+
+    /// Replaces the objects of the hub that describe the clusters.
+    pub fn set_member_sources(&self, sources: HashMap<ClusterName, MemberSource>) {
+        self.member_sources.store(Arc::new(sources));
+    }
+
+    pub(crate) fn member_sources(&self) -> Arc<HashMap<ClusterName, MemberSource>> {
+        self.member_sources.load_full()
     }
 
     /// Sets the writer of the health of cluster-gateway's clusters. A second call has no effect.

@@ -452,6 +452,7 @@ mod tests {
             Refusal::Route(refusal) => match **refusal {
                 RouteRefusal::Method => "Route Method",
                 RouteRefusal::UnnamedAtKarmada(_) => "Route UnnamedAtKarmada",
+                RouteRefusal::ProxyService => "Route ProxyService",
                 RouteRefusal::PatchFormat => "Route PatchFormat",
                 RouteRefusal::NotAcceptable(_) => "Route NotAcceptable",
             },

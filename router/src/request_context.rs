@@ -25,6 +25,8 @@ pub struct RequestArrival {
     /// Name in the path of a foreign system's door, as received; `None` at other doors. The system may not know the
     /// name.
     pub foreign_name: Option<Arc<str>>,
+    /// True if the hub must also allow the request inside the door, below this name.
+    pub authorizes_inner: bool,
     /// True if the path belongs to the aggregated entry itself, not to the merged view or a cluster.
     pub is_entry_path: bool,
     /// The request's method, path and query, parsed once for audit, policies and the answer.
@@ -43,11 +45,23 @@ impl RequestArrival {
         let mounted = mount.resolve(uri.path());
         let foreign = mount.foreign_name(uri.path());
         let door = foreign.map_or(mount.door(), |(door, _)| door);
+        let authorizes_inner = foreign.is_some_and(|(door, name)| mount.authorizes_inner(door, name));
         let foreign_name = foreign.map(|(_, name)| name.into());
         let is_entry_path = mounted.as_ref().is_ok_and(|mounted| mounted.target == MountTarget::Entry);
         let reading = RequestReading::parse_mounted(mounted, method.as_str(), uri.query());
         let trace = RequestTrace::default();
-        Self { peer: None, mount, door, foreign_name, is_entry_path, reading, trace, remembered: None, upgrade: None }
+        Self {
+            peer: None,
+            mount,
+            door,
+            foreign_name,
+            authorizes_inner,
+            is_entry_path,
+            reading,
+            trace,
+            remembered: None,
+            upgrade: None,
+        }
     }
 }
 

@@ -4,7 +4,8 @@
 //! ```text
 //! request ─▶ bearer (tokens) ─┬─ personal: the token's digest
 //!                             ├─ shared:   front proxy's headers ─▶ client certificate ─▶ tokens ─▶ 401
-//!                             └─ hub:      the same credentials, checked by the hub (aggregated entry)
+//!                             ├─ hub:      the same credentials, checked by the hub (aggregated entry)
+//!                             └─ managed:  shared ─▶ the hub's tokens (entry of Open Cluster Management)
 //!                                          (client_chain caches the results for a connection)
 //! ```
 //!
@@ -20,6 +21,7 @@ mod door;
 mod files;
 mod hub;
 pub mod issuer_documents;
+mod managed;
 mod shared;
 pub mod token_review;
 mod unauthenticated;
@@ -38,6 +40,7 @@ pub(crate) use bearer::is_websocket;
 pub use client_chain::ClientChain;
 pub use files::{AuthenticationFiles, AuthenticationFilesError, read_issuers, read_serving_certificate};
 pub use hub::HubAuthenticator;
+pub use managed::ManagedAuthenticator;
 pub use shared::SharedAuthenticator;
 pub(crate) use unauthenticated::AuthenticationFailureLog;
 pub use unauthenticated::Unauthenticated;
@@ -53,7 +56,7 @@ pub fn anonymous_user() -> User {
     User { info: UserInfo::anonymous(), authority: Authority::Anonymous }
 }
 
-/// The authentication of requests: personal mode, shared mode, or the aggregated entry.
+/// The authentication of requests: personal mode, shared mode, or an entry of the hub's users.
 #[derive(Debug)]
 pub enum Authenticator {
     /// Personal mode: every request must contain the same token.
@@ -62,6 +65,8 @@ pub enum Authenticator {
     Shared(SharedAuthenticator),
     /// The aggregated entry: the users of the hub.
     Hub(Arc<HubAuthenticator>),
+    /// The entry of Open Cluster Management: the users of shared mode, and the users of the hub by their tokens.
+    Managed(ManagedAuthenticator),
 }
 
 impl Authenticator {
@@ -71,7 +76,8 @@ impl Authenticator {
     /// `/healthz`, `/livez` and `/readyz` need no credentials, as with kube-apiserver's role
     /// `system:public-info-viewer`, because their answer is a single word. Credentials are required if a health check
     /// has a query (`?verbose` lists clusters) or a longer path. They are also required at a cluster's own host,
-    /// because the cluster's health checks are requested there.
+    /// because the cluster's health checks are requested there, and at the entry of Open Cluster Management, where the
+    /// path names a cluster.
     ///
     /// # Errors
     /// [`Unauthenticated`] without accepted credentials.
@@ -93,6 +99,7 @@ impl Authenticator {
                 }
             },
             Self::Shared(shared) => shared.authenticate(head, mount, chain, &tokens, client).await,
+            Self::Managed(managed) => managed.authenticate(head, mount, chain, &tokens, client).await,
         };
         match known {
             Err(_) if is_plain_health_check(head, mount) => Ok(anonymous_user().into()),
@@ -118,18 +125,24 @@ impl Authenticator {
             Self::Hub(_) if door::impersonates_at_entry(head, &context.arrival) => {
                 Err(Status::forbidden(None, "", door::IMPERSONATION_AT_ENTRY))
             }
-            Self::Hub(hub) => match door::attributes(head, &context.arrival) {
-                Some(attributes) => hub.authorize_door(&context.sender, &attributes).await,
-                None => Ok(()),
-            },
-            Self::Personal(_) | Self::Shared(_) => Ok(()),
+            Self::Hub(hub) => {
+                if let Some(attributes) = door::attributes(head, &context.arrival) {
+                    hub.authorize_door(&context.sender, &attributes).await?;
+                }
+                match door::inner_attributes(head, &context.arrival)? {
+                    Some(attributes) => hub.authorize_inner(&context.sender, &attributes).await,
+                    None => Ok(()),
+                }
+            }
+            // At the entry of Open Cluster Management, as in its user-server, the member alone decides.
+            Self::Personal(_) | Self::Shared(_) | Self::Managed(_) => Ok(()),
         }
     }
 }
 
 fn is_plain_health_check(head: &Parts, mount: &Mount) -> bool {
     matches!(head.method, Method::GET | Method::HEAD)
-        && !tributary_hosts::is_cluster_host(mount)
+        && matches!(mount, Mount::Merged | Mount::Aggregated(_))
         && head.uri.query().is_none()
         && matches!(head.uri.path(), "/healthz" | "/livez" | "/readyz")
 }
@@ -227,6 +240,7 @@ mod tests {
         let mut of_cluster = head("/healthz", &[]);
         let eu = Mount::Cluster("eu".parse().unwrap());
         assert_eq!(authenticate_at(&eu, &mut of_cluster), None);
+        assert_eq!(authenticate_at(&Mount::OpenClusterManagement(Arc::default()), &mut head("/healthz", &[])), None);
         let mut post = head("/healthz", &[]);
         post.method = Method::POST;
         assert_eq!(authenticate(&mut post), None);

@@ -19,7 +19,7 @@ use http::{Request, Response};
 use hyper::upgrade::OnUpgrade;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tributary_apimachinery::{AuditLevel, Door, HostName};
+use tributary_apimachinery::{AuditLevel, HostName};
 use tributary_hosts::HostRefusal;
 use tributary_listener::{AnswerCapacity, AuthenticationOutcome, LimitCheck, ListenerRefusal};
 use tributary_records::audit::{AuditedRequest, Auditor};
@@ -175,7 +175,7 @@ impl<H: Handler> Front<H> {
         // authentication may send a TokenReview to that cluster. The aggregated entry omits this stage: its
         // authentication sends nothing to clusters, and a refusal here would show the state of a cluster to an
         // unauthenticated client.
-        if arrival.door == Door::Direct
+        if arrival.door.asks_members_about_users()
             && let Some(refused) = self.handler.refuse_unheard(&head, &arrival)
         {
             observed.record_target(&arrival);
@@ -198,7 +198,7 @@ impl<H: Handler> Front<H> {
             Ok(known) => known,
             Err(why) => {
                 let _it_is_refused_either_way = record_outcome(AuthenticationOutcome::Unauthorized);
-                let answer = status::unauthorized(&why);
+                let answer = status::unauthorized(&why, arrival.door);
                 return match received {
                     Some(received) => received.refuse(&head, &arrival, answer).await.into(),
                     None => answer.into(),

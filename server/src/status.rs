@@ -1,24 +1,29 @@
 //! The answers of the server itself, mostly a `metav1.Status`. The texts of the listener's refusals are in
 //! `server/listener/src/refusal.rs`.
 
+use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
-use tributary_apimachinery::{Status, StatusReason};
+use tributary_apimachinery::{Door, Status, StatusReason};
 use tributary_hosts::HostRefusal;
 
 use crate::authentication::Unauthenticated;
 use crate::handler::{Body, full};
 
 /// The answer 401 to a request without a valid credential. The message contains a reason only for a certificate,
-/// because only the certificate's owner can present it.
+/// because only the certificate's owner can present it. The user-server of Open Cluster Management answers with plain
+/// text.
 ///
 /// Source: kubernetes/apiserver `pkg/endpoints/filters/authentication.go`; RFC 9110 requires `WWW-Authenticate`.
-pub fn unauthorized(why: &Unauthenticated) -> Response<Body> {
+pub fn unauthorized(why: &Unauthenticated, door: Door) -> Response<Body> {
     let mut status = Status::unauthorized();
     if let Some(told) = why.message() {
         status.message = format!("{}: {told}", status.message);
     }
-    let mut response = response(&status);
+    let mut response = match door {
+        Door::OpenClusterManagement => plain_text(StatusCode::UNAUTHORIZED, format!("{}\n", status.message)),
+        _ => response(&status),
+    };
     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tributary\""));
     response
 }
@@ -92,8 +97,12 @@ pub fn method_not_allowed(allowed: &'static str) -> Response<Body> {
 
 /// The answer to a health check of an unauthenticated sender: one word, without clusters or reasons.
 pub fn one_word<B>(checked: &Response<B>) -> Response<Body> {
-    let mut response = Response::new(full(if checked.status().is_success() { "ok" } else { "failed" }));
-    *response.status_mut() = checked.status();
+    plain_text(checked.status(), if checked.status().is_success() { "ok" } else { "failed" })
+}
+
+fn plain_text(code: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(full(text));
+    *response.status_mut() = code;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }

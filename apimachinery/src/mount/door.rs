@@ -20,10 +20,15 @@ pub enum Door {
     KarmadaClusters,
     /// The client uses the path of Karmada's search proxy.
     KarmadaSearch,
+    /// The client uses the paths of Open Cluster Management's user-server, at an address of their own.
+    OpenClusterManagement,
 }
 
 /// The address of the hub in a command, which Tributary does not know.
 const HUB_ADDRESS: &str = "https://HUB";
+
+/// The address of the entry of Open Cluster Management in a command.
+const USER_SERVER_ADDRESS: &str = "https://USER-SERVER";
 
 impl Door {
     /// Returns the foreign system whose clients use the door.
@@ -32,6 +37,15 @@ impl Door {
             Self::Direct | Self::Aggregated => None,
             Self::ClusterGateway => Some(ForeignSystem::ClusterGateway),
             Self::KarmadaClusters | Self::KarmadaSearch => Some(ForeignSystem::Karmada),
+            Self::OpenClusterManagement => Some(ForeignSystem::OpenClusterManagement),
+        }
+    }
+
+    /// Returns whether the authentication of the door can send a request to the member in the path.
+    pub fn asks_members_about_users(self) -> bool {
+        match self {
+            Self::Direct | Self::OpenClusterManagement => true,
+            Self::Aggregated | Self::ClusterGateway | Self::KarmadaClusters | Self::KarmadaSearch => false,
         }
     }
 
@@ -39,7 +53,7 @@ impl Door {
     /// a redirect (kubernetes/kubernetes#112193).
     pub fn allows_redirects(self) -> bool {
         match self {
-            Self::Direct => true,
+            Self::Direct | Self::OpenClusterManagement => true,
             Self::Aggregated | Self::ClusterGateway | Self::KarmadaClusters | Self::KarmadaSearch => false,
         }
     }
@@ -49,7 +63,7 @@ impl Door {
     /// `pkg/util/rbac.go`), and no uids and extras.
     pub fn uses_impersonator(self) -> bool {
         match self {
-            Self::Direct | Self::Aggregated | Self::ClusterGateway => false,
+            Self::Direct | Self::Aggregated | Self::ClusterGateway | Self::OpenClusterManagement => false,
             Self::KarmadaClusters | Self::KarmadaSearch => true,
         }
     }
@@ -57,7 +71,9 @@ impl Door {
     /// Returns the annotations that name the cluster of each object.
     pub fn cluster_annotations(self) -> ClusterAnnotations {
         match self {
-            Self::Direct | Self::Aggregated | Self::ClusterGateway => ClusterAnnotations::Own,
+            Self::Direct | Self::Aggregated | Self::ClusterGateway | Self::OpenClusterManagement => {
+                ClusterAnnotations::Own
+            }
             Self::KarmadaClusters | Self::KarmadaSearch => ClusterAnnotations::WithKarmada,
         }
     }
@@ -73,14 +89,20 @@ impl Door {
             Self::KarmadaClusters | Self::KarmadaSearch => {
                 format!("/apis/cluster.karmada.io/v1alpha1/clusters/{cluster}/proxy")
             }
+            Self::OpenClusterManagement => format!("/{cluster}"),
         }
+    }
+
+    /// Returns the address in a command.
+    fn address(self) -> &'static str {
+        if self == Self::OpenClusterManagement { USER_SERVER_ADDRESS } else { HUB_ADDRESS }
     }
 
     /// Returns the beginning of a `kubectl` command for a cluster's own API.
     pub fn kubectl(self, cluster: impl Display) -> String {
         match self {
             Self::Direct => format!("kubectl --context {cluster}"),
-            _ => format!("kubectl --server {HUB_ADDRESS}{}", self.cluster_path(cluster)),
+            _ => format!("kubectl --server {}{}", self.address(), self.cluster_path(cluster)),
         }
     }
 
@@ -88,7 +110,7 @@ impl Door {
     pub fn helm(self, cluster: impl Display) -> String {
         match self {
             Self::Direct => format!("helm --kube-context {cluster}"),
-            _ => format!("helm --kube-apiserver {HUB_ADDRESS}{}", self.cluster_path(cluster)),
+            _ => format!("helm --kube-apiserver {}{}", self.address(), self.cluster_path(cluster)),
         }
     }
 
@@ -114,5 +136,6 @@ mod tests {
         assert_eq!(Door::Aggregated.cluster_path("eu"), PATH);
         assert_eq!(Door::Aggregated.kubectl("eu"), format!("kubectl --server https://HUB{PATH}"));
         assert_eq!(Door::Aggregated.helm("eu"), format!("helm --kube-apiserver https://HUB{PATH}"));
+        assert_eq!(Door::OpenClusterManagement.kubectl("eu"), "kubectl --server https://USER-SERVER/eu");
     }
 }

@@ -53,6 +53,8 @@ pub(super) enum PrefixNames {
     KarmadaClusters,
     /// Any name stands for the merged view.
     KarmadaSearch,
+    /// The name of a cluster in Open Cluster Management.
+    ManagedClusters,
 }
 
 /// The name of the only merged view.
@@ -66,7 +68,8 @@ const ALL_CLUSTERS: [&str; 2] = ["*", "%2A"];
 /// a closed door. Names need no escapes, so an escaped text is no name. The rest of the path is returned byte for byte.
 ///
 /// # Errors
-/// 404 for a name that is invalid, or that no view has. 404 or 500 for a name that a foreign system does not know.
+/// 404 for a name that is invalid, or that no view has. 404, 500 or 502 for a name that a foreign system does
+/// not know.
 pub(super) fn resolve_prefix<'a>(
     rows: &[PrefixRow],
     path: &'a str,
@@ -122,6 +125,7 @@ impl PrefixNames {
             Self::Clusters | Self::Views => None,
             Self::ClusterGateways => Some(ForeignSystem::ClusterGateway),
             Self::KarmadaClusters | Self::KarmadaSearch => Some(ForeignSystem::Karmada),
+            Self::ManagedClusters => Some(ForeignSystem::OpenClusterManagement),
         }
     }
 
@@ -135,6 +139,7 @@ impl PrefixNames {
             Self::KarmadaClusters if ALL_CLUSTERS.contains(&name) => Ok(MountTarget::Merged),
             Self::KarmadaClusters => known(ForeignSystem::Karmada),
             Self::KarmadaSearch => Ok(MountTarget::Merged),
+            Self::ManagedClusters => known(ForeignSystem::OpenClusterManagement),
             Self::Clusters => {
                 let cluster = ClusterName::new(name).map_err(|_| Status::cluster_not_found(name))?;
                 Ok(MountTarget::Cluster(cluster))

@@ -49,7 +49,7 @@ pub(crate) struct Followed {
     pub(crate) namespace: String,
 }
 
-async fn of_a_member(context: &TestContext) -> anyhow::Result<Followed> {
+pub(crate) async fn of_a_member(context: &TestContext) -> anyhow::Result<Followed> {
     let member = context.fixture.bare().await?;
     let members = vec![Arc::clone(&member)];
     let namespace = context.namespace("client", &members).await?;
@@ -62,6 +62,9 @@ async fn of_all(context: &TestContext) -> anyhow::Result<Followed> {
     let namespace = context.namespace("client", &members).await?;
     Ok(Followed { kubeconfig: tributary.kubeconfig().to_owned(), members, namespace })
 }
+
+/// The outcomes of calls by step: code, reason and value.
+pub(crate) type Outcomes = BTreeMap<String, (i64, String, String)>;
 
 /// Name → uid and label `generation` of each object that a client must have.
 type State = BTreeMap<String, (String, String)>;
@@ -311,14 +314,14 @@ async fn reflect(context: &TestContext, config: kube::runtime::watcher::Config) 
 }
 
 /// Returns the outcomes of the typed client's calls by step: code, reason and value.
-async fn typed(
+pub(crate) async fn typed(
     context: &TestContext,
     kubeconfig: &Path,
     namespace: &str,
-    cluster: &str,
-) -> anyhow::Result<BTreeMap<String, (i64, String, String)>> {
+    more: &[&str],
+) -> anyhow::Result<Outcomes> {
     let tools = context.fixture.tools().await?;
-    let arguments = ["typed", "--namespace", namespace, "--cluster", cluster];
+    let arguments = [&["typed", "--namespace", namespace], more].concat();
     let mut client = Follower::start(&tools.clients(), kubeconfig, &arguments, &[])?;
     let lines = client.all_lines(Duration::from_secs(120)).await?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -330,27 +333,24 @@ async fn typed(
 
 async fn typed_client_calls_have_the_same_results_as_at_a_member(context: TestContext) -> anyhow::Result<()> {
     let (member, all) = (of_a_member(&context).await?, of_all(&context).await?);
-    let expected = typed(&context, &member.kubeconfig, &member.namespace, "").await?;
+    let expected = typed(&context, &member.kubeconfig, &member.namespace, &[]).await?;
     ensure!(expected.len() >= 24, "the typed client stopped early: {expected:?}");
     ensure!(expected["update-stale"].0 == 409 && expected["delete-fresh"].0 == 0, "{expected:?}");
-    let shown = typed(&context, &all.kubeconfig, &all.namespace, "").await?;
+    let shown = typed(&context, &all.kubeconfig, &all.namespace, &[]).await?;
     same_outcomes(&shown, &expected)
 }
 
 async fn typed_client_writes_to_the_annotated_cluster(context: TestContext) -> anyhow::Result<()> {
     let (member, all) = (of_a_member(&context).await?, of_all(&context).await?);
-    let expected = typed(&context, &member.kubeconfig, &member.namespace, "").await?;
-    let shown = typed(&context, &all.kubeconfig, &all.namespace, "member2").await?;
+    let expected = typed(&context, &member.kubeconfig, &member.namespace, &[]).await?;
+    let shown = typed(&context, &all.kubeconfig, &all.namespace, &["--cluster", "member2"]).await?;
     same_outcomes(&shown, &expected)?;
     let gone = format!("/api/v1/namespaces/{}/configmaps/typed", all.namespace);
     all.members[0].http().get(&gone).send().await?.expect(404)?;
     Ok(())
 }
 
-fn same_outcomes(
-    shown: &BTreeMap<String, (i64, String, String)>,
-    expected: &BTreeMap<String, (i64, String, String)>,
-) -> anyhow::Result<()> {
+pub(crate) fn same_outcomes(shown: &Outcomes, expected: &Outcomes) -> anyhow::Result<()> {
     for (step, outcome) in expected {
         let ours = shown.get(step).with_context(|| format!("no step {step} in {shown:?}"))?;
         ensure!(ours == outcome, "{step}: {ours:?} instead of {outcome:?}");

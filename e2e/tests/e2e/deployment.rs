@@ -3,7 +3,7 @@
 
 pub(crate) mod balancer;
 mod container;
-mod documented_hub;
+pub(crate) mod documented_hub;
 mod name_server;
 mod pod;
 mod references;
@@ -45,17 +45,18 @@ pub(crate) async fn helm(context: &TestContext, version: u8) -> anyhow::Result<K
 }
 
 /// Values files with which the chart is tested.
-pub(crate) const VALUES: [&str; 6] = ["minimal", "everything", "hub", "aggregation", "hub-elsewhere", "publish"];
+pub(crate) const VALUES: [&str; 8] =
+    ["minimal", "everything", "hub", "aggregation", "hub-elsewhere", "publish", "doors", "karmada"];
 
 /// The values with which the pods have rights in their own cluster, which is the hub.
-pub(crate) const VALUES_WITH_RIGHTS: [&str; 3] = ["hub", "aggregation", "publish"];
+pub(crate) const VALUES_WITH_RIGHTS: [&str; 4] = ["hub", "aggregation", "publish", "doors"];
 
 pub(crate) fn values(name: &str) -> String {
     deploy(&format!("helm/tributary/ci/{name}-values.yaml"))
 }
 
 /// Values that the chart refuses, and a part of the error.
-const REFUSED: [(&str, &str); 36] = [
+const REFUSED: [(&str, &str); 42] = [
     ("publish.clusterProfilesNamespace=fleet", "publish: Tributary publishes clusters in a hub; set hub.enabled"),
     (
         "publish.clusterProfilesNamespace=fleet,hub.enabled=true,configuration.objects=null",
@@ -76,14 +77,23 @@ const REFUSED: [(&str, &str); 36] = [
     ("authentication.clientCA.secretName=x", "leave out configMapName or secretName"),
     ("hub.enabled=true,configuration.existingSecret=x", "configuration: give at most one of objects"),
     ("hub.allowCIDRs[0]=localhost", "allowCIDRs"),
+    ("aggregation.enabled=true", "aggregation.enabled, ocm.enabled: the hub authenticates the users"),
+    ("ocm.enabled=true", "aggregation.enabled, ocm.enabled: the hub authenticates the users"),
     (
-        "aggregation.enabled=true",
-        "aggregation.enabled: the kube-apiserver of the hub reaches Services of the hub alone",
+        "aggregation.enabled=true,hub.enabled=true,hub.kubeconfigSecret=x,aggregation.servingSecretName=x,aggregation.caBundle=eA==",
+        "aggregation.caBundle, aggregation.apiServiceAnnotations: the APIService is in the hub",
     ),
-    ("aggregation.enabled=true,hub.enabled=true,hub.kubeconfigSecret=x", "leave out hub.kubeconfigSecret"),
+    ("aggregation.doors[0]=karmada", "the doors are paths of the aggregated API"),
+    ("aggregation.doors[0]=ocm", "doors"),
+    (
+        "aggregation.enabled=true,hub.enabled=true,aggregation.karmadaServers.search\\.karmada\\.io=x",
+        "add karmada to aggregation.doors",
+    ),
+    ("aggregation.karmadaServers.apps=x", "karmadaServers"),
+    ("ocm.enabled=true,ocm.port=6443,hub.enabled=true", "aggregation.port, ocm.port: containerPort"),
     ("aggregation.caBundle=eA==", "aggregation.caBundle: Tributary makes the certificate"),
     ("aggregation.servingSecretName=x", "aggregation.servingSecretName: give the authority"),
-    ("aggregation.port=6443,aggregation.enabled=true,hub.enabled=true", "aggregation.port: containerPort has the same"),
+    ("aggregation.port=6443,aggregation.enabled=true,hub.enabled=true", "aggregation.port, ocm.port: containerPort"),
     ("aggregation.port=443", "port"),
     ("shutdownDelaySeconds=20", "30 is too short"),
     ("nonsense=1", "nonsense"),
@@ -263,8 +273,8 @@ async fn kube_apiserver_accepts_all_rendered_objects(context: TestContext) -> an
     // The namespace in these manifests enforces the pod security profile `restricted`.
     without_a_warning(&kubectl, &["apply", "--validate=strict", "-f", &deploy("manifests/tributary.yaml")]).await?;
     kinds_of_others_are_judged(&context, &kubectl).await?;
-    // The namespaces of published objects.
-    for namespace in ["fleet", "argocd"] {
+    // The namespaces of published objects, and of the Secrets of a source.
+    for namespace in ["fleet", "argocd", "vela-system"] {
         kubectl.ok(&["create", "namespace", namespace]).await?;
     }
     for version in [3, 4] {

@@ -72,6 +72,35 @@ async fn request_path_is_appended_to_the_members_base_path() {
     assert_eq!(member.seen().len(), 1);
 }
 
+/// Open Cluster Management's user-server speaks HTTP/1.1 under the name of its Service, has each cluster below a path,
+/// and gets a token that managed-serviceaccount replaces.
+#[tokio::test]
+async fn member_behind_a_user_server_is_reached_by_path_service_name_and_rotating_token() {
+    let http1 = Options { alpn: vec!["http/1.1"], ..Options::default() };
+    let member = Member::start(http1, |seen, _| async move {
+        let is_current = seen.all("authorization") == ["Bearer new"];
+        let code = if is_current { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
+        member::text(code, seen.uri.path().to_owned())
+    })
+    .await;
+    let mut config = member.config();
+    // The certificate is for 127.0.0.1, which stands for the name of the Service.
+    config.cluster_url = format!("https://localhost:{}/eu", member.address.port()).parse().unwrap();
+    config.tls_server_name = Some("127.0.0.1".to_owned());
+    config.auth_info.token = Some("old".to_owned().into());
+    let client = member::connect(config.clone(), ClientTuning::default()).await;
+    let refused = client.send_request(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+    config.auth_info.token = Some("new".to_owned().into());
+    client.set_user(&config).await.unwrap();
+    let ann = Impersonation::new("ann", ["dev"], None, []).unwrap();
+    let answers = [0; 3].map(|_| client.send_request(get("/api/v1/pods"), RequestIdentity::Impersonate(ann.clone())));
+    for answer in futures::future::join_all(answers).await {
+        assert_eq!(member::read(answer.unwrap()).await, "/eu/api/v1/pods");
+    }
+    assert_eq!((member.last().version, member.last().all("impersonate-user")), (http::Version::HTTP_11, vec!["ann"]));
+}
+
 /// Karmada's impersonator may impersonate exactly the users and groups that Karmada knows.
 #[tokio::test]
 async fn impersonator_sends_its_own_token_with_exactly_user_and_groups() {

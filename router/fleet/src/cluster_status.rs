@@ -50,7 +50,29 @@ pub struct ClusterStatusCondition {
     pub since: Timestamp,
 }
 
-/// Identity of a cluster: facts that do not change while the name means the same cluster.
+/// The object of the hub that describes a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberSource {
+    /// Kind of the object: `UpstreamCluster` or `ClusterSource`.
+    pub kind: &'static str,
+    /// Name of the object.
+    pub name: String,
+    /// The item of the ClusterSource: kind, namespace and name. `None` for an UpstreamCluster.
+    pub item: Option<String>,
+}
+
+impl MemberSource {
+    fn to_json(&self) -> Value {
+        let mut source = json!({"kind": self.kind, "name": self.name});
+        if let Some(item) = &self.item {
+            source["item"] = json!(item);
+        }
+        source
+    }
+}
+
+/// Identity of a cluster, and the object that describes it. Uid and age do not change while the name means the same
+/// cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterOrigin {
     /// Name of the cluster.
@@ -59,6 +81,8 @@ pub struct ClusterOrigin {
     pub uid: Option<String>,
     /// Time at which the namespace kube-system was created, which is the age of the cluster.
     pub created: Option<Timestamp>,
+    /// Object of the hub that describes the cluster; `None` for a cluster of a file or kubeconfig.
+    pub source: Option<MemberSource>,
 }
 
 impl ClusterOrigin {
@@ -128,6 +152,9 @@ impl ClusterStatus {
         });
         if let Some(version) = &self.version {
             status["version"] = json!(version);
+        }
+        if let Some(source) = &self.origin.source {
+            status["source"] = source.to_json();
         }
         if let Some(since) = self.stale_since {
             status["staleSince"] = json!(seconds(since));
@@ -265,7 +292,8 @@ mod tests {
     }
 
     fn origin() -> ClusterOrigin {
-        ClusterOrigin { name: "us".into(), uid: Some("1".into()), created: Some(time("2026-01-01T00:00:00Z")) }
+        let created = Some(time("2026-01-01T00:00:00Z"));
+        ClusterOrigin { name: "us".into(), uid: Some("1".into()), created, source: None }
     }
 
     fn report(condition: ClusterCondition, behind: &[(CollectionState, u64)]) -> Report {
@@ -378,6 +406,21 @@ mod tests {
             |uid: Option<&str>| origin().is_replaced_by(&ClusterOrigin { uid: uid.map(str::to_owned), ..origin() });
         assert!(replaced(Some("another")) && !replaced(None) && !replaced(origin().uid.as_deref()));
         assert_eq!((own.len(), &own[14..15]), (36, "8"));
+    }
+
+    #[test]
+    fn status_names_the_object_that_describes_the_cluster() {
+        let shown = |source| {
+            let report = report(ClusterCondition::Ready, &[]);
+            let origin = ClusterOrigin { source, ..origin() };
+            let status = ClusterStatus::from_report(&report, origin, None, Timestamp::UNIX_EPOCH).unwrap();
+            status.to_object(1)["status"]["source"].clone()
+        };
+        assert_eq!(shown(None), Value::Null);
+        let item = Some("Secret vela-system/eu".to_owned());
+        let source = MemberSource { kind: "ClusterSource", name: "kubevela".to_owned(), item };
+        let expected = json!({"kind": "ClusterSource", "name": "kubevela", "item": "Secret vela-system/eu"});
+        assert_eq!(shown(Some(source)), expected);
     }
 
     #[test]

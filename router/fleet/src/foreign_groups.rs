@@ -19,6 +19,8 @@ pub fn groups_of(system: ForeignSystem) -> Vec<Group> {
     match system {
         ForeignSystem::ClusterGateway => cluster_gateway::groups(),
         ForeignSystem::Karmada => karmada::groups(),
+        // The door has an entry of its own, and no resources.
+        ForeignSystem::OpenClusterManagement => Vec::new(),
     }
 }
 

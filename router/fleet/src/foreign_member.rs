@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use tributary_apimachinery::{ClusterName, ForeignDoors, ForeignSystem};
+use tributary_apimachinery::{ClusterName, Door, ForeignDoors, ForeignSystem};
 use tributary_authentication::IdentityPolicy;
+use tributary_proxy::ClusterClient;
 
 /// A member that an object of a foreign system describes, with the facts that the door of this system shows. A member
 /// can have several names, also in one system.
@@ -20,12 +21,49 @@ pub struct ForeignMember {
     pub cluster: ClusterName,
     /// The user that the member sees in requests with this name.
     pub identity: IdentityPolicy,
+    /// Whether the hub must also allow the requests inside the door, below this name.
+    pub authorizes_inner: bool,
     /// The labels of the object in the foreign system.
     pub labels: BTreeMap<String, String>,
     /// The creation time of the object, in RFC 3339.
     pub created: String,
     /// The facts that only cluster-gateway shows; `None` in other systems.
     pub gateway: Option<GatewayFacts>,
+    /// The client with the credential of this name, if the cluster has a different member name with a credential of its
+    /// own; `None` if requests with this name use the credential of the member.
+    pub credential: Option<CredentialOfName>,
+}
+
+/// A client of a cluster with the credential that belongs to one of the cluster's names.
+#[derive(Clone, Debug)]
+pub struct CredentialOfName {
+    /// The client.
+    pub client: ClusterClient,
+    /// Generation of the client. A different number means a new client.
+    pub generation: u64,
+}
+
+impl PartialEq for CredentialOfName {
+    fn eq(&self, other: &Self) -> bool {
+        self.generation == other.generation
+    }
+}
+
+impl ForeignMember {
+    /// Makes a member that a system knows by the member's name in Tributary.
+    pub fn with_own_name(system: ForeignSystem, name: &ClusterName) -> Self {
+        Self {
+            system,
+            name: name.to_string(),
+            cluster: name.clone(),
+            identity: IdentityPolicy::default(),
+            authorizes_inner: false,
+            labels: BTreeMap::new(),
+            created: String::new(),
+            gateway: None,
+            credential: None,
+        }
+    }
 }
 
 /// The facts that cluster-gateway shows of a cluster. They contain no credential.
@@ -42,6 +80,8 @@ pub struct GatewayFacts {
     /// The authorities of the cluster's servers in PEM, as base64; `None` if the servers are not verified. The text of
     /// the Secret, which may have a key by mistake.
     pub ca_bundle: Option<String>,
+    /// The URL of the proxy to the cluster.
+    pub proxy_url: Option<String>,
 }
 
 impl GatewayFacts {
@@ -91,12 +131,29 @@ impl ForeignMembers {
         self.0.get(&system).into_iter().flat_map(BTreeMap::values)
     }
 
+    /// Replaces the paths of clusters in a message to a client of a door: the paths of a foreign system have the
+    /// system's names, which can differ from Tributary's.
+    pub fn replace_paths(&self, door: Door, message: String) -> String {
+        const END: &str = "/proxy";
+        let before = door.cluster_path("");
+        // Without the segment after the name, a name could be the beginning of a different name.
+        let before = before.strip_suffix(END).filter(|before| message.contains(before));
+        let (Some(system), Some(_)) = (door.foreign_system(), before) else { return message };
+        let renamed = self.of_system(system).filter(|member| member.name != member.cluster.as_str());
+        renamed.fold(message, |message, member| {
+            message.replace(&door.cluster_path(&member.cluster), &door.cluster_path(&member.name))
+        })
+    }
+
     /// Opens the doors of systems, with the names that the systems know.
     pub fn doors(&self, systems: impl IntoIterator<Item = ForeignSystem>) -> ForeignDoors {
         let mut doors = ForeignDoors::default();
         for system in systems {
             let names = self.of_system(system).map(|member| (member.name.clone(), member.cluster.clone()));
             doors.open(system, names.collect());
+            for member in self.of_system(system).filter(|member| member.authorizes_inner) {
+                doors.authorize_inner(system, member.name.clone());
+            }
         }
         doors
     }
@@ -127,13 +184,8 @@ mod tests {
     #[test]
     fn first_member_with_a_name_keeps_the_name() {
         let member = |system, name: &str, cluster: &str| ForeignMember {
-            system,
             name: name.to_owned(),
-            cluster: ClusterName::new(cluster).unwrap(),
-            identity: IdentityPolicy::default(),
-            labels: BTreeMap::new(),
-            created: String::new(),
-            gateway: None,
+            ..ForeignMember::with_own_name(system, &ClusterName::new(cluster).unwrap())
         };
         let (gateway, karmada) = (ForeignSystem::ClusterGateway, ForeignSystem::Karmada);
         let members = [(gateway, "eu", "a"), (gateway, "eu", "b"), (karmada, "eu", "c"), (gateway, "eu-2", "a")];

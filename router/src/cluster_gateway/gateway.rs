@@ -21,6 +21,9 @@ pub(super) fn gateway_object(member: &ForeignMember, health: &Health) -> Value {
         Some(bundle) => endpoint["caBundle"] = json!(bundle),
         None => endpoint["insecure"] = json!(true),
     }
+    if let Some(proxy) = facts.proxy_url {
+        endpoint["proxy-url"] = json!(proxy);
+    }
     let status = match health {
         Health::Healthy => json!({"healthy": true}),
         // cluster-gateway omits false.
@@ -61,6 +64,7 @@ pub(super) mod tests {
             name: name.to_owned(),
             cluster: ClusterName::new("eu").unwrap(),
             identity: IdentityPolicy::default(),
+            authorizes_inner: false,
             labels: BTreeMap::from_iter(labels),
             created: created.to_owned(),
             gateway: Some(GatewayFacts {
@@ -69,7 +73,9 @@ pub(super) mod tests {
                 credential_type: "X509Certificate".to_owned(),
                 endpoint: "https://192.0.2.1:6443".to_owned(),
                 ca_bundle: Some(BUNDLE.to_owned()),
+                proxy_url: None,
             }),
+            credential: None,
         }
     }
 

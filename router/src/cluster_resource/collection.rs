@@ -152,7 +152,8 @@ mod tests {
         let reports = clusters.iter().map(report).collect();
         let report = Report::from_parts(reports, Vec::new(), Vec::new(), Vec::new());
         let origins = clusters.iter().map(|(name, uid, _)| {
-            let origin = ClusterOrigin { name: (*name).to_owned(), uid: Some((*uid).to_owned()), created: None };
+            let origin =
+                ClusterOrigin { name: (*name).to_owned(), uid: Some((*uid).to_owned()), ..ClusterOrigin::default() };
             (ClusterName::new(name).unwrap(), origin)
         });
         collection.apply(&report, origins, Timestamp::UNIX_EPOCH)

@@ -31,9 +31,11 @@ async fn sample(router: &Router, max_age: Duration) -> Arc<ClusterCollection> {
     let take = async |collection: &mut ClusterCollection| {
         let report = router.report().await;
         let clusters = router.fleet().clusters();
+        let sources = router.member_sources();
         let origins = clusters.iter().map(|(name, cluster)| {
+            let source = sources.get(name).cloned();
             let uid = cluster.uid().map(|uid| uid.to_string());
-            (name.clone(), ClusterOrigin { name: name.to_string(), uid, created: cluster.created() })
+            (name.clone(), ClusterOrigin { name: name.to_string(), uid, created: cluster.created(), source })
         });
         collection.apply(&report, origins, Timestamp::now())
     };

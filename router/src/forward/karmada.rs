@@ -4,18 +4,21 @@
 //! Karmada sends these requests with its own rights (karmada-io/karmada#5485). Tributary impersonates the caller, so
 //! the caller's own rights in the server decide.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 use tributary_answers::refusal::{MemberRefusal, Refusal, RequestRefusal};
 use tributary_answers::warnings::warning_header;
-use tributary_apimachinery::RequestInfo;
 use tributary_apimachinery::permit::RequestPermit;
+use tributary_apimachinery::{RequestInfo, Status, StatusReason};
 use tributary_fleet::discovery::document::Document;
 use tributary_fleet::discovery::{DiscoveryPath, documents};
 use tributary_fleet::openapi::{self, OpenApiRequest, V3_PATH};
@@ -34,19 +37,52 @@ use crate::response::discovery::answer_document;
 /// thousand custom resources has about 2 MB.
 const DOCUMENT_BYTES_MAX: usize = 16 << 20;
 
+/// Time for which a discovery document of the control plane is reused for all callers: the members' documents, which
+/// are the same for all users, do not change faster.
+const DOCUMENT_TTL: Duration = Duration::from_secs(10);
+
 /// Clients of Karmada's own servers. The account of each client must be allowed to impersonate users and groups.
 pub struct KarmadaServers {
     /// Karmada's control plane, which is the hub.
-    pub control_plane: ClusterClient,
+    control_plane: ClusterClient,
     /// The old servers of aggregated API groups, by group.
-    pub by_group: BTreeMap<String, ClusterClient>,
+    by_group: BTreeMap<String, ClusterClient>,
+    /// Discovery documents of the control plane, by path and whether they are aggregated. Tributary asks only for paths
+    /// with a document of the members, so their number is bounded.
+    documents: Mutex<HashMap<(String, bool), (Instant, Arc<Value>)>>,
+}
+
+impl KarmadaServers {
+    /// Creates the clients' owner. `control_plane` is the hub; `by_group` has the old servers of aggregated API groups.
+    pub fn new(control_plane: ClusterClient, by_group: BTreeMap<String, ClusterClient>) -> Self {
+        Self { control_plane, by_group, documents: Mutex::default() }
+    }
+
+    /// Returns the server that answers a request: the old server of its API group, or else the control plane. The
+    /// control plane can send the requests of such a group to Tributary, so they would come back.
+    fn server_of(&self, info: &RequestInfo) -> &ClusterClient {
+        self.old_server_of(info).unwrap_or(&self.control_plane)
+    }
+
+    fn old_server_of(&self, info: &RequestInfo) -> Option<&ClusterClient> {
+        self.by_group.get(group_of(info)?)
+    }
+}
+
+/// Returns the API group of a request's resource or document.
+fn group_of(info: &RequestInfo) -> Option<&str> {
+    if let Some(request) = info.resource() {
+        return Some(&request.resource.group);
+    }
+    let path = info.path.strip_prefix(V3_PATH).unwrap_or(&info.path);
+    path.strip_prefix("/apis/")?.split('/').next()
 }
 
 const AGGREGATED: HeaderValue =
     HeaderValue::from_static("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Sends a request to the control plane as the caller, and streams the answer.
+/// Sends a request as the caller to the control plane, or to the old server of its API group, and streams the answer.
 ///
 /// # Errors
 /// 403 for a caller that the control plane may not see; the cause of a missing answer.
@@ -57,7 +93,7 @@ pub(crate) async fn forward(
     (info, query): (&RequestInfo, Option<&str>),
 ) -> Result<Response<Body>, Refusal> {
     let servers = router.karmada().ok_or(Refusal::NoRoute)?;
-    follow(&servers.control_plane, caller, request, (info, query)).await
+    follow(servers.server_of(info), caller, request, (info, query)).await
 }
 
 /// Sends a request to the old server of an API group as the caller, and streams the answer.
@@ -70,10 +106,10 @@ pub(crate) async fn relay(
     request: Request<Body>,
     (info, query): (&RequestInfo, Option<&str>),
 ) -> Result<Response<Body>, Refusal> {
-    let servers = router.karmada().ok_or(Refusal::NoRoute)?;
-    let group = info.resource().map(|request| &*request.resource.group).unwrap_or_default();
-    let client = servers.by_group.get(group).ok_or(Refusal::NoRoute)?;
-    follow(client, caller, request, (info, query)).await
+    match router.karmada().is_some_and(|servers| servers.old_server_of(info).is_some()) {
+        true => forward(router, caller, request, (info, query)).await,
+        false => Err(Refusal::NoRoute),
+    }
 }
 
 /// Sends a request, and ends a long-running one with the caller's credentials.
@@ -114,7 +150,20 @@ async fn send(
         silent_for: client.since_last_answer().unwrap_or_default(),
     })?;
     stage.record_status(answer.status().as_u16());
-    Ok(answer)
+    match answer.status() {
+        StatusCode::LOOP_DETECTED => Err(returned(info)),
+        _ => Ok(answer),
+    }
+}
+
+/// The control plane sends the requests of a group to Tributary, and Tributary sends them to the control plane.
+fn returned(info: &RequestInfo) -> Refusal {
+    let group = group_of(info).filter(|group| !group.is_empty()).unwrap_or("GROUP");
+    let message = format!(
+        "the request returns from Karmada's control plane to Tributary; start Tributary with --karmada-server \
+         {group}=KUBECONFIG, where the kubeconfig has the address of the group's old server, not of karmada-apiserver"
+    );
+    MemberRefusal::MemberStatus(Status::new(508, StatusReason::Unknown, message)).into()
 }
 
 /// Answers with a discovery document that joins the documents of the members and of the control plane. If the control
@@ -132,14 +181,13 @@ pub(crate) async fn discover(
     let accept = head.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let wish = documents::negotiate(accept, path)?;
     let asked = std::mem::take(&mut head.headers);
-    let accept = if wish.aggregated { AGGREGATED } else { JSON };
     head.headers.extend(asked.get(header::HOST).map(|host| (header::HOST, host.clone())));
-    head.headers.insert(header::ACCEPT, accept.clone());
+    head.headers.insert(header::ACCEPT, accepted(wish.aggregated));
     let own = router.discover(&head, path).await?;
     let mut joined = parse(&read_whole(router, caller, own).await?);
-    let warning = match control_planes_document(router, caller, received.info, accept).await {
+    let warning = match control_planes_document(router, caller, received.info, wish.aggregated).await {
         Ok(theirs) => {
-            join_documents(&mut joined, theirs);
+            join_documents(&mut joined, &theirs);
             None
         }
         Err(refusal) => Some(refusal),
@@ -163,11 +211,11 @@ pub(crate) async fn openapi(
     if info.path == V3_PATH {
         let own = ask(&HeaderMap::new()).await?;
         let mut joined = paths_of(parse(&read_whole(router, caller, own).await?));
-        let theirs = control_planes_document(router, caller, info, JSON).await;
+        let theirs = control_planes_document(router, caller, info, false).await;
         let warning = match theirs {
             Ok(theirs) => {
-                for (path, entry) in paths_of(theirs) {
-                    joined.entry(path).or_insert(entry);
+                for (path, entry) in theirs["paths"].as_object().into_iter().flatten() {
+                    joined.entry(path).or_insert_with(|| entry.clone());
                 }
                 None
             }
@@ -189,15 +237,32 @@ pub(crate) async fn openapi(
     }
 }
 
-/// Fetches a document of the control plane.
+/// Returns a document of the control plane, which it has sent to this or a different caller recently.
 async fn control_planes_document(
     router: &Router,
     caller: &Caller,
     info: &RequestInfo,
-    accept: HeaderValue,
+    is_aggregated: bool,
+) -> Result<Arc<Value>, Refusal> {
+    let servers = router.karmada().ok_or(Refusal::NoRoute)?;
+    let key = (info.path.clone(), is_aggregated);
+    let known = servers.documents.lock().get(&key).filter(|(read, _)| read.elapsed() < DOCUMENT_TTL).cloned();
+    if let Some((_, document)) = known {
+        return Ok(document);
+    }
+    let document = Arc::new(fetch_document(router, caller, info, is_aggregated).await?);
+    servers.documents.lock().insert(key, (Instant::now(), Arc::clone(&document)));
+    Ok(document)
+}
+
+async fn fetch_document(
+    router: &Router,
+    caller: &Caller,
+    info: &RequestInfo,
+    is_aggregated: bool,
 ) -> Result<Value, Refusal> {
     let mut request = Request::new(body::empty());
-    request.headers_mut().insert(header::ACCEPT, accept);
+    request.headers_mut().insert(header::ACCEPT, accepted(is_aggregated));
     let answer = forward(router, caller, request, (info, None)).await?;
     let status = answer.status();
     let text = read_whole(router, caller, answer).await?;
@@ -207,6 +272,11 @@ async fn control_planes_document(
         StatusCode::NOT_FOUND => Ok(Value::Null),
         status => Err(Refusal::from_member_answer(status, &text)),
     }
+}
+
+/// Returns the media type of a discovery document.
+fn accepted(is_aggregated: bool) -> HeaderValue {
+    if is_aggregated { AGGREGATED } else { JSON }
 }
 
 async fn read_whole(router: &Router, caller: &Caller, answer: Response<Body>) -> Result<Bytes, Refusal> {
@@ -238,10 +308,10 @@ fn with_warning(mut answer: Response<Body>, refusal: Option<&Refusal>) -> Respon
 }
 
 /// Adds the groups, versions and resources of a discovery document that the first document lacks.
-fn join_documents(own: &mut Value, theirs: Value) {
+fn join_documents(own: &mut Value, theirs: &Value) {
     let (Value::Object(own), Value::Object(theirs)) = (own, theirs) else { return };
     for (field, value) in theirs {
-        match (field.as_str(), own.get_mut(&field), value) {
+        match (field.as_str(), own.get_mut(field), value) {
             (
                 "items" | "groups" | "versions" | "resources" | "paths",
                 Some(Value::Array(own)),
@@ -250,19 +320,19 @@ fn join_documents(own: &mut Value, theirs: Value) {
                 join_entries(own, theirs);
             }
             (_, None, value) => {
-                own.insert(field, value);
+                own.insert(field.clone(), value.clone());
             }
             _ => {}
         }
     }
 }
 
-fn join_entries(own: &mut Vec<Value>, theirs: Vec<Value>) {
+fn join_entries(own: &mut Vec<Value>, theirs: &[Value]) {
     for entry in theirs {
-        match own.iter_mut().find(|known| name_of(known) == name_of(&entry)) {
+        match own.iter_mut().find(|known| name_of(known) == name_of(entry)) {
             Some(known) if is_resource(known) => {}
             Some(known) => join_documents(known, entry),
-            None => own.push(entry),
+            None => own.push(entry.clone()),
         }
     }
 }
@@ -287,7 +357,7 @@ mod tests {
     #[test]
     fn joined_documents_have_the_resources_of_both_and_prefer_the_members() {
         let joined = |mut own: Value, theirs: Value| {
-            join_documents(&mut own, theirs);
+            join_documents(&mut own, &theirs);
             own
         };
         let version = |version: &str, resources: &[&str], scope: &str| {

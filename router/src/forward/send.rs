@@ -72,6 +72,7 @@ async fn send_and_wait(
     let sent = SentRequest { method: &method, path: &info.path, query };
     let identity = caller.identity(&cluster.setup, &sent).await?;
     let client = addressed(cluster, &mut request, &info.path, query)?;
+    let client = caller.client_of_name(cluster.name()).unwrap_or(client);
     // The caller may have been authenticated by an earlier cluster of this name.
     if cluster.incarnation().has_ended() {
         return Err(refuse_replaced(cluster));

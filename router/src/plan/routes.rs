@@ -7,7 +7,7 @@
 use http::{HeaderMap, header};
 use tributary_answers::negotiate::{Preferences, ResponseKind, is_routed};
 use tributary_answers::refusal::RouteRefusal;
-use tributary_apimachinery::{Door, GroupVersionResource, RequestInfo, Verb};
+use tributary_apimachinery::{Door, GroupVersionResource, RequestInfo, ResourceRequest, Verb};
 
 use crate::plan::{OwnerRequest, ResourcePlan};
 
@@ -19,10 +19,16 @@ const PATCHES: [&str; 4] = [
 ];
 
 /// Checks that the client's door accepts the request. Karmada's path for all clusters serves lists and named objects.
+/// No door accepts `services/NAME/proxy-service`: a kube-apiserver has no such subresource, and Open Cluster
+/// Management's user-server, which a member can be, forwards the request to the service without asking the cluster.
 ///
 /// # Errors
-/// 405 for a different verb without a name.
+/// 403 for `proxy-service`. 405 at Karmada's path for a different verb without a name.
 pub(crate) fn check_door(door: Door, info: &RequestInfo) -> Result<(), RouteRefusal> {
+    let is_proxy_service = |request: &ResourceRequest| request.subresource.as_deref() == Some("proxy-service");
+    if info.resource().is_some_and(is_proxy_service) {
+        return Err(RouteRefusal::ProxyService);
+    }
     let is_of_all = door == Door::KarmadaClusters && info.cluster.is_none();
     let is_unnamed = || info.resource().is_some_and(|request| request.name.is_none());
     match is_of_all && is_unnamed() && info.verb != Verb::List {
@@ -93,7 +99,7 @@ mod tests {
             let got =
                 check_media_types(verb, resource, plan, &headers, &Preferences::from_headers(&headers, None)).err();
             let got = got.map(|refusal| match refusal {
-                RouteRefusal::Method | RouteRefusal::UnnamedAtKarmada(_) => "Method",
+                RouteRefusal::Method | RouteRefusal::UnnamedAtKarmada(_) | RouteRefusal::ProxyService => "Method",
                 RouteRefusal::PatchFormat => "PatchFormat",
                 RouteRefusal::NotAcceptable(_) => "NotAcceptable",
             });

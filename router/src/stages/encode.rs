@@ -1,6 +1,7 @@
 //! Writing of the answer: a refusal as a Status, and the headers that the stages add.
 
 use http::{Response, StatusCode, header};
+use tributary_answers::negotiate::Preferences;
 use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::{Door, RequestClass, Status};
 use tributary_fleet::discovery::DiscoveryPath;
@@ -27,7 +28,22 @@ pub(crate) fn encode_answer(request: StagedRequest<'_>, answer: Result<Response<
 }
 
 pub(crate) fn encode_unread(parsed: &ParsedRequest<'_>, status: &Status) -> Response<Body> {
-    response::status(status, parsed.preferences.error_form())
+    written_at_door(status, parsed.door, &parsed.preferences)
+}
+
+/// Writes an error in the form that clients of the door expect. Open Cluster Management's user-server answers with
+/// plain text, and with 502 for each cluster that does not answer. It has no answers with other codes, so these stay a
+/// Status.
+fn written_at_door(status: &Status, door: Door, preferences: &Preferences) -> Response<Body> {
+    let code = match (door, status.code) {
+        (Door::OpenClusterManagement, 400) => Some(StatusCode::BAD_REQUEST),
+        (Door::OpenClusterManagement, 502..=504) => Some(StatusCode::BAD_GATEWAY),
+        _ => None,
+    };
+    match code {
+        Some(code) => response::plain_text(code, &status.message),
+        None => response::status(status, preferences.error_form()),
+    }
 }
 
 /// Last step of every answer: removes the body for HEAD, and adds the sandbox for browsers. Marks a cluster's own
@@ -55,14 +71,17 @@ pub(crate) fn finish_answer(
 impl Router {
     fn refuse(&self, refusal: &Refusal, received: ReceivedRequest<'_>) -> Response<Body> {
         let ReceivedRequest { info, preferences, door, .. } = received;
-        if matches!(refusal, Refusal::NoRoute) && info.cluster.is_none() && !self.has_root(&info.path) {
+        let mut status = refusal.status_at(door);
+        status.message = self.foreign.borrow().replace_paths(door, status.message);
+        let status = &status;
+        let is_of_all = door == Door::KarmadaClusters && info.cluster.is_none();
+        let is_unknown = matches!(refusal, Refusal::NoRoute) && !(is_of_all && info.resource().is_some());
+        if is_unknown && info.cluster.is_none() && !self.has_root(&info.path) {
             return response::page_not_found();
         }
-        let status = &refusal.status_at(door);
-        let is_of_all = door == Door::KarmadaClusters && info.cluster.is_none();
         let mut response = match refusal.text_of_karmada().filter(|_| is_of_all) {
             Some(text) => response::plain_text(response::code_of(status), &text),
-            None => response::status(status, preferences.error_form()),
+            None => written_at_door(status, door, preferences),
         };
         match info.resource() {
             // A user in shared mode may not know every cluster, and Warnings name clusters.

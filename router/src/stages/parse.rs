@@ -17,7 +17,7 @@ pub(crate) struct ParsedRequest<'a> {
     /// Path and query, shared with the message.
     target: Option<PathAndQuery>,
     is_head: bool,
-    door: Door,
+    pub(crate) door: Door,
     is_entry_path: bool,
     pub(crate) preferences: Preferences,
 }

@@ -3,4 +3,5 @@
 pub(crate) mod browsers;
 pub(crate) mod informer;
 pub(crate) mod karmada;
+pub(crate) mod ocm;
 pub(crate) mod precedents;

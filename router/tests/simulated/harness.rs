@@ -14,12 +14,12 @@ use http_body_util::BodyExt;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tributary_apimachinery::body::{self, Body};
-use tributary_apimachinery::{ClusterName, ForeignSystem, Mount, Partial};
-use tributary_authentication::{Authority, IdentityPolicy};
+use tributary_apimachinery::{ClusterName, ForeignDoors, ForeignSystem, Mount, Partial};
+use tributary_authentication::Authority;
 use tributary_proxy::{ClientTuning, ClusterClient};
 use tributary_router::{
-    ClusterAddress, ClusterAuthorization, ClusterSetup, ForeignMember, ForeignMembers, Limits, MemberRules, Policies,
-    RequestArrival, RequestContext, ResourcePolicy, Router, RouterConfig, SharedMode, User,
+    ClusterAddress, ClusterAuthorization, ClusterSetup, ForeignMember, ForeignMembers, GatewayFacts, Limits,
+    MemberRules, Policies, RequestArrival, RequestContext, ResourcePolicy, Router, RouterConfig, SharedMode, User,
 };
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
@@ -241,7 +241,7 @@ impl Fixture {
     }
 
     pub(crate) fn client(&self) -> Client {
-        Client { router: Arc::clone(&self.router), peer: None, user: tester(), mount: Mount::default() }
+        Client { router: Arc::clone(&self.router), peer: None, user: tester(), mount: Mount::default(), prefix: "" }
     }
 
     /// Returns a client with a separate connection.
@@ -331,6 +331,8 @@ pub(crate) struct Client {
     pub(crate) user: User,
     /// The API at the root of the client's host: the merged view or one cluster.
     mount: Mount,
+    /// The path prefix of each request.
+    prefix: &'static str,
 }
 
 impl Client {
@@ -347,19 +349,33 @@ impl Client {
     /// Returns the client at the aggregated entry with the doors of Karmada. Karmada knows these members by their names
     /// in Tributary.
     pub(crate) fn at_doors_of_karmada(self, names: &[&str]) -> Self {
-        let members = names.iter().map(|name| ForeignMember {
-            system: ForeignSystem::Karmada,
-            name: (*name).to_owned(),
-            cluster: name.parse().unwrap(),
-            identity: IdentityPolicy::default(),
-            labels: BTreeMap::new(),
-            created: String::new(),
-            gateway: None,
-        });
+        let doors = self.open_doors(&[ForeignSystem::Karmada], names);
+        Self { mount: Mount::Aggregated(doors), ..self }
+    }
+
+    /// Opens the doors of these systems, which know these members by their names in Tributary.
+    pub(crate) fn open_doors(&self, systems: &[ForeignSystem], names: &[&str]) -> Arc<ForeignDoors> {
+        let names: Vec<_> = names.iter().map(|name| (*name, *name)).collect();
+        self.foreign_members(systems, &names)
+    }
+
+    /// Opens the doors of these systems. `names` has the name in the systems and in Tributary of each member.
+    pub(crate) fn foreign_members(&self, systems: &[ForeignSystem], names: &[(&str, &str)]) -> Arc<ForeignDoors> {
+        let member = |system: ForeignSystem, (name, cluster): (&str, &str)| ForeignMember {
+            name: name.to_owned(),
+            gateway: (system == ForeignSystem::ClusterGateway).then(GatewayFacts::default),
+            ..ForeignMember::with_own_name(system, &cluster.parse().unwrap())
+        };
+        let members = systems.iter().flat_map(|system| names.iter().map(|names| member(*system, *names)));
         let members = Arc::new(ForeignMembers::from_iter(members));
-        let mount = Mount::Aggregated(Arc::new(members.doors([ForeignSystem::Karmada])));
+        let doors = Arc::new(members.doors(systems.iter().copied()));
         self.router.set_foreign_members(members);
-        Self { mount, ..self }
+        doors
+    }
+
+    /// Returns the client with a prefix before the path of each request.
+    pub(crate) fn below(self, prefix: &'static str) -> Self {
+        Self { prefix, ..self }
     }
 
     /// Returns the client with another connection.
@@ -385,7 +401,7 @@ impl Client {
         headers: &[(&str, &str)],
         text: &str,
     ) -> tributary_router::Answer {
-        let mut request = Request::builder().method(method).uri(path);
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.prefix));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }

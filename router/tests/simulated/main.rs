@@ -5,6 +5,7 @@
 
 mod access;
 mod clients;
+mod doors;
 mod harness;
 mod limits;
 mod membership;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::IdentityPolicy;
+use tributary_crds::cluster_source::DoorAuthorization;
 use tributary_crds::{SecretText, UpstreamCluster, UpstreamClusterSpec};
 
 use crate::credential_command::CredentialCommand;
@@ -33,6 +34,9 @@ pub struct SourceItem {
     pub not_ready: Option<ItemWarning>,
     /// The user that the member sees.
     pub identity: IdentityPolicy,
+    /// The rights in the hub that a request through the door needs.
+    #[serde(default)]
+    pub authorize: DoorAuthorization,
     /// The uid of the namespace kube-system according to the foreign system. The cluster itself can report a different
     /// uid.
     pub uid: Option<String>,

@@ -24,12 +24,12 @@ const KIND: &str = "Cluster";
 const AUTHORITIES: &str = "caBundle";
 
 /// Well-known labels of nodes (`k8s.io/api/core/v1/well_known_labels.go`), and a label for the provider.
-const REGION: &str = "topology.kubernetes.io/region";
-const ZONE: &str = "topology.kubernetes.io/zone";
-const PROVIDER: &str = "tributary.dev/provider";
+pub(crate) const REGION: &str = "topology.kubernetes.io/region";
+pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
+pub(crate) const PROVIDER: &str = "tributary.dev/provider";
 
 /// The separator of several zones, as in the labels of PersistentVolumes (`cloud-provider/volume/constants.go`).
-const ZONE_SEPARATOR: &str = "__";
+pub(crate) const ZONE_SEPARATOR: &str = "__";
 
 #[derive(Deserialize)]
 struct KarmadaCluster {

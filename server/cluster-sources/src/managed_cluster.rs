@@ -3,12 +3,13 @@
 
 use serde::Deserialize;
 use tributary_apimachinery::Object;
+use tributary_crds::cluster_source::{ManagedClusters, UserServer};
 
 use crate::SourceRefusal;
 use crate::credential_text::{read_pem_data, with_token};
 use crate::draft::ItemDraft;
 use crate::object_metadata::{ObjectMetadata, decode_object, or_null};
-use crate::secret::{AUTHORITIES, FindSecret, TOKEN};
+use crate::secret::{AUTHORITIES, FindSecret, Secret, TOKEN};
 use crate::server_trust::{ServerTrust, UnverifiedServers};
 use crate::url::read_endpoint;
 
@@ -45,6 +46,7 @@ struct ClientConfig {
 /// name.
 pub(crate) fn read_managed_cluster(
     object: &Object,
+    list: &ManagedClusters,
     find_secret: FindSecret<'_>,
     unverified: UnverifiedServers,
 ) -> Result<ItemDraft, SourceRefusal> {
@@ -53,20 +55,52 @@ pub(crate) fn read_managed_cluster(
         let message = "spec.hubAcceptsClient is not true. Accept the cluster by `clusteradm accept`.";
         return Err(SourceRefusal::new("NotAccepted", message));
     }
-    let Some(config) = cluster.spec.managed_cluster_client_configs.into_iter().next() else {
-        let message = format!("{CLIENT_CONFIGS} is empty. Give the address of the cluster's API there.");
+    let name = cluster.metadata.name.clone();
+    let secret = find_secret(&name)?;
+    let credentials = with_token(secret.token(TOKEN)?);
+    let (endpoint, trust) = match &list.user_server {
+        Some(server) => read_user_server(server, &name, unverified)?,
+        None => read_client_config(cluster.spec, &secret, unverified)?,
+    };
+    let mut draft = ItemDraft::new(&name, cluster.metadata)?;
+    draft.connect(endpoint, trust, credentials);
+    draft.spec.tls_server_name = list.user_server.as_ref().and_then(|server| server.tls_server_name.clone());
+    draft.spec.token_pass_through = list.token_pass_through;
+    Ok(draft)
+}
+
+/// Returns the address of a cluster behind the user-server. The certificate of the user-server is verified with the
+/// authorities in the source, because the Secret's authorities are those of the cluster.
+fn read_user_server(
+    server: &UserServer,
+    cluster: &str,
+    unverified: UnverifiedServers,
+) -> Result<(String, ServerTrust), SourceRefusal> {
+    const PLACE: &str = "spec.managedClusters.userServer";
+    let url = read_endpoint(&server.url, &format!("{PLACE}.url of the ClusterSource"))?;
+    let authorities = format!("{PLACE}.caData of the ClusterSource");
+    let ca_data = read_pem_data(&server.ca_data, &authorities)?;
+    Ok((format!("{url}/{cluster}"), ServerTrust::decide(ca_data, &authorities, None, unverified)?))
+}
+
+/// Returns the address in the cluster's own description.
+fn read_client_config(
+    spec: ManagedClusterSpec,
+    secret: &Secret,
+    unverified: UnverifiedServers,
+) -> Result<(String, ServerTrust), SourceRefusal> {
+    let Some(config) = spec.managed_cluster_client_configs.into_iter().next() else {
+        let message = format!(
+            "{CLIENT_CONFIGS} is empty. Give the address of the cluster's API there, or spec.managedClusters.userServer \
+             in the ClusterSource."
+        );
         return Err(SourceRefusal::new("MissingEndpoint", message));
     };
     let endpoint = read_endpoint(&config.url, &format!("{CLIENT_CONFIGS}[0].url"))?;
-    let secret = find_secret(&cluster.metadata.name)?;
     let authorities = format!("{CLIENT_CONFIGS}[0].caBundle");
     let ca_data = match read_pem_data(&config.ca_bundle, &authorities)? {
         Some(ca_data) => Some(ca_data),
         None => secret.pem(AUTHORITIES)?,
     };
-    let trust = ServerTrust::decide(ca_data, &authorities, None, unverified)?;
-    let credentials = with_token(secret.token(TOKEN)?);
-    let mut draft = ItemDraft::new(&cluster.metadata.name.clone(), cluster.metadata)?;
-    draft.connect(endpoint, trust, credentials);
-    Ok(draft)
+    Ok((endpoint, ServerTrust::decide(ca_data, &authorities, None, unverified)?))
 }

@@ -28,11 +28,8 @@ impl SourceKind {
         match self {
             Self::ClusterGatewaySecrets => Some(ForeignSystem::ClusterGateway),
             Self::KarmadaClusters => Some(ForeignSystem::Karmada),
-            Self::ClusterProfiles
-            | Self::KubeconfigSecrets
-            | Self::ArgoCdSecrets
-            | Self::ManagedClusters
-            | Self::KubeGatewayClusters => None,
+            Self::ManagedClusters => Some(ForeignSystem::OpenClusterManagement),
+            Self::ClusterProfiles | Self::KubeconfigSecrets | Self::ArgoCdSecrets | Self::KubeGatewayClusters => None,
         }
     }
 

@@ -146,6 +146,14 @@ impl SourceList {
             _ => None,
         }
     }
+
+    /// Returns the collection of Karmada's ResourceRegistries; `None` for a list of a different system.
+    pub fn registries(&self) -> Option<SourceCollection> {
+        let is_karmada = matches!(self, Self::KarmadaClusters(_));
+        let registries =
+            || SourceCollection::new("search.karmada.io", "v1alpha1", "resourceregistries", "ResourceRegistry");
+        is_karmada.then(registries)
+    }
 }
 
 #[cfg(test)]

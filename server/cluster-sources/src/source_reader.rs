@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tributary_apimachinery::{Object, ResourceVersion, Snapshot};
 use tributary_authentication::IdentityPolicy;
+use tributary_crds::cluster_source::DoorAuthorization;
 use tributary_crds::{ClusterSource, ConfigurationObjects, IdentityType, InsecureMembers, Severity};
 
 use crate::SourceRefusal;
@@ -81,6 +82,7 @@ impl<'a> Secrets<'a> {
 pub struct SourceReader {
     list: SourceList,
     identity: IdentityPolicy,
+    authorize: DoorAuthorization,
     /// Whether patterns of rules in annotations must match the whole name.
     is_strict: bool,
     placement_labels: Vec<String>,
@@ -114,8 +116,16 @@ impl SourceReader {
             );
             return Err(SourceRefusal::new("NotSupported", message));
         }
+        if !spec.authorize.is_proxy() && list.kind() != SourceKind::ClusterGatewaySecrets {
+            let message = format!(
+                "spec.authorize: only clusterGatewaySecrets allow Inner, and the list is {}. Remove spec.authorize.",
+                list.kind().field()
+            );
+            return Err(SourceRefusal::new("NotSupported", message));
+        }
         Ok(Self {
             list,
+            authorize: spec.authorize,
             identity: read_identity(&spec.identity)?,
             is_strict: spec.identity.strict,
             placement_labels: spec.placement_labels.clone(),
@@ -132,6 +142,11 @@ impl SourceReader {
     /// Returns the identity of the source, without rules in annotations.
     pub fn identity(&self) -> &IdentityPolicy {
         &self.identity
+    }
+
+    /// Returns the rights in the hub that requests through the door of the source's system need.
+    pub fn authorize(&self) -> DoorAuthorization {
+        self.authorize
     }
 
     /// Reads an item of the list. The result depends only on the object, the Secrets and the source.
@@ -161,7 +176,7 @@ impl SourceReader {
             }
             SourceList::ManagedClusters(list) => {
                 let find_secret = |namespace: &str| secrets.find(namespace, &list.managed_service_account);
-                read_managed_cluster(object, &find_secret, unverified)
+                read_managed_cluster(object, list, &find_secret, unverified)
             }
         }
     }
@@ -191,6 +206,7 @@ impl SourceReader {
             command: draft.command,
             not_ready: draft.not_ready,
             identity,
+            authorize: self.authorize,
             uid: draft.uid,
             impersonator: draft.impersonator,
             proxy_headers: draft.proxy_headers,

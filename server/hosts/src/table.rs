@@ -239,7 +239,7 @@ mod tests {
         match table.find_target(&named, server_name.as_ref()) {
             Ok(HostTarget::Api(Mount::Merged)) => "merged".to_owned(),
             Ok(HostTarget::Api(Mount::Cluster(cluster))) => cluster.to_string(),
-            Ok(HostTarget::Api(Mount::Aggregated(_))) => "aggregated".to_owned(),
+            Ok(HostTarget::Api(other)) => panic!("{other:?} has no host"),
             Ok(HostTarget::Own) => "own".to_owned(),
             Err(refusal) => format!("{refusal:?}"),
         }

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::Instant;
 use tributary_apimachinery::Object;
-use tributary_cluster_sources::{CLUSTER_INDEX, SourceReader};
+use tributary_cluster_sources::{CLUSTER_INDEX, KarmadaRegistry, SourceReader};
 use tributary_crds::denied_users::denied_users_of;
 use tributary_crds::{
     ClusterSource, ConfigurationObjects, MergedEndpoint, ResourceRegistry, ValidationProblem, decode_hub_object,
@@ -41,6 +41,8 @@ pub struct Acceptance {
     pub denied: BTreeSet<String>,
     /// The verdict on each object of the hub.
     pub verdicts: Arc<[Verdict]>,
+    /// Settings of foreign objects that have no effect. The objects themselves are not changed.
+    pub problems: Vec<String>,
     /// Whether the objects in force have changed.
     pub is_changed: bool,
     /// Time of the next decision without a change of the hub.
@@ -134,6 +136,8 @@ pub(crate) async fn accept(
     let mut members = judge_and_order_members(in_force, &listed, others, rules).await;
     resolve_conflicts_of_members(&mut members, Claims::new(others, rules));
     let mut candidate = CandidateConfiguration::new(others.configuration, check);
+    read_karmada_registries(in_force, snapshot);
+    candidate.add_karmada_registries(in_force.karmada_registries.values().flatten());
     accept_denied_users(in_force, &listed, &mut verdicts);
     // A thousand members take milliseconds, which a hub without registries does not need.
     let known = LazyCell::new(|| known_objects(others.configuration, &members));
@@ -146,7 +150,33 @@ pub(crate) async fn accept(
     add_item_verdicts(in_force, &snapshot.sources, items, &mut verdicts);
     let denied = in_force.denied_users.values().flat_map(|object| object.value.iter().cloned()).collect();
     let is_changed = in_force.differs_from(&before);
-    Acceptance { configuration, denied, verdicts: verdicts.into(), is_changed, decides_at: guard.decides_at() }
+    let problems = in_force.karmada_registries.values().flatten().flat_map(KarmadaRegistry::problems).collect();
+    Acceptance {
+        configuration,
+        denied,
+        verdicts: verdicts.into(),
+        problems,
+        is_changed,
+        decides_at: guard.decides_at(),
+    }
+}
+
+/// Reads Karmada's ResourceRegistries beside each source in force. An unreadable one is skipped, and those of a source
+/// that is not listed stay.
+fn read_karmada_registries(in_force: &mut InForce, snapshot: &HubSnapshot) {
+    let InForce { karmada_registries, sources, .. } = in_force;
+    karmada_registries.retain(|source, _| sources.contains_key(source));
+    for (source, listed) in snapshot.sources.iter().filter(|(source, _)| sources.contains_key(*source)) {
+        let Some(registries) = &listed.registries else { continue };
+        let readable = registries.iter().filter_map(|object| {
+            let read = KarmadaRegistry::read(object);
+            read.inspect_err(|refusal| {
+                tracing::warn!(source, problem = refusal.message, "a ResourceRegistry of Karmada is skipped")
+            })
+            .ok()
+        });
+        karmada_registries.insert(source.clone(), readable.collect());
+    }
 }
 
 /// Judges each member alone, in the order in which conflicts are decided.

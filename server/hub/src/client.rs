@@ -1,5 +1,6 @@
 //! Requests to the hub with Tributary's own credentials.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use anyhow::Context as _;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{Method, Request};
+use http::{Method, Request, Uri};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tokio::time::timeout;
@@ -81,6 +82,10 @@ impl HubError {
 pub struct HubClient {
     client: ClusterClient,
     is_verified: bool,
+    /// The URL of the hub.
+    url: Uri,
+    /// Clients of servers that serve an API group in the place of the hub.
+    servers: BTreeMap<String, ClusterClient>,
 }
 
 impl fmt::Debug for HubClient {
@@ -103,7 +108,9 @@ impl HubClient {
         };
         let name = ClusterName::new(NAME)?;
         let is_verified = !config.accept_invalid_certs && config.cluster_url.scheme_str() == Some("https");
-        Ok(Self { client: ClusterClient::connect(name, config, ClientTuning::default()).await?, is_verified })
+        let url = config.cluster_url.clone();
+        let client = ClusterClient::connect(name, config, ClientTuning::default()).await?;
+        Ok(Self { client, is_verified, url, servers: BTreeMap::new() })
     }
 
     /// Returns whether the certificate of the hub is verified. Otherwise, a stranger on the way could name the front
@@ -112,13 +119,28 @@ impl HubClient {
         self.is_verified
     }
 
-    /// Creates a client of a different server of the hub's control plane, from the kubeconfig that a flag names.
+    /// Reads an API group from a different server than the hub, from the kubeconfig that a flag names. The hub may
+    /// forward the requests of the group to Tributary.
     ///
     /// # Errors
-    /// The kubeconfig or its context is missing or invalid.
-    pub async fn connect_to_server(flag: &str, kubeconfig: &Path) -> anyhow::Result<ClusterClient> {
+    /// The kubeconfig or its context is missing or invalid, or has the address of the hub.
+    pub async fn add_server(&mut self, flag: &str, group: &str, kubeconfig: &Path) -> anyhow::Result<()> {
         let config = from_kubeconfig(flag, kubeconfig, None).await?;
-        Ok(ClusterClient::connect(ClusterName::new(NAME)?, config, ClientTuning::default()).await?)
+        anyhow::ensure!(
+            config.cluster_url.authority() != self.url.authority(),
+            "{flag} {}: {} is the address of the hub, which forwards the requests of {group} to Tributary; give the \
+             address of the server behind the old Service of the group",
+            kubeconfig.display(),
+            config.cluster_url
+        );
+        let client = ClusterClient::connect(ClusterName::new(NAME)?, config, ClientTuning::default()).await?;
+        self.servers.insert(group.to_owned(), client);
+        Ok(())
+    }
+
+    /// Returns the clients of servers that serve an API group in the place of the hub, by group.
+    pub fn servers(&self) -> &BTreeMap<String, ClusterClient> {
+        &self.servers
     }
 
     /// Returns the underlying client, for requests that impersonate a user.

@@ -132,12 +132,15 @@ struct CacherStarter {
     cluster: ClusterName,
     permits: ListPermits,
     transport: Transport,
+    /// The transports to servers that serve an API group in the place of the hub.
+    of_groups: BTreeMap<String, Transport>,
     observer: Arc<Changes>,
 }
 
 impl CacherStarter {
     fn start(&self, collection: SourceCollection) -> Cacher {
         let SourceCollection { resource, api_version, kind, namespace, label_selector } = collection;
+        let transport = self.of_groups.get(&*resource.group).unwrap_or(&self.transport).clone();
         let config = CacherConfig {
             cluster: self.cluster.clone(),
             resource,
@@ -154,8 +157,8 @@ impl CacherStarter {
             },
         };
         let transport = match label_selector.as_str() {
-            "" => self.transport.clone(),
-            selector => selected(self.transport.clone(), selector),
+            "" => transport,
+            selector => selected(transport, selector),
         };
         Cacher::start(config, transport, Arc::clone(&self.observer) as Arc<dyn UpdateObserver>)
     }
@@ -166,12 +169,15 @@ struct FollowedSource {
     list: SourceList,
     items: Cacher,
     secrets: Option<Cacher>,
+    /// Karmada's ResourceRegistries, which karmada-search defines. Without them, the source is complete.
+    registries: Option<Cacher>,
 }
 
 impl FollowedSource {
     fn start(starter: &CacherStarter, list: SourceList) -> Self {
         let (items, secrets) = (starter.start(list.items()), list.secrets().map(|secrets| starter.start(secrets)));
-        Self { list, items, secrets }
+        let registries = list.registries().map(|registries| starter.start(registries));
+        Self { list, items, secrets, registries }
     }
 
     fn all(&self) -> impl Iterator<Item = &Cacher> {
@@ -185,7 +191,8 @@ impl FollowedSource {
             None => None,
         };
         let is_current = self.all().all(|cacher| cacher.state() == CacherState::Synced);
-        Some(ListedSource { items: self.items.snapshot()?, secrets, is_current })
+        let registries = self.registries.as_ref().and_then(Cacher::snapshot);
+        Some(ListedSource { items: self.items.snapshot()?, secrets, registries, is_current })
     }
 
     /// Returns whether the source is listed, or cannot be listed: its definition or Tributary's right is absent.
@@ -238,6 +245,7 @@ impl HubCollections {
             cluster: ClusterName::new(crate::client::NAME)?,
             permits: ListPermits::default(),
             transport: client.transport(),
+            of_groups: client.servers().iter().map(|(group, server)| (group.clone(), server.transport())).collect(),
             observer: Arc::new(Changes(revisions.clone())),
         };
         let cachers = HubKind::ALL.map(|kind| {

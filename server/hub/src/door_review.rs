@@ -1,5 +1,6 @@
-//! Asks the hub whether a user may use a resource of Tributary's own API group. The kube-apiserver of the hub has asked
-//! already for the requests that it forwards, so only direct callers are reviewed.
+//! Asks the hub whether a user may use a resource of the aggregated entry. The kube-apiserver of the hub has asked
+//! already for the requests that it forwards, so only direct callers are reviewed. A source can demand that the hub
+//! also allows the request inside (`authorize: Inner`), for which the kube-apiserver has not asked.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tributary_apimachinery::json::null_is_default;
 use tributary_apimachinery::status::go_quote;
-use tributary_apimachinery::{Door, GroupVersionResource, Status};
+use tributary_apimachinery::{Door, GroupVersionResource, RequestInfo, Status};
 use tributary_authentication::{CachedCheck, CheckCache, User, UserInfo};
 use tributary_limiters::{FairPermit, FairSemaphore, ShareKey, ShareMetrics, SpentTokens, TokenRate};
 
@@ -77,7 +78,7 @@ impl DoorResource {
     /// Returns the resource whose subresource `proxy` has the paths of a foreign system's door; `None` for other doors.
     pub fn of_door(door: Door) -> Option<Self> {
         match door {
-            Door::Direct | Door::Aggregated => None,
+            Door::Direct | Door::Aggregated | Door::OpenClusterManagement => None,
             Door::ClusterGateway => Some(Self::ClusterGateways),
             Door::KarmadaClusters => Some(Self::KarmadaClusters),
             Door::KarmadaSearch => Some(Self::KarmadaProxying),
@@ -108,10 +109,25 @@ impl DoorResource {
 
 /// A request for which a user needs a right in the hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DoorAttributes {
+pub enum DoorAttributes {
+    /// A request for an object, or for all objects of a resource.
+    Resource(ResourceAttributes),
+    /// A request inside a door for a path without a resource.
+    Path {
+        /// The method in lower case.
+        verb: &'static str,
+        /// The path inside the door.
+        path: String,
+    },
+}
+
+/// The attributes of a request for an object, or for all objects of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceAttributes {
     verb: &'static str,
-    resource: DoorResource,
-    subresource: &'static str,
+    resource: GroupVersionResource,
+    subresource: String,
+    namespace: String,
     name: String,
 }
 
@@ -127,55 +143,89 @@ impl DoorAttributes {
             Method::DELETE => "delete",
             _ => "",
         };
-        Self { verb, resource, subresource: "proxy", name: name.to_owned() }
+        Self::at_entry(verb, resource, "proxy", name)
     }
 
     /// A read of the resource itself. `verb` is `get`, `list` or `watch`; `name` is empty for all objects.
     pub fn of_resource(resource: DoorResource, verb: &'static str, name: &str) -> Self {
-        Self { verb, resource, subresource: "", name: name.to_owned() }
+        Self::at_entry(verb, resource, "", name)
     }
 
     /// A read (`get`) or a write (`update`) of the subresource `health` of `clustergateways`.
     pub fn of_health(verb: &'static str, name: &str) -> Self {
-        Self { verb, resource: DoorResource::ClusterGateways, subresource: "health", name: name.to_owned() }
+        Self::at_entry(verb, DoorResource::ClusterGateways, "health", name)
+    }
+
+    /// The request inside a door, as if the client had sent it to the hub.
+    pub fn of_inner(info: &RequestInfo) -> Self {
+        let verb = info.requested_verb();
+        match info.resource() {
+            None => Self::Path { verb, path: info.path.clone() },
+            Some(request) => Self::Resource(ResourceAttributes {
+                verb,
+                resource: request.resource.clone(),
+                subresource: request.subresource.clone().unwrap_or_default(),
+                namespace: request.authorization_namespace().to_owned(),
+                name: request.authorization_name().to_owned(),
+            }),
+        }
+    }
+
+    fn at_entry(verb: &'static str, resource: DoorResource, subresource: &str, name: &str) -> Self {
+        Self::Resource(ResourceAttributes {
+            verb,
+            resource: GroupVersionResource::new(resource.group(), VERSION, resource.as_str()),
+            subresource: subresource.to_owned(),
+            namespace: String::new(),
+            name: name.to_owned(),
+        })
     }
 
     fn review(&self, user: &UserInfo) -> Value {
-        let Self { verb, resource, subresource, name } = self;
         let UserInfo { username, uid, groups, extra } = user;
-        json!({
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {
-                "user": username,
-                "uid": uid,
-                "groups": groups,
-                "extra": extra,
-                "resourceAttributes": {
+        let mut spec = json!({"user": username, "uid": uid, "groups": groups, "extra": extra});
+        match self {
+            Self::Path { verb, path } => spec["nonResourceAttributes"] = json!({"verb": verb, "path": path}),
+            Self::Resource(ResourceAttributes { verb, resource, subresource, namespace, name }) => {
+                let GroupVersionResource { group, version, resource } = resource;
+                spec["resourceAttributes"] = json!({
                     "verb": verb,
-                    "group": resource.group(),
-                    "version": VERSION,
-                    "resource": resource.as_str(),
+                    "group": &**group,
+                    "version": &**version,
+                    "resource": &**resource,
                     "subresource": subresource,
+                    "namespace": namespace,
                     "name": name,
-                },
-            },
-        })
+                });
+            }
+        }
+        json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec})
     }
 
     /// Returns the 403 with kube-apiserver's text (`forbiddenMessage` in apiserver's
     /// `endpoints/handlers/responsewriters/errors.go`).
     fn forbidden(&self, user: &UserInfo, reason: &str) -> Status {
-        let resource = GroupVersionResource::new(self.resource.group(), VERSION, self.resource.as_str());
-        let of = match self.subresource {
-            "" => self.resource.as_str().to_owned(),
-            below => format!("{}/{below}", self.resource.as_str()),
-        };
-        let (name, of, group) = (go_quote(&user.username), go_quote(&of), go_quote(self.resource.group()));
-        let verb = self.verb;
-        let cause = format!("User {name} cannot {verb} resource {of} in API group {group} at the cluster scope");
-        let cause = if reason.is_empty() { cause } else { format!("{cause}: {reason}") };
-        Status::forbidden(Some(&resource), &self.name, &cause)
+        let user = go_quote(&user.username);
+        let explained = |cause: String| if reason.is_empty() { cause } else { format!("{cause}: {reason}") };
+        match self {
+            Self::Path { verb, path } => {
+                let cause = format!("User {user} cannot {verb} path {} in the hub", go_quote(path));
+                Status::forbidden(None, "", &explained(cause))
+            }
+            Self::Resource(ResourceAttributes { verb, resource, subresource, namespace, name }) => {
+                let of = match subresource.as_str() {
+                    "" => resource.resource.to_string(),
+                    below => format!("{}/{below}", resource.resource),
+                };
+                let place = match namespace.as_str() {
+                    "" => "at the cluster scope".to_owned(),
+                    namespace => format!("in the namespace {}", go_quote(namespace)),
+                };
+                let (of, group) = (go_quote(&of), go_quote(&resource.group));
+                let cause = format!("User {user} cannot {verb} resource {of} in API group {group} {place}");
+                Status::forbidden(Some(resource), name, &explained(cause))
+            }
+        }
     }
 }
 
@@ -385,7 +435,7 @@ mod tests {
             assert_eq!(
                 spec,
                 &json!({"verb": verb, "group": "aggregation.tributary.dev", "version": VERSION, "resource": "clusters",
-                    "subresource": "proxy", "name": "eu"})
+                    "subresource": "proxy", "namespace": "", "name": "eu"})
             );
         }
     }
@@ -401,12 +451,37 @@ mod tests {
             assert_eq!(DoorResource::find(&GroupVersionResource::new(group, VERSION, plural)), Some(resource));
             let spec = &DoorAttributes::of_proxy(resource, "Eu%20", &Method::PUT).review(&UserInfo::default())["spec"];
             let expected = json!({"verb": "update", "group": group, "version": VERSION, "resource": plural,
-                "subresource": "proxy", "name": "Eu%20"});
+                "subresource": "proxy", "namespace": "", "name": "Eu%20"});
             assert_eq!(spec["resourceAttributes"], expected);
         }
         assert_eq!((DoorResource::of_door(Door::Direct), DoorResource::of_door(Door::Aggregated)), (None, None));
         let clusters = GroupVersionResource::new("apps", VERSION, "clusters");
         assert_eq!(DoorResource::find(&clusters), None);
+    }
+
+    #[test]
+    fn request_inside_a_door_is_reviewed_with_its_own_attributes() {
+        let deployment = json!({"verb": "patch", "group": "apps", "version": "v1", "resource": "deployments",
+            "subresource": "scale", "namespace": "shop", "name": "web"});
+        let pods = json!({"verb": "watch", "group": "", "version": "v1", "resource": "pods", "subresource": "",
+            "namespace": "", "name": ""});
+        let exec = json!({"verb": "create", "group": "", "version": "v1", "resource": "pods", "subresource": "exec",
+            "namespace": "shop", "name": "web-0"});
+        for (method, path, query, expected) in [
+            ("PATCH", "/apis/apps/v1/namespaces/shop/deployments/web/scale", None, ("resourceAttributes", deployment)),
+            ("GET", "/api/v1/pods", Some("watch=1"), ("resourceAttributes", pods)),
+            ("POST", "/api/v1/namespaces/shop/pods/web-0/exec", Some("command=sh"), ("resourceAttributes", exec)),
+            ("GET", "/version", None, ("nonResourceAttributes", json!({"verb": "get", "path": "/version"}))),
+        ] {
+            let info = RequestInfo::parse(method, path, query).unwrap();
+            let attributes = DoorAttributes::of_inner(&info);
+            assert_eq!(attributes.review(&UserInfo::default())["spec"][expected.0], expected.1, "{method} {path}");
+        }
+        let info = RequestInfo::parse("GET", "/api/v1/namespaces/shop/pods/web-0/log", None).unwrap();
+        let ann = UserInfo { username: "ann".to_owned(), ..UserInfo::default() };
+        let refused = DoorAttributes::of_inner(&info).forbidden(&ann, "");
+        let cause = r#"User "ann" cannot get resource "pods/log" in API group "" in the namespace "shop""#;
+        assert!(refused.message.ends_with(cause), "{}", refused.message);
     }
 
     #[test]

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tributary_apimachinery::ResourceVersion;
-use tributary_cluster_sources::{ItemObject, SourceItem, SourceList, SourceReader, UsedSecret};
+use tributary_cluster_sources::{ItemObject, KarmadaRegistry, SourceItem, SourceList, SourceReader, UsedSecret};
 use tributary_crds::{
     ClusterSource, Credentials, MergedEndpoint, ResourceRegistry, UpstreamCluster, UpstreamClusterSpec,
 };
+use tributary_router::cluster_status::MemberSource;
 use tributary_sources::ClusterSpec;
 
 use crate::placement_decisions::Selections;
@@ -41,6 +42,13 @@ impl ItemInForce {
     pub(crate) fn new(source: &str, item: SourceItem) -> Self {
         let warnings = item.warnings.iter().map(|warning| warning.message.clone()).collect();
         Self { source: source.to_owned(), fingerprint: fingerprint(&item), item, warnings }
+    }
+
+    /// Returns kind, namespace and name of the item's object.
+    fn describe(&self) -> String {
+        let ItemObject { kind, namespace, name, .. } = &self.item.object;
+        let slash = if namespace.is_empty() { "" } else { "/" };
+        format!("{kind} {namespace}{slash}{name}")
     }
 }
 
@@ -108,11 +116,15 @@ impl MemberInForce {
     pub(crate) fn origin(&self) -> String {
         match &self.item {
             None => format!("UpstreamCluster {} of the hub", self.object.name),
-            Some(own) => {
-                let ItemObject { kind, namespace, name, .. } = &own.item.object;
-                let slash = if namespace.is_empty() { "" } else { "/" };
-                format!("{kind} {namespace}{slash}{name} of ClusterSource {}", own.source)
-            }
+            Some(own) => format!("{} of ClusterSource {}", own.describe(), own.source),
+        }
+    }
+
+    /// Returns the object of the hub, for the resource `clusters`.
+    pub(crate) fn member_source(&self) -> MemberSource {
+        match &self.item {
+            None => MemberSource { kind: "UpstreamCluster", name: self.object.name.clone(), item: None },
+            Some(own) => MemberSource { kind: "ClusterSource", name: own.source.clone(), item: Some(own.describe()) },
         }
     }
 }
@@ -166,6 +178,9 @@ pub struct InForce {
     /// The last complete PlacementDecisions.
     #[serde(default)]
     pub(crate) selections: Selections,
+    /// Karmada's ResourceRegistries, by the name of the ClusterSource.
+    #[serde(default)]
+    pub(crate) karmada_registries: BTreeMap<String, Vec<KarmadaRegistry>>,
     /// The last reading of each source in force.
     #[serde(skip)]
     pub(crate) readings: BTreeMap<String, SourceReading>,
@@ -205,6 +220,7 @@ impl InForce {
             denied_users: self.denied_users.clone(),
             sources: self.sources.clone(),
             selections: self.selections.clone(),
+            karmada_registries: self.karmada_registries.clone(),
             readings: BTreeMap::new(),
         }
     }
@@ -222,6 +238,7 @@ impl InForce {
             || !same_objects(&self.denied_users, &before.denied_users)
             || !same_objects(&self.sources, &before.sources)
             || self.selections != before.selections
+            || self.karmada_registries != before.karmada_registries
     }
 
     /// Returns the order of an object that is accepted for the first time.

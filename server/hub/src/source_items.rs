@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tributary_apimachinery::{ForeignSystem, Object, Snapshot, explain};
 use tributary_authentication::IdentityPolicy;
-use tributary_cluster_sources::{ItemObject, RefusedItem, Secrets, SourceItem, SourceKind, SourceReader};
+use tributary_cluster_sources::{ItemObject, RefusedItem, Secrets, SourceItem, SourceReader};
 use tributary_crds::{UpstreamCluster, hub_problems};
 use tributary_router::{ForeignMember, GatewayFacts};
 use tributary_sources::ClusterSpec;
@@ -27,6 +27,8 @@ pub(crate) struct ListedSource {
     pub(crate) items: Snapshot,
     /// The Secrets to which items refer; `None` if the items have their credentials themselves.
     pub(crate) secrets: Option<Snapshot>,
+    /// Karmada's ResourceRegistries; `None` until the hub has listed them, and for other systems.
+    pub(crate) registries: Option<Snapshot>,
     /// Whether the collections are up to date.
     pub(crate) is_current: bool,
 }
@@ -78,7 +80,7 @@ pub(crate) async fn judge_items(
                 Some(read) => read,
                 None => read_item(source, &reading.reader, object, secrets.as_ref(), earlier, rules).await,
             };
-            let earlier = earlier.map(|earlier| with_present_identity(earlier, reading.reader.identity()));
+            let earlier = earlier.map(|earlier| with_present_rules(earlier, &reading.reader));
             judged.push(judge_item(source, object, &read.result, earlier, rules));
             reading.items.insert(object.uid().to_owned(), read);
         }
@@ -87,19 +89,26 @@ pub(crate) async fn judge_items(
     let stays = |source: &str| !may_remove || !listed.contains_key(source);
     let absent = earlier.into_iter().filter(|((source, _), _)| stays(source));
     judged.extend(absent.map(|((source, _), member)| {
-        let identity = readings.get(source).map(|reading| reading.reader.identity());
-        JudgedMember::retain(identity.map_or_else(|| Arc::clone(member), |own| with_present_identity(member, own)))
+        let reader = readings.get(source).map(|reading| &*reading.reader);
+        JudgedMember::retain(reader.map_or_else(|| Arc::clone(member), |reader| with_present_rules(member, reader)))
     }));
     in_force.readings = readings;
     judged
 }
 
-/// Gives a member the identity of its source, if the source has a different type of identity by now. The member may
-/// stay as it was read last, but its clients must not keep a stored credential that the source withdraws.
-fn with_present_identity(member: &Arc<MemberInForce>, identity: &IdentityPolicy) -> Arc<MemberInForce> {
-    let is_changed = |own: &&Arc<ItemInForce>| discriminant(&own.item.identity) != discriminant(identity);
+/// Gives a member the identity and the authorization of its source, if the source has different ones by now. The member
+/// may stay as it was read last, but its clients must not keep a stored credential that the source withdraws.
+fn with_present_rules(member: &Arc<MemberInForce>, reader: &SourceReader) -> Arc<MemberInForce> {
+    let (identity, authorize) = (reader.identity(), reader.authorize());
+    let is_changed = |own: &&Arc<ItemInForce>| {
+        discriminant(&own.item.identity) != discriminant(identity) || own.item.authorize != authorize
+    };
     let Some(own) = member.item.as_ref().filter(is_changed) else { return Arc::clone(member) };
-    let item = SourceItem { identity: identity.clone(), ..own.item.clone() };
+    let identity = match discriminant(&own.item.identity) == discriminant(identity) {
+        true => own.item.identity.clone(),
+        false => identity.clone(),
+    };
+    let item = SourceItem { identity, authorize, ..own.item.clone() };
     let item = ItemInForce { warnings: own.warnings.clone(), ..ItemInForce::new(&own.source, item) };
     let item = Some(Arc::new(item));
     Arc::new(MemberInForce { item, ..MemberInForce::clone(member) })
@@ -291,7 +300,10 @@ pub(crate) fn add_item_verdicts(
     mut items: BTreeMap<String, Vec<ItemVerdict>>,
     verdicts: &mut [Verdict],
 ) {
-    for verdict in verdicts.iter_mut().filter(|verdict| verdict.object.kind == HubKind::ClusterSource) {
+    // A source of the hub with the name of a file's source is not in force.
+    let is_source_in_force =
+        |verdict: &&mut Verdict| verdict.object.kind == HubKind::ClusterSource && verdict.generation_in_force.is_some();
+    for verdict in verdicts.iter_mut().filter(is_source_in_force) {
         let Some(reading) = in_force.readings.get(&verdict.object.name) else { continue };
         let is_listed = listed.contains_key(&verdict.object.name);
         let mut items = is_listed.then(|| items.remove(&verdict.object.name).unwrap_or_default());
@@ -302,13 +314,14 @@ pub(crate) fn add_item_verdicts(
     }
 }
 
-/// Returns the member as the system with the list knows it; `None` for lists of systems without a door.
+/// Returns the member as the system with the list knows it; `None` for lists of systems without a door. At the door of
+/// Open Cluster Management, no right in the hub protects a stored credential, so an item with an identity of its own
+/// has no name there.
 pub(crate) fn foreign_member(item: &SourceItem) -> Option<ForeignMember> {
-    let system = match item.list {
-        SourceKind::ClusterGatewaySecrets => ForeignSystem::ClusterGateway,
-        SourceKind::KarmadaClusters => ForeignSystem::Karmada,
-        _ => return None,
-    };
+    let system = item.list.foreign_system()?;
+    if system == ForeignSystem::OpenClusterManagement && item.identity != IdentityPolicy::Impersonate {
+        return None;
+    }
     let SourceItem { object: ItemObject { namespace, labels, created, .. }, spec, .. } = item;
     let has_certificate =
         spec.credentials.as_ref().is_some_and(|credentials| credentials.client_certificate_data.is_some());
@@ -323,14 +336,17 @@ pub(crate) fn foreign_member(item: &SourceItem) -> Option<ForeignMember> {
         .to_owned(),
         endpoint: spec.endpoints.first().cloned().unwrap_or_default(),
         ca_bundle: spec.ca_data.clone(),
+        proxy_url: spec.proxy_url.clone(),
     });
     Some(ForeignMember {
         system,
         name: item.foreign_name.clone(),
         cluster: item.name.clone(),
         identity: item.identity.clone(),
+        authorizes_inner: !item.authorize.is_proxy(),
         labels: labels.clone(),
         created: created.clone(),
         gateway,
+        credential: None,
     })
 }

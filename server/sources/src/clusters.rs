@@ -42,6 +42,8 @@ struct ConnectedCluster {
     shutdown: CancellationToken,
     /// If this cluster is refused as a duplicate, the name under which the same cluster is already configured.
     duplicate_of: Option<ClusterName>,
+    /// The client of a refused duplicate, for requests that must use the credential of this name.
+    refused_client: Option<ClusterClient>,
     /// True if users' bearer tokens are forwarded to the cluster. The client opens separate connections for these
     /// tokens.
     passes_tokens: bool,
@@ -141,6 +143,7 @@ impl Clusters {
             refused_user: None,
             shutdown,
             duplicate_of: None,
+            refused_client: None,
             passes_tokens: *passes_tokens,
             proxy_headers: proxy_headers.clone(),
             setup,
@@ -194,7 +197,7 @@ impl Clusters {
     /// one of the two descriptions changes.
     pub fn refuse(&mut self, name: &ClusterName, duplicate_of: &ClusterName, reason: String) {
         if let Some(known) = self.known.get_mut(name) {
-            known.setup.client = Err(reason);
+            known.refused_client = std::mem::replace(&mut known.setup.client, Err(reason)).ok();
             known.duplicate_of = Some(duplicate_of.clone());
         }
     }
@@ -202,6 +205,12 @@ impl Clusters {
     /// Returns the cluster of which this cluster is a refused second name.
     pub fn duplicate_of(&self, name: &ClusterName) -> Option<&ClusterName> {
         self.known.get(name)?.duplicate_of.as_ref()
+    }
+
+    /// Returns the client of a refused second name of a cluster, with the credential of this name, and its generation.
+    pub fn refused_client(&self, name: &ClusterName) -> Option<(ClusterClient, u64)> {
+        let known = self.known.get(name)?;
+        Some((known.refused_client.clone()?, known.setup.client_generation))
     }
 }
 
@@ -228,7 +237,8 @@ impl ConnectedCluster {
     /// client keeps the previous credentials, because a certificate and its key may be replaced one after the other.
     async fn apply_user(self, spec: &ClusterSpec) -> Self {
         let (name, origin) = (&self.setup.name, spec.origin.clone());
-        let (Ok(client), Ok(config)) = (&self.setup.client, &spec.config) else { return Self { origin, ..self } };
+        let client = self.refused_client.as_ref().or(self.setup.client.as_ref().ok());
+        let (Some(client), Ok(config)) = (client, &spec.config) else { return Self { origin, ..self } };
         if self.user_fingerprint == spec.user_fingerprint && self.refused_user.is_none() {
             return Self { origin, ..self };
         }

@@ -1,6 +1,6 @@
 //! The configuration values that a source returns.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use tributary_crds::{ConfigurationObjects, SecretText, UpstreamCluster};
 use tributary_hosts::ClusterHosts;
 use tributary_policy::LoggingModes;
 use tributary_proxy::{CommandPolicy, DialPolicy};
+use tributary_router::cluster_status::MemberSource;
 use tributary_router::{
     ClusterAddress, ClusterAuthorization, DispatchSettings, FlowSettings, ForeignMember, MemberRules,
 };
@@ -122,6 +123,8 @@ pub struct LoadedConfiguration {
     pub clusters: Vec<Arc<ClusterSpec>>,
     /// The names of clusters in foreign systems, from the ClusterSources of the hub.
     pub foreign: Vec<ForeignMember>,
+    /// The objects of the hub that describe clusters.
+    pub sources: HashMap<ClusterName, MemberSource>,
     /// The configuration objects of files and of the hub, without the members of the hub. Without registries, the
     /// router's defaults apply.
     pub objects: ConfigurationObjects,

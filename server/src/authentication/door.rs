@@ -1,7 +1,8 @@
 //! The right that a user needs in the hub for a request at the aggregated entry.
 
+use http::HeaderName;
 use http::request::Parts;
-use tributary_apimachinery::{MERGED_VIEW, RequestInfo, Verb};
+use tributary_apimachinery::{MERGED_VIEW, RequestInfo, Status, Verb};
 use tributary_hub::{DoorAttributes, DoorResource};
 use tributary_router::RequestArrival;
 
@@ -9,10 +10,18 @@ use tributary_router::RequestArrival;
 pub(super) const IMPERSONATION_AT_ENTRY: &str = "the aggregated API impersonates no user for its own resources; send the request through the hub's kube-apiserver, \
      which does, or without Impersonate headers";
 
+/// The reason for a 403 to impersonation behind a name with `authorize: Inner`.
+const IMPERSONATION_INSIDE: &str = "the source of the cluster has authorize: Inner, so the hub decides about the rights of the sender alone; send the \
+     request as the user, without Impersonate headers";
+
 /// Returns whether a request for the entry's own resources asks for impersonation. Such a request is refused: the hub
 /// would check the rights of the sender, not the rights of the impersonated user.
 pub(super) fn impersonates_at_entry(head: &Parts, arrival: &RequestArrival) -> bool {
-    arrival.is_entry_path && head.headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
+    arrival.is_entry_path && head.headers.keys().any(is_impersonation)
+}
+
+fn is_impersonation(name: &HeaderName) -> bool {
+    name.as_str().starts_with("impersonate-")
 }
 
 /// Returns the attributes for the access review at the hub. Returns `None` if no review is needed: for an invalid path,
@@ -31,6 +40,19 @@ pub(super) fn attributes(head: &Parts, arrival: &RequestArrival) -> Option<DoorA
         Some(cluster) => DoorAttributes::of_proxy(DoorResource::Clusters, cluster.as_str(), &head.method),
         None => DoorAttributes::of_proxy(DoorResource::Views, MERGED_VIEW, &head.method),
     })
+}
+
+/// Returns the attributes of the request inside a door, if the source of the name in the path demands that the hub also
+/// allows this request. Returns `None` for an invalid path, which gets an error.
+///
+/// # Errors
+/// 403 for a request that impersonates a user: the hub would check the rights of the sender.
+pub(super) fn inner_attributes(head: &Parts, arrival: &RequestArrival) -> Result<Option<DoorAttributes>, Status> {
+    let Some(info) = arrival.reading.info().ok().filter(|_| arrival.authorizes_inner) else { return Ok(None) };
+    match head.headers.keys().any(is_impersonation) {
+        true => Err(Status::forbidden(None, "", IMPERSONATION_INSIDE)),
+        false => Ok(Some(DoorAttributes::of_inner(info))),
+    }
 }
 
 fn own_resource(info: &RequestInfo) -> Option<DoorAttributes> {
@@ -130,5 +152,32 @@ mod tests {
             let arrival = RequestArrival::new(mount.clone(), &head.method, &head.uri);
             assert_eq!(attributes(&head, &arrival), expected, "{method} {path}");
         }
+    }
+
+    #[test]
+    fn inner_request_is_authorized_only_below_a_name_whose_source_demands_it() {
+        const GATEWAYS: &str = "/apis/cluster.core.oam.dev/v1alpha1/clustergateways";
+        let mut doors = ForeignDoors::default();
+        let names = ["eu", "us"].map(|name| (name.to_owned(), name.parse().unwrap()));
+        doors.open(ForeignSystem::ClusterGateway, names.into());
+        doors.authorize_inner(ForeignSystem::ClusterGateway, "eu".to_owned());
+        let mount = Mount::Aggregated(Arc::new(doors));
+        let inner = |path: &str, header: Option<&str>| {
+            let mut request = Request::builder().uri(format!("{GATEWAYS}{path}"));
+            if let Some(header) = header {
+                request = request.header(header, "root");
+            }
+            let (head, ()) = request.body(()).unwrap().into_parts();
+            inner_attributes(&head, &RequestArrival::new(mount.clone(), &head.method, &head.uri))
+        };
+        let pods = RequestInfo::parse("GET", "/api/v1/pods", None).unwrap();
+        assert_eq!(inner("/eu/proxy/api/v1/pods", None), Ok(Some(DoorAttributes::of_inner(&pods))));
+        let root = RequestInfo::parse("GET", "/", None).unwrap();
+        assert_eq!(inner("/eu/proxy", None), Ok(Some(DoorAttributes::of_inner(&root))));
+        for path in ["/us/proxy/api/v1/pods", "/eu", "/eu/health", "/unknown/proxy/api", "/eu/proxy/api%zz"] {
+            assert_eq!(inner(path, None), Ok(None), "{path}");
+        }
+        assert_eq!(inner("/eu/proxy/api/v1/pods", Some("impersonate-user")).unwrap_err().code, 403);
+        assert_eq!(inner("/us/proxy/api/v1/pods", Some("impersonate-user")), Ok(None));
     }
 }

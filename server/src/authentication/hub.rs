@@ -163,7 +163,7 @@ impl HubAuthenticator {
 
     /// Authenticates a request by its bearer tokens. The origin is not checked, because a page of another origin cannot
     /// send a token. No member receives the token.
-    async fn authenticate_token(
+    pub(super) async fn authenticate_token(
         &self,
         tokens: &[Vec<u8>],
         client: IpAddr,
@@ -184,6 +184,11 @@ impl HubAuthenticator {
             }
         }
         Err(refused)
+    }
+
+    /// Returns whether a key of the hub verifies the signature of a token. Sends no request.
+    pub(super) fn has_signed(&self, token: &[u8]) -> bool {
+        self.tokens.has_signed(&self.name, token)
     }
 
     /// Logs a refused token. A failed review is logged as a warning, because an administrator can fix its cause.
@@ -213,6 +218,22 @@ impl HubAuthenticator {
             Authority::Hub => self.doors.review(&sender.user, attributes).await,
             _ => Err(Status::unauthorized()),
         }
+    }
+
+    /// Checks that the hub allows the request inside a door. The kube-apiserver of the hub has checked only the right
+    /// to `proxy` of the requests that it forwards. Must be called within a tokio runtime. Cancel: safe.
+    ///
+    /// # Errors
+    /// As for [`authorize_door`](Self::authorize_door).
+    pub async fn authorize_inner(
+        &self,
+        sender: &AuthenticatedSender,
+        attributes: &DoorAttributes,
+    ) -> Result<(), Status> {
+        if !sender.user.authority.is_hub() {
+            return Err(Status::unauthorized());
+        }
+        self.doors.review(&sender.user, attributes).await
     }
 
     /// Creates the check whether the front proxy's certificate is still accepted, because the hub may replace its

@@ -248,7 +248,7 @@ pub(super) fn still_known_by_token(
 
 /// Returns the cluster whose own API a request addresses, by its path or by its host. Returns `None` for an invalid
 /// path, for which no cluster reviews a token.
-fn addressed_cluster(mount: &Mount, path: &str) -> Option<ClusterName> {
+pub(super) fn addressed_cluster(mount: &Mount, path: &str) -> Option<ClusterName> {
     match mount.resolve(path).ok()?.target {
         MountTarget::Cluster(cluster) => Some(cluster),
         MountTarget::Merged | MountTarget::Entry => None,

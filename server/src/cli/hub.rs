@@ -53,10 +53,27 @@ pub struct HubArguments {
     /// from ClusterSources of the hub. Can be given several times
     #[arg(long, value_name = "SYSTEM", requires = "aggregated_listen")]
     pub door: Vec<DoorSystem>,
+    /// The address of the door of Open Cluster Management, with the paths of its user-server: `/CLUSTER/…`. Needs
+    /// --hub-kubeconfig or --hub-in-cluster. The serving certificates are those of --listen. Port 0 selects a free port
+    #[arg(long, value_name = "IP:PORT")]
+    pub ocm_listen: Option<ListenAddress>,
     /// The old server of an aggregated API group of Karmada, which answers the requests of the group that Tributary
     /// does not. Tributary impersonates the callers. Can be given several times
     #[arg(long, value_name = "GROUP=KUBECONFIG", requires = "door")]
     pub karmada_server: Vec<KarmadaServer>,
+}
+
+impl HubArguments {
+    /// Returns the systems whose doors are open.
+    pub fn systems(&self) -> impl Iterator<Item = ForeignSystem> {
+        let at_aggregated_entry = self.door.iter().map(|door| door.system());
+        at_aggregated_entry.chain(self.ocm_listen.map(|_| ForeignSystem::OpenClusterManagement))
+    }
+
+    /// Returns whether an entry authenticates users of the hub.
+    pub fn serves_hub_users(&self) -> bool {
+        self.aggregated_listen.is_some() || self.ocm_listen.is_some()
+    }
 }
 
 /// An old server of Karmada: `cluster.karmada.io=aggregated.kubeconfig`.

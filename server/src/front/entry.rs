@@ -37,6 +37,8 @@ enum EntryApi {
         /// would tell a controller that all objects are deleted.
         is_configured: AtomicBool,
     },
+    /// The entry of Open Cluster Management. It answers after the first configuration is applied.
+    OpenClusterManagement(Arc<OpenDoors>),
 }
 
 impl Entry {
@@ -50,6 +52,11 @@ impl Entry {
         Self { authenticator, api: EntryApi::Aggregated { doors, is_configured: AtomicBool::new(false) } }
     }
 
+    /// Creates the entry of Open Cluster Management.
+    pub fn open_cluster_management(authenticator: Authenticator, doors: Arc<OpenDoors>) -> Self {
+        Self { authenticator, api: EntryApi::OpenClusterManagement(doors) }
+    }
+
     /// Begins to answer requests for clusters at the aggregated entry. Called after the first configuration is applied.
     pub fn serve_clusters(&self) {
         if let EntryApi::Aggregated { is_configured, .. } = &self.api {
@@ -60,7 +67,7 @@ impl Entry {
     /// Returns whether the entry answers requests for clusters.
     pub(super) fn serves_clusters(&self) -> bool {
         match &self.api {
-            EntryApi::Hosts(_) => true,
+            EntryApi::Hosts(_) | EntryApi::OpenClusterManagement(_) => true,
             EntryApi::Aggregated { is_configured, .. } => is_configured.load(Ordering::Acquire),
         }
     }
@@ -69,7 +76,7 @@ impl Entry {
     /// users over one connection, and needs the documents of the aggregated entry to keep the APIService available.
     fn has_constant_answer<B>(&self, request: &Request<B>) -> bool {
         match &self.api {
-            EntryApi::Hosts(_) => false,
+            EntryApi::Hosts(_) | EntryApi::OpenClusterManagement(_) => false,
             EntryApi::Aggregated { doors, .. } => {
                 tributary_router::has_constant_answer(doors.mount(), request.method(), request.uri())
             }
@@ -84,6 +91,7 @@ impl Entry {
         match &self.api {
             EntryApi::Hosts(hosts) => hosts.mount(head, server_name),
             EntryApi::Aggregated { doors, .. } => Ok(doors.mount()),
+            EntryApi::OpenClusterManagement(doors) => Ok(doors.mount_of_open_cluster_management()),
         }
     }
 }

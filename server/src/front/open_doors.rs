@@ -1,4 +1,4 @@
-//! The doors of foreign systems at the aggregated entry.
+//! The doors of foreign systems, at the aggregated entry and at the entry of Open Cluster Management.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,8 +27,18 @@ impl OpenDoors {
         self.current.store(Arc::new(members.doors(self.systems.iter().copied())));
     }
 
+    /// Returns whether the door of a system is open.
+    pub fn has(&self, system: ForeignSystem) -> bool {
+        self.systems.contains(&system)
+    }
+
     /// Returns the API of the aggregated entry.
     pub fn mount(&self) -> Mount {
         Mount::Aggregated(self.current.load_full())
+    }
+
+    /// Returns the API of the entry of Open Cluster Management.
+    pub fn mount_of_open_cluster_management(&self) -> Mount {
+        Mount::OpenClusterManagement(self.current.load_full())
     }
 }

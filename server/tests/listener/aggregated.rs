@@ -1,18 +1,25 @@
 //! Tests of the aggregated entry: its own documents, and the merged view and the clusters below its mounts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use http::{Request, Response, header};
 use http_body_util::Empty;
 use serde_json::{Value, json};
+use tributary_apimachinery::ForeignSystem;
 use tributary_apimachinery::body::{Body, full};
 use tributary_records::audit::AuditMode;
 use tributary_router::{Answer, Policies, RequestContext, Router, RouterConfig};
+use tributary_server::front::OpenDoors;
 use tributary_server::handler::Handler;
 
 use crate::audit::{auditor, ended, events};
-use crate::fixture::{SOON, Server, default_handler_methods, router_over, start, start_aggregated, text};
+use crate::door_table::{MEMBERS, MERGED_VIEWS};
+use crate::doors::members;
+use crate::fixture::{
+    SOON, Server, default_handler_methods, router_over, start, start_aggregated, start_with_doors, text,
+};
 use crate::slow_readers::{Talker, get as get_request, reluctant, settled, until};
 
 const GROUP: &str = "/apis/aggregation.tributary.dev/v1alpha1";
@@ -186,10 +193,12 @@ impl Handler for Redirecting {
     default_handler_methods!();
 }
 
-/// Checks every redirect status at each kind of path: the entry's own, mounts, unknown and unreadable paths.
+/// Checks every redirect status at each kind of path: the entry's own, all doors, unknown and unreadable paths.
 #[tokio::test]
 async fn no_answer_at_the_aggregated_entry_is_a_redirect() {
-    let (direct, aggregated) = (start(Redirecting).await, start_aggregated(Redirecting, None).await);
+    let doors = Arc::new(OpenDoors::new(ForeignSystem::ALL));
+    doors.set_members(&ForeignSystem::ALL.into_iter().flat_map(|system| members(system, &["a"])).collect());
+    let (direct, aggregated) = (start(Redirecting).await, start_with_doors(Redirecting, doors).await);
     aggregated.entry.serve_clusters();
     let mut paths: Vec<String> =
         ["/", "/apis", "/apis/", GROUP, "/openapi/v2", "/openapi/v3?hash=00", "/readyz", "/metrics", "/%zz", "//"]
@@ -200,7 +209,8 @@ async fn no_answer_at_the_aggregated_entry_is_a_redirect() {
     for inner in
         ["", "/", "/api/v1/pods", "/openapi/v3/api/v1?hash=00", "/api/v1/namespaces/n/services/s/proxy/", "/.."]
     {
-        paths.extend([ALL, EU].map(|mount| format!("{mount}{inner}")));
+        let rows = MERGED_VIEWS.iter().chain(MEMBERS).filter(|row| row.prefix.starts_with("/apis/"));
+        paths.extend(rows.map(|row| format!("{}{inner}", row.prefix)));
     }
     for status in 300..=308 {
         let given = status.to_string();

@@ -9,26 +9,29 @@ use tributary_apimachinery::ForeignSystem;
 use tributary_router::{ForeignMember, ForeignMembers, GatewayFacts, Router, RouterConfig};
 use tributary_server::front::OpenDoors;
 
-use crate::fixture::{Server, router_over, start_aggregated, start_with_doors, text};
+use crate::fixture::{Server, router_over, start_aggregated, start_managed, start_with_doors, text};
 
 const GATEWAYS: &str = "/apis/cluster.core.oam.dev/v1alpha1/clustergateways";
 
-fn members(names: &[&str]) -> ForeignMembers {
-    let member = |name: &&str| ForeignMember {
-        system: ForeignSystem::ClusterGateway,
+/// Returns members of a system with these names, which lead to the member `eu`.
+pub(crate) fn members<'n>(system: ForeignSystem, names: &'n [&'n str]) -> impl Iterator<Item = ForeignMember> + 'n {
+    names.iter().map(move |name| ForeignMember {
+        system,
         name: (*name).to_owned(),
         cluster: "eu".parse().unwrap(),
         identity: tributary_router::IdentityPolicy::Impersonate,
+        authorizes_inner: false,
         labels: [].into(),
         created: "2026-01-01T00:00:00Z".to_owned(),
         gateway: Some(GatewayFacts::default()),
-    };
-    names.iter().map(member).collect()
+        credential: None,
+    })
 }
 
 /// Starts the entry with the door of cluster-gateway, where `names` lead to the member `eu`.
 async fn start(router: Arc<Router>, names: &[&str]) -> (Server, Arc<OpenDoors>) {
-    let (doors, members) = (Arc::new(OpenDoors::new([ForeignSystem::ClusterGateway])), Arc::new(members(names)));
+    let doors = Arc::new(OpenDoors::new([ForeignSystem::ClusterGateway]));
+    let members = Arc::new(ForeignMembers::from_iter(members(ForeignSystem::ClusterGateway, names)));
     doors.set_members(&members);
     router.set_foreign_members(members);
     let server = start_with_doors(router, Arc::clone(&doors)).await;
@@ -95,4 +98,27 @@ async fn door_of_cluster_gateway_leads_to_members_by_their_foreign_names() {
     doors.set_members(&empty);
     router.set_foreign_members(empty);
     assert_eq!(message(&get(&server, &nodes).await.1), "no such cluster eu.example");
+}
+
+#[tokio::test]
+async fn door_of_open_cluster_management_has_members_at_its_root_and_errors_as_text() {
+    let (_member, router) = router_over("eu").await;
+    let system = ForeignSystem::OpenClusterManagement;
+    let doors = Arc::new(OpenDoors::new([system]));
+    let members = Arc::new(ForeignMembers::from_iter([ForeignMember::with_own_name(system, &"eu".parse().unwrap())]));
+    doors.set_members(&members);
+    router.set_foreign_members(members);
+    let server = start_managed(router, doors).await;
+    let (status, nodes) = get(&server, "/eu/api/v1/nodes").await;
+    assert!(status == 200 && !nodes.contains("tributary.dev/cluster"), "{nodes}");
+    for (path, code) in [("/", 400), ("/us/api/v1/nodes", 502), ("/metrics", 502), ("/tributary/status", 502)] {
+        let (status, text) = get(&server, path).await;
+        assert!(status == code && !text.starts_with('{'), "{path}: {status} {text}");
+    }
+    for path in ["/eu/api/v1/nodes", "/us/api", "/healthz", "/"] {
+        let request = server.bare(path).body(Empty::new()).unwrap();
+        let answer = server.http2().await.send_request(request).await.unwrap();
+        assert_eq!(answer.headers()[header::CONTENT_TYPE], "text/plain; charset=utf-8", "{path}");
+        assert_eq!((answer.status().as_u16(), text(answer).await.as_str()), (401, "Unauthorized\n"), "{path}");
+    }
 }

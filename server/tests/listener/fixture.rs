@@ -138,6 +138,11 @@ pub(crate) async fn start_with_doors(handler: impl Handler, doors: Arc<OpenDoors
     start_with(Settings { is_aggregated: true, doors, ..Settings::default() }, handler, |front| front).await
 }
 
+/// Starts the entry of Open Cluster Management like [`start`], with these doors.
+pub(crate) async fn start_managed(handler: impl Handler, doors: Arc<OpenDoors>) -> Server {
+    start_with(Settings { is_managed: true, doors, ..Settings::default() }, handler, |front| front).await
+}
+
 /// The settings of a listener that tests can choose.
 #[derive(Default)]
 struct Settings {
@@ -146,7 +151,9 @@ struct Settings {
     goaway_chance: GoawayChance,
     hosts: Arc<Hosts>,
     is_aggregated: bool,
-    /// The doors of the aggregated entry.
+    /// True for the entry of Open Cluster Management.
+    is_managed: bool,
+    /// The doors of these entries.
     doors: Arc<OpenDoors>,
 }
 
@@ -170,9 +177,10 @@ async fn start_with<H: Handler>(
     let connections = metrics.connections.clone();
     let unread = metrics.unread_bytes.clone();
     let refused = metrics.refused.clone();
-    let Settings { proxies, bounds, goaway_chance, hosts, is_aggregated, doors } = settings;
+    let Settings { proxies, bounds, goaway_chance, hosts, is_aggregated, is_managed, doors } = settings;
     let entry = Arc::new(match is_aggregated {
         true => Entry::aggregated(authenticator, doors),
+        false if is_managed => Entry::open_cluster_management(authenticator, doors),
         false => Entry::for_hosts(authenticator, hosts),
     });
     let capacity = ListenerCapacity::new(bounds, metrics);

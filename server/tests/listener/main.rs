@@ -7,6 +7,9 @@ mod access_log;
 mod aggregated;
 mod audit;
 mod cancelled_requests;
+#[allow(dead_code, reason = "the listener knows no differences between the doors' answers")]
+#[path = "../../../router/tests/simulated/doors/table.rs"]
+mod door_table;
 mod doors;
 mod early_answers;
 mod fixture;

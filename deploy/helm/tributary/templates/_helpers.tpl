@@ -163,17 +163,29 @@ secret:
 {{- fail "hub.sourceLists, hub.sourceSecretNamespaces: the chart creates no rights in the hub of hub.kubeconfigSecret; create them in this hub, and leave out both values" -}}
 {{- end -}}
 {{- $aggregation := .Values.aggregation -}}
-{{- if and $aggregation.enabled (not (include "tributary.hubInCluster" .)) -}}
-{{- fail "aggregation.enabled: the kube-apiserver of the hub reaches Services of the hub alone; set hub.enabled, and leave out hub.kubeconfigSecret" -}}
+{{- if and (or $aggregation.enabled .Values.ocm.enabled) (not .Values.hub.enabled) -}}
+{{- fail "aggregation.enabled, ocm.enabled: the hub authenticates the users; set hub.enabled" -}}
+{{- end -}}
+{{- if and (or $aggregation.doors $aggregation.karmadaServers) (not $aggregation.enabled) -}}
+{{- fail "aggregation.doors, aggregation.karmadaServers: the doors are paths of the aggregated API; set aggregation.enabled" -}}
+{{- end -}}
+{{- if and $aggregation.karmadaServers (not (has "karmada" $aggregation.doors)) -}}
+{{- fail "aggregation.karmadaServers: only the door of Karmada uses the old servers; add karmada to aggregation.doors" -}}
+{{- end -}}
+{{- if and .Values.hub.kubeconfigSecret (or $aggregation.caBundle $aggregation.apiServiceAnnotations) -}}
+{{- fail "aggregation.caBundle, aggregation.apiServiceAnnotations: the APIService is in the hub of hub.kubeconfigSecret; change it there, and leave out both values" -}}
 {{- end -}}
 {{- if and $aggregation.caBundle (not $aggregation.servingSecretName) -}}
 {{- fail "aggregation.caBundle: Tributary makes the certificate, and writes its authority; leave out caBundle, or name the Secret of your certificate by aggregation.servingSecretName" -}}
 {{- end -}}
-{{- if and $aggregation.servingSecretName (not $aggregation.caBundle) (not $aggregation.apiServiceAnnotations) -}}
+{{- if and $aggregation.servingSecretName (not .Values.hub.kubeconfigSecret) (not $aggregation.caBundle) (not $aggregation.apiServiceAnnotations) -}}
 {{- fail "aggregation.servingSecretName: give the authority of the certificate by aggregation.caBundle, or have a controller write it by aggregation.apiServiceAnnotations" -}}
 {{- end -}}
-{{- if and $aggregation.enabled (eq (int $aggregation.port) (int .Values.containerPort)) -}}
-{{- fail "aggregation.port: containerPort has the same number; give a different one" -}}
+{{- $ports := list (int .Values.containerPort) -}}
+{{- if $aggregation.enabled -}}{{- $ports = append $ports (int $aggregation.port) -}}{{- end -}}
+{{- if .Values.ocm.enabled -}}{{- $ports = append $ports (int .Values.ocm.port) -}}{{- end -}}
+{{- if ne (len $ports) (len (uniq $ports)) -}}
+{{- fail "aggregation.port, ocm.port: containerPort or the other value has the same number; give a different one" -}}
 {{- end -}}
 {{- $drain := 10 -}}
 {{- if lt (int .Values.terminationGracePeriodSeconds) (int (add .Values.shutdownDelaySeconds $drain 5)) -}}

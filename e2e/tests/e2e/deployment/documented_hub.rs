@@ -19,10 +19,10 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Returns the first code block of the document that contains a text. Blocks of a list are indented.
-fn code_block(document: &str, text: &str) -> anyhow::Result<String> {
+pub(crate) fn code_block(document: &str, text: &str) -> anyhow::Result<String> {
     let mut blocks = document.split("```").skip(1).step_by(2);
     let block = blocks.find(|block| block.contains(text)).with_context(|| format!("no code block has {text:?}"))?;
-    let indent = block.lines().last().unwrap_or_default().len();
+    let indent = block.lines().last().filter(|line| line.trim().is_empty()).unwrap_or_default().len();
     let lines = block.lines().skip(1).map(|line| line.get(indent..).unwrap_or_default());
     Ok(lines.collect::<Vec<_>>().join("\n"))
 }

@@ -362,6 +362,8 @@ async fn flags_rendered_from_the_chart_are_accepted_by_the_program(context: Test
         ("hub-elsewhere", "/etc/tributary/configuration"),
         ("hub", "/etc/tributary/serving/tls.crt"),
         ("aggregation", "/etc/tributary/serving/tls.crt"),
+        ("doors", "/etc/tributary/serving/tls.crt"),
+        ("karmada", "/etc/tributary/serving/tls.crt"),
     ] {
         let objects = render::chart(&helm, &["--values", &super::values(values)]).await?;
         let kubelet = Kubelet::new(&objects, &[])?;

@@ -281,12 +281,14 @@ async fn hub_manifests_grant_the_rights_of_the_chart(context: TestContext) -> an
     let helm = helm(&context, 4).await?;
     let read = |file: &str| render::objects(&fs::read_to_string(deploy(&format!("hub/{file}")))?);
     let (hub, aggregated, published) = (read("rbac.yaml")?, read("aggregated-api.yaml")?, read("publish.yaml")?);
+    let (gateways, managed) = (read("cluster-gateway.yaml")?, read("ocm.yaml")?);
     let accounts: Vec<_> = of(&hub, "ServiceAccount").map(|account| &account["metadata"]["name"]).collect();
     ensure!(accounts == ["tributary-server"], "{accounts:?}");
     for (values_file, manifests) in [
         ("hub", hub.clone()),
-        ("aggregation", [hub.clone(), aggregated].concat()),
-        ("publish", [hub, published].concat()),
+        ("aggregation", [hub.clone(), aggregated.clone()].concat()),
+        ("publish", [hub.clone(), published].concat()),
+        ("doors", [hub, aggregated, gateways, managed].concat()),
     ] {
         roles_are_bound(&manifests, "tributary-server", "tributary-system")?;
         let chart = render::chart(&helm, &["--values", &values(values_file)]).await?;

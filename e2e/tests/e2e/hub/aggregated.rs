@@ -336,7 +336,7 @@ async fn kubectl_reads_and_writes_objects_through_the_hub(context: TestContext) 
 }
 
 /// Creates a ServiceAccount in a namespace of the hub, and returns a token.
-async fn create_account(hub: &Hub, name: &str) -> anyhow::Result<String> {
+pub(super) async fn create_account(hub: &Hub, name: &str) -> anyhow::Result<String> {
     let accounts = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts");
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
     hub.server.http().post(&accounts, &account).send().await?.expect(201)?;

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,10 +12,10 @@ use std::sync::atomic::Ordering;
 use anyhow::{Context as _, ensure};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
-use tributary_e2e::{HttpClient, Kubectl, Process, guard};
+use tributary_e2e::{HttpClient, Kubectl, Process, guard, namespace};
 
-use super::SOON;
 use super::aggregated::{API, Aggregated, MERGED};
+use super::{Hub, SOON};
 use crate::clients::{Followed, Lists, follow};
 use crate::conformance::target::pod;
 use crate::context::{Case, TestContext, cases, eventually};
@@ -44,40 +45,52 @@ async fn helm_k9s_and_python_work_through_the_hub(context: TestContext) -> anyho
     let _tributary = aggregated.serve(&context).await?;
     let user = aggregated.user_of_all_members().await?;
     aggregated.add_members(&user).await?;
+    let login = aggregated.hub.server.people().user(&user, &[])?;
+    let place = HelmPlace {
+        hub: &aggregated.hub,
+        native: aggregated.kubeconfig(&login, &format!("{API}/clusters/us/proxy"))?,
+        merged: aggregated.kubeconfig(&login, MERGED)?,
+        owner: 1,
+    };
     for version in [3, 4] {
-        check_helm(&context, &aggregated, &user, version).await.with_context(|| format!("Helm {version}"))?;
+        place.check(&context, &format!("web{version}"), version).await.with_context(|| format!("Helm {version}"))?;
     }
     check_k9s(&aggregated, &user).await.context("k9s")?;
     check_python(&context, &aggregated, &user).await.context("the Python client")
 }
 
-/// Installs a release in one member, and upgrades and uninstalls it in the merged view.
-async fn check_helm(context: &TestContext, aggregated: &Aggregated, user: &str, version: u8) -> anyhow::Result<()> {
-    let (tools, chart) = (context.fixture.tools().await?, Chart::write()?);
-    let namespace = &aggregated.hub.namespace;
-    let login = aggregated.hub.server.people().user(user, &[])?;
-    let helm = |path: &str| Kubectl::helm(tools, version, &aggregated.kubeconfig(&login, path)?);
-    let (native, merged) = (helm(&format!("{API}/clusters/us/proxy"))?, helm(MERGED)?);
-    let release = format!("web{version}");
-    let change = |verb: &'static str, values: &'static str| {
-        let words = [verb, &release, chart.path(), "-n", namespace, "--wait", "--timeout", "60s", "--set", values];
-        words.map(str::to_owned)
-    };
-    let path = format!("/api/v1/namespaces/{namespace}/configmaps/{release}-map");
-    let [other, owner] = &aggregated.hub.members;
-    for (helm, verb, values, step) in
-        [(&native, "install", "node=member2-node-0", "1"), (&merged, "upgrade", "node=member2-node-0,step=2", "2")]
-    {
-        helm.ok(&change(verb, values).each_ref().map(String::as_str)).await?;
-        let map = owner.http().get(&path).send().await?.expect(200)?.json()?;
-        ensure!(map["data"]["step"] == step, "{verb}: {map}");
-        other.http().get(&path).send().await?.expect(404)?;
-        let listed: Value = serde_json::from_str(&helm.ok(&["list", "-n", namespace, "-o", "json"]).await?)?;
-        let status = listed.as_array().into_iter().flatten().find(|one| one["name"] == *release);
-        ensure!(status.is_some_and(|one| one["status"] == "deployed" && one["revision"] == step), "{listed}");
+/// Kubeconfigs of a member's own API and of the merged view.
+pub(super) struct HelmPlace<'h> {
+    pub(super) hub: &'h Hub,
+    pub(super) native: PathBuf,
+    pub(super) merged: PathBuf,
+    /// The index of the member.
+    pub(super) owner: usize,
+}
+
+impl HelmPlace<'_> {
+    /// Installs a release in the member, and upgrades and uninstalls it in the merged view.
+    pub(super) async fn check(&self, context: &TestContext, release: &str, version: u8) -> anyhow::Result<()> {
+        let (tools, chart) = (context.fixture.tools().await?, Chart::write()?);
+        let namespace = &self.hub.namespace;
+        let (native, merged) =
+            (Kubectl::helm(tools, version, &self.native)?, Kubectl::helm(tools, version, &self.merged)?);
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps/{release}-map");
+        let (owner, other) = (&self.hub.members[self.owner], &self.hub.members[1 - self.owner]);
+        for (helm, verb, step) in [(&native, "install", "1"), (&merged, "upgrade", "2")] {
+            let values = format!("node={}-node-0,step={step}", owner.name());
+            let words = [verb, release, chart.path(), "-n", namespace, "--wait", "--timeout", "60s", "--set", &values];
+            helm.ok(&words).await?;
+            let map = owner.http().get(&path).send().await?.expect(200)?.json()?;
+            ensure!(map["data"]["step"] == step, "{verb}: {map}");
+            other.http().get(&path).send().await?.expect(404)?;
+            let listed: Value = serde_json::from_str(&helm.ok(&["list", "-n", namespace, "-o", "json"]).await?)?;
+            let status = listed.as_array().into_iter().flatten().find(|one| one["name"] == *release);
+            ensure!(status.is_some_and(|one| one["status"] == "deployed" && one["revision"] == step), "{listed}");
+        }
+        merged.ok(&["uninstall", release, "-n", namespace, "--wait", "--timeout", "60s"]).await?;
+        owner.http().get(&path).send().await?.expect(404).map(drop)
     }
-    merged.ok(&["uninstall", &release, "-n", namespace, "--wait", "--timeout", "60s"]).await?;
-    owner.http().get(&path).send().await?.expect(404).map(drop)
 }
 
 /// Opens the first views of k9s, and follows one of them.
@@ -108,11 +121,27 @@ async fn k9s_lists_and_follows_pods_through_the_hub(context: TestContext) -> any
     let _tributary = aggregated.serve(&context).await?;
     let user = aggregated.user_of_all_members().await?;
     aggregated.add_members(&user).await?;
-    let (hub, namespace) = (&aggregated.hub, &aggregated.hub.namespace);
-    let pods = format!("/api/v1/namespaces/{namespace}/pods");
-    for (member, name) in hub.members.iter().zip(["pod-of-eu", "pod-of-us"]) {
-        member.http().post(&pods, &pod(name)).send().await?.expect(201)?;
+    let hub = &aggregated.hub;
+    for (index, name) in ["pod-of-eu", "pod-of-us"].into_iter().enumerate() {
+        create_pod(hub, index, name).await?;
     }
+    let kubeconfig = aggregated.kubeconfig(&hub.server.people().user(&user, &[])?, MERGED)?;
+    follow_pods_with_k9s(&context, hub, kubeconfig, (&["pod-of-eu", "pod-of-us"], 1)).await
+}
+
+/// Creates a pod that no kubelet runs.
+pub(super) async fn create_pod(hub: &Hub, member: usize, name: &str) -> anyhow::Result<()> {
+    let pods = format!("/api/v1/namespaces/{}/pods", hub.namespace);
+    hub.members[member].http().post(&pods, &pod(name)).send().await?.expect(201).map(drop)
+}
+
+/// Starts k9s, which must show these pods, and a pod that appears later in the member.
+pub(super) async fn follow_pods_with_k9s(
+    context: &TestContext,
+    hub: &Hub,
+    kubeconfig: PathBuf,
+    (shown, member): (&[&str], usize),
+) -> anyhow::Result<()> {
     let home = guard::temporary_folder("k9s")?;
     // k9s must not ask for its newest release.
     fs::write(home.path().join("config.yaml"), "k9s:\n  skipLatestRevCheck: true\n")?;
@@ -127,14 +156,15 @@ async fn k9s_lists_and_follows_pods_through_the_hub(context: TestContext) -> any
         .env("HOME", home.path())
         .env("K9S_CONFIG_DIR", home.path())
         .env("K9S", context.fixture.tools().await?.k9s().await?)
-        .env("KUBECONFIG", aggregated.kubeconfig(&hub.server.people().user(&user, &[])?, MERGED)?)
-        .env("NAMESPACE", namespace);
+        .env("KUBECONFIG", kubeconfig)
+        .env("NAMESPACE", &hub.namespace);
     let (screen, errors) = (home.path().join("screen"), home.path().join("errors"));
     let mut k9s = Process::spawn_with("k9s", command, &screen, &errors, Stdio::piped())?;
     let mut keyboard = k9s.take_input().context("no keyboard")?;
-    k9s.wait_for_output(SOON, |screen| screen.contains("pod-of-eu") && screen.contains("pod-of-us")).await?;
-    hub.members[1].http().post(&pods, &pod("later-pod")).send().await?.expect(201)?;
-    k9s.wait_for_output(SOON, |screen| screen.contains("later-pod")).await?;
+    k9s.wait_for_output(SOON, |screen| shown.iter().all(|name| screen.contains(name))).await?;
+    let later = namespace::unique_name("later");
+    create_pod(hub, member, &later).await?;
+    k9s.wait_for_output(SOON, |screen| screen.contains(&later)).await?;
     keyboard.write_all(&[CONTROL_C])?;
     let status = k9s.wait(SOON).await?;
     ensure!(status.success(), "k9s ended with {status}");

@@ -15,9 +15,9 @@ use crate::kubectl::{Setup, pods};
 use crate::shared_mode::grant;
 
 /// The namespace of KubeVela, with its Service and its Secrets.
-const VELA: &str = "vela-system";
+pub(super) const VELA: &str = "vela-system";
 
-const GATEWAYS: &str = "/apis/cluster.core.oam.dev/v1alpha1/clustergateways";
+pub(super) const GATEWAYS: &str = "/apis/cluster.core.oam.dev/v1alpha1/clustergateways";
 
 /// A member whose name is no cluster name of Tributary. The member sees the caller.
 const EU: &str = "eu.example";
@@ -33,7 +33,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Creates a Secret in the form of KubeVela's command `cluster join`.
-async fn join(hub: &TestCluster, name: &str, kind: &str, data: &[(&str, &str)]) -> anyhow::Result<()> {
+pub(super) async fn join(hub: &TestCluster, name: &str, kind: &str, data: &[(&str, &str)]) -> anyhow::Result<()> {
     let data: Map<_, _> = data.iter().map(|(key, text)| ((*key).to_owned(), json!(STANDARD.encode(text)))).collect();
     let labels = json!({"cluster.core.oam.dev/cluster-credential-type": kind, "mode": name});
     let metadata =
@@ -99,7 +99,7 @@ async fn serve(context: &TestContext, aggregated: &Aggregated) -> anyhow::Result
 }
 
 /// The right to the proxies of some clusters.
-fn uses_proxies(names: &[&str]) -> Value {
+pub(super) fn uses_proxies(names: &[&str]) -> Value {
     json!([{
         "apiGroups": ["cluster.core.oam.dev"], "resources": ["clustergateways/proxy"], "resourceNames": names,
         "verbs": ["get", "create", "update", "patch", "delete"],

@@ -1,6 +1,8 @@
 //! The doors of Karmada: kubectl as karmadactl uses it (it gets the Cluster, and then uses the path
 //! `clusters/NAME/proxy`), and the search proxy through the hub.
 
+use std::path::PathBuf;
+
 use anyhow::ensure;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,15 +16,15 @@ use crate::context::{Case, TestContext, cases, eventually};
 use crate::kubectl::{Setup, pods};
 use crate::shared_mode::{grant, make_config_map};
 
-const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
+pub(super) const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 
-const SEARCH: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
+pub(super) const SEARCH: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
 
 /// The namespace of the Secrets of Karmada's Clusters.
 const SECRETS: &str = "karmada-cluster";
 
 /// The group of the user, which the members' impersonators may impersonate.
-const USERS: &str = "karmada-users";
+pub(super) const USERS: &str = "karmada-users";
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["hub::karmada";
@@ -31,7 +33,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Defines the Clusters of Karmada in the hub. Karmada serves them by an aggregated apiserver.
-async fn define_clusters(server: &TestCluster) -> anyhow::Result<()> {
+pub(super) async fn define_clusters(server: &TestCluster) -> anyhow::Result<()> {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -67,7 +69,7 @@ async fn impersonator(member: &TestCluster, namespace: &str, user: &str) -> anyh
 }
 
 /// Creates the Cluster of a member with its Secrets, which Karmada makes its dependents.
-async fn join(aggregated: &Aggregated, name: &str, member: &TestCluster, user: &str) -> anyhow::Result<()> {
+pub(super) async fn join(aggregated: &Aggregated, name: &str, member: &TestCluster, user: &str) -> anyhow::Result<()> {
     let (http, access) = (aggregated.hub.server.http(), member.access());
     let secret = |name: &str| json!({"namespace": SECRETS, "name": name});
     let cluster = json!({
@@ -108,20 +110,15 @@ async fn serve_search(aggregated: &Aggregated) -> anyhow::Result<()> {
     aggregated.hub.server.http().post(path, &api_service).send().await?.expect(201).map(drop)
 }
 
-/// Returns kubectl at a path of Tributary's own address, with a login of the hub.
-async fn at_address(
-    context: &TestContext,
-    aggregated: &Aggregated,
-    user: &Value,
-    path: &str,
-) -> anyhow::Result<Kubectl> {
+/// Writes a kubeconfig for a path of Tributary's own address, with a login of the hub.
+pub(super) fn kubeconfig_at_address(aggregated: &Aggregated, user: &Value, path: &str) -> anyhow::Result<PathBuf> {
     let file = aggregated.hub.folder.path().join(namespace::unique_name("door"));
     let cluster = json!({
         "server": format!("https://127.0.0.1:{}{path}", aggregated.port),
         "certificate-authority-data": STANDARD.encode(aggregated.authority.pem()),
     });
     kubeconfig::write_entries(&file, &[ContextParts { name: "door".to_owned(), cluster, user: user.clone() }])?;
-    Kubectl::new(context.fixture.tools().await?, &file)
+    Ok(file)
 }
 
 async fn kubectl_uses_the_doors_of_karmada(context: TestContext) -> anyhow::Result<()> {
@@ -149,9 +146,11 @@ async fn kubectl_uses_the_doors_of_karmada(context: TestContext) -> anyhow::Resu
     serve_search(&aggregated).await?;
     let login = hub.server.people().user(&user, &[USERS])?;
     let ns = &hub.namespace;
+    let tools = context.fixture.tools().await?;
+    let kubectl = |path: &str| Kubectl::new(tools, &kubeconfig_at_address(&aggregated, &login, path)?);
 
     // The search proxy through the hub.
-    let search = Kubectl::new(context.fixture.tools().await?, &aggregated.kubeconfig(&login, SEARCH)?)?;
+    let search = Kubectl::new(tools, &aggregated.kubeconfig(&login, SEARCH)?)?;
     let origin = "-o=jsonpath={range .items[*]}{.metadata.name}={.metadata.annotations.resource\\.karmada\\.io/cached-from-cluster} {end}";
     eventually(SOON, async || {
         let shown = search.ok(&["get", "configmaps", "-n", ns, origin]).await?;
@@ -171,7 +170,7 @@ async fn kubectl_uses_the_doors_of_karmada(context: TestContext) -> anyhow::Resu
 
     // One member, as karmadactl uses it.
     let path = format!("{CLUSTERS}/us/proxy");
-    let native = at_address(&context, &aggregated, &login, &path).await?;
+    let native = kubectl(&path)?;
     let setup = Setup { kubectl: native, namespace: ns.clone(), members: hub.members.clone(), _tributary: None };
     setup.running_pod(1, "two").await?;
     pods::check_logs(&setup, "two", 1).await?;
@@ -188,7 +187,7 @@ async fn kubectl_uses_the_doors_of_karmada(context: TestContext) -> anyhow::Resu
     ensure!(refused.contains("Forbidden") || refused.contains("forbidden"), "{refused}");
 
     // All members.
-    let all = at_address(&context, &aggregated, &login, &format!("{CLUSTERS}/*/proxy")).await?;
+    let all = kubectl(&format!("{CLUSTERS}/*/proxy"))?;
     let listed = all.ok(&["get", "configmaps", "-n", ns, "-o", "name"]).await?;
     ensure!(listed.contains("of-member1") && listed.contains("of-member2"), "{listed}");
     let logs = all.ok(&["logs", "-n", ns, "two"]).await?;

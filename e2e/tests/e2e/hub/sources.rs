@@ -12,7 +12,7 @@ use super::{Hub, SOON, logs};
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::shared_mode::make_config_map;
 
-const SOURCES: &str = "/apis/tributary.dev/v1alpha1/clustersources";
+pub(super) const SOURCES: &str = "/apis/tributary.dev/v1alpha1/clustersources";
 const GATEWAY_SECRETS: &str = "/api/v1/namespaces/vela-system/secrets";
 const KARMADA_SECRETS: &str = "/api/v1/namespaces/karmada-cluster/secrets";
 const KARMADA_CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
@@ -51,7 +51,12 @@ impl Hub {
         self.create(SOURCES, &object).await.map(drop)
     }
 
-    async fn create_gateway_secret(&self, name: &str, server: &str, member: &TestCluster) -> anyhow::Result<()> {
+    pub(super) async fn create_gateway_secret(
+        &self,
+        name: &str,
+        server: &str,
+        member: &TestCluster,
+    ) -> anyhow::Result<()> {
         let access = member.access();
         // KubeVela's endpoints may end with a newline.
         let secret = json!({

@@ -6,18 +6,20 @@ use tributary_apimachinery::ClusterName;
 
 use super::{ClusterRefusal, Refusal, RouteRefusal};
 
+/// The text for a named object that no cluster has, and for a resource that no cluster serves.
+const NOT_FOUND: &str = "resource not found or don't have permission to get it";
+
 impl Refusal {
     /// Returns the plain text with which Karmada refuses a request to all clusters; `None` if Karmada has no such
     /// refusal. The code is the code of [`status_at`](Self::status_at).
     pub fn text_of_karmada(&self) -> Option<String> {
         match self {
+            Self::NoRoute => Some(NOT_FOUND.to_owned()),
             Self::Route(refusal) if matches!(**refusal, RouteRefusal::UnnamedAtKarmada(_)) => {
                 Some(refusal.status().message)
             }
             Self::Cluster(refusal) => match &**refusal {
-                ClusterRefusal::NotFound { .. } => {
-                    Some("resource not found or don't have permission to get it".to_owned())
-                }
+                ClusterRefusal::NotFound { .. } => Some(NOT_FOUND.to_owned()),
                 ClusterRefusal::NameInSeveral { clusters, .. } => {
                     let names: Vec<_> = clusters.iter().map(ClusterName::as_str).collect();
                     Some(format!("conflict resource, exist in more than one cluster: {}", names.join(",")))

@@ -12,6 +12,8 @@ pub enum RouteRefusal {
     Method,
     /// Karmada's path for all clusters does not support the verb without the name of an object: 405.
     UnnamedAtKarmada(Verb),
+    /// The path is for a service of a cluster behind Open Cluster Management's user-server: 403.
+    ProxyService,
     /// The route does not support a patch of this media type: 415.
     PatchFormat,
     /// The route supports none of the requested media types: 406.
@@ -24,6 +26,11 @@ impl RouteRefusal {
             Self::Method => Status::method_not_allowed(),
             Self::UnnamedAtKarmada(verb) => {
                 Status { message: format!("Request verb {verb} is not support"), ..Status::method_not_allowed() }
+            }
+            Self::ProxyService => {
+                let message = "Tributary does not forward requests to services by proxy-service, because no right of the \
+                               cluster protects them; use the subresource proxy of the service";
+                Status::forbidden(None, "", message)
             }
             Self::PatchFormat => Status::unsupported_representation(),
             Self::NotAcceptable(none) => not_acceptable(none),

@@ -272,8 +272,18 @@ fn cluster_status(specification: SpecificationVersion) -> Map<String, Value> {
             "synced": text("Both numbers as one text, for example 23/24."),
             "objects": text("Number of cached objects, rounded to two digits, for example ~12k."),
             "staleSince": time,
+            "source": specification.reference("ClusterSource"),
         }),
     );
+    schemas.extend(definition(
+        "ClusterSource",
+        "ClusterSource is the object of the hub that describes the cluster.",
+        &json!({
+            "kind": text("Kind of the object: UpstreamCluster or ClusterSource."),
+            "name": text("Name of the object."),
+            "item": text("Object of the list of a ClusterSource."),
+        }),
+    ));
     let condition = json!({
         "type": text("Type of the condition."),
         "status": {"type": "string", "enum": ["True", "False", "Unknown"], "description": "Status of the condition."},

@@ -25,6 +25,15 @@ const NOT_FOUND: &str = "resource not found or don't have permission to get it\n
 /// The discovery document of a kube-apiserver's aggregated API groups.
 const AGGREGATED: (&str, &str) = ("accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
 
+/// The encodings of a list.
+const LIST_ENCODINGS: [&str; 5] = [
+    "application/json",
+    "application/yaml",
+    "application/json;as=Table;v=v1;g=meta.k8s.io",
+    "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+];
+
 const MERGE: (&str, &str) = ("content-type", "application/merge-patch+json");
 
 async fn start() -> (Fixture, Client) {
@@ -66,6 +75,10 @@ async fn named_object_of_all_clusters_is_found_or_refused_in_karmadas_words() {
     assert_eq!(fixture.config_maps_of_members()[&("a".to_owned(), "one-a".to_owned())]["v"], "2");
     client.send("DELETE", &path("one-a"), &[], "").await.ok();
     assert!(!fixture.config_maps_of_members().contains_key(&("a".to_owned(), "one-a".to_owned())));
+    // A resource that no member serves is an object that no member has.
+    for path in ["/apis/none.test/v1/things", "/apis/none.test/v1/things/x", "/api/v1/things"] {
+        is_plain_text(&client.get(&format!("{ALL}{path}")).await, 404, NOT_FOUND);
+    }
     // At the search proxy, refusals are Statuses.
     client.get(&format!("{SEARCH}{CONFIG_MAPS}/none")).await.refused(404);
     client.get(&format!("{SEARCH}{CONFIG_MAPS}/both")).await.refused(409);
@@ -144,13 +157,7 @@ async fn both_annotations_are_written_in_each_encoding() {
             [at_door, merged].map(|answer| String::from_utf8_lossy(&answer.body).into_owned())
         }
     };
-    for accept in [
-        "application/json",
-        "application/yaml",
-        "application/json;as=Table;v=v1;g=meta.k8s.io",
-        "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
-        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
-    ] {
+    for accept in LIST_ENCODINGS {
         let [at_door, merged] = list(accept).await;
         assert_eq!((at_door.matches(CACHED_FROM).count(), at_door.matches(ANNOTATION).count()), (3, 3), "{accept}");
         assert_eq!((merged.matches(CACHED_FROM).count(), merged.matches(ANNOTATION).count()), (0, 3), "{accept}");
@@ -178,13 +185,7 @@ async fn live_list_has_both_annotations_in_each_encoding() {
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     fixture.put("a", "one-a", "1");
     let client = fixture.client().at_doors_of_karmada(&["a", "b"]);
-    for accept in [
-        "application/json",
-        "application/yaml",
-        "application/json;as=Table;v=v1;g=meta.k8s.io",
-        "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
-        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
-    ] {
+    for accept in LIST_ENCODINGS {
         let answer = client.send("GET", &format!("{ALL}{CONFIG_MAPS}"), &[("accept", accept)], "").await;
         let text = String::from_utf8_lossy(&answer.body);
         assert_eq!((answer.code, text.matches(CACHED_FROM).count()), (200, 1), "{accept}: {text}");
@@ -306,7 +307,7 @@ async fn servers(hub: &SimulatedCluster, old: &[(&str, &SimulatedCluster)]) -> K
     for (group, server) in old {
         by_group.insert((*group).to_owned(), setup(server, "old").await.client.unwrap());
     }
-    KarmadaServers { control_plane: setup(hub, "hub").await.client.unwrap(), by_group }
+    KarmadaServers::new(setup(hub, "hub").await.client.unwrap(), by_group)
 }
 
 /// Returns a client of the user ann with all attributes of a user.
@@ -456,6 +457,17 @@ async fn rest_of_karmadas_groups_reaches_the_old_server_as_the_caller() {
         client.send(method, path, &[MERGE], "{}").await;
         assert_eq!(recorder.came(), [(format!("{method} {path}"), expected.clone())]);
     }
+    // The control plane would send these requests back to Tributary.
+    for (path, line) in [
+        (format!("{SEARCH}/apis/cluster.karmada.io/v1alpha1/clusters"), "/apis/cluster.karmada.io/v1alpha1/clusters"),
+        (
+            format!("{SEARCH}/openapi/v3/apis/cluster.karmada.io/v1alpha1"),
+            "/openapi/v3/apis/cluster.karmada.io/v1alpha1",
+        ),
+    ] {
+        client.get(&path).await;
+        assert_eq!(recorder.came(), [(format!("GET {line}"), expected.clone())]);
+    }
     let registries = "/apis/search.karmada.io/v1alpha1/resourceregistries";
     assert_eq!(client.get(registries).await.code, 404, "the group has no old server");
     assert!(rbac[0].came().is_empty() && recorder.came().is_empty());
@@ -492,11 +504,17 @@ async fn discovery_and_openapi_join_members_and_control_plane() {
         assert!(index["paths"]["api/v1"]["serverRelativeURL"].is_string(), "{index}");
         client.get(&format!("{door}/openapi/v3/api/v1")).await.ok();
     }
+    // A document is requested once, for all callers and both doors.
+    let recorder = Recorder::of(&hub);
+    client.get(&format!("{ALL}/apis/member.test")).await.ok();
+    fixture.user("bob", &[]).at_doors_of_karmada(&["a"]).get(&format!("{SEARCH}/apis/member.test")).await.ok();
+    let asked: Vec<_> = recorder.came().into_iter().map(|(line, _)| line).collect();
+    assert_eq!(asked, ["GET /apis/member.test"]);
     // Without the control plane, the members' documents are served with a Warning.
     hub.control().stop_listening().await;
     until(async || {
-        let answer = client.send("GET", &format!("{SEARCH}/apis"), &[AGGREGATED], "").await;
-        answer.ok().to_string().contains("member.test") && answer.warnings().iter().any(|own| own.contains("Karmada"))
+        let answer = client.get(&format!("{SEARCH}/api")).await;
+        answer.ok().to_string().contains("v1") && answer.warnings().iter().any(|own| own.contains("Karmada"))
     })
     .await;
 }

@@ -4,16 +4,19 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tributary_apimachinery::{ForeignSystem, Mount, Status};
 use tributary_authentication::{ExchangeRule, IdentityPolicy, IdentityRules, RuleSource, UserInfo};
 use tributary_router::{
-    ForeignMember, ForeignMembers, GatewayFacts, GatewayHealth, Router, SecretPlace, WriteGatewayHealth,
+    CredentialOfName, ForeignMember, ForeignMembers, GatewayFacts, GatewayHealth, Router, SecretPlace,
+    WriteGatewayHealth,
 };
+use tributary_simulator::Authorizer;
 
 use super::members::{Came, Rbac, SHOP, fixture, write};
-use crate::harness::{Client, Fixture, SOON, name};
+use crate::harness::{Client, Fixture, SOON, name, setup};
 
 const GATEWAYS: &str = "/apis/cluster.core.oam.dev/v1alpha1/clustergateways";
 const VIRTUAL_CLUSTERS: &str = "/apis/cluster.core.oam.dev/v1alpha1/virtualclusters";
@@ -24,6 +27,7 @@ fn member(name: &str, identity: IdentityPolicy) -> ForeignMember {
         name: name.to_owned(),
         cluster: "a".parse().unwrap(),
         identity,
+        authorizes_inner: false,
         labels: [("team".to_owned(), name.to_owned())].into(),
         created: "2026-01-01T00:00:00Z".to_owned(),
         gateway: Some(GatewayFacts {
@@ -32,6 +36,7 @@ fn member(name: &str, identity: IdentityPolicy) -> ForeignMember {
             endpoint: "https://192.0.2.1:6443".to_owned(),
             ..GatewayFacts::default()
         }),
+        credential: None,
     }
 }
 
@@ -192,6 +197,14 @@ async fn resources_of_cluster_gateway_are_read_only_without_watches() {
     assert_eq!(ann.get(&format!("{GATEWAYS}/stored")).await.ok()["status"], json!({"healthy": true}));
     let selected = ann.get(&format!("{VIRTUAL_CLUSTERS}?labelSelector=team%3Dstored")).await.ok();
     assert_eq!(selected["items"].as_array().unwrap().len(), 1);
+    // A ClusterGateway shows no labels, and the labels of its Secret count.
+    let selected = ann.get(&format!("{GATEWAYS}?labelSelector=team%3Dstored")).await.ok();
+    assert_eq!(
+        (selected["items"].as_array().unwrap().len(), &selected["items"][0]["metadata"]["name"]),
+        (1, &json!("stored"))
+    );
+    let selected = ann.get(&format!("{GATEWAYS}?labelSelector=team%21%3Dstored")).await.ok();
+    assert_eq!(selected["items"].as_array().unwrap().len(), 2);
     const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
     let table = ann.send("GET", VIRTUAL_CLUSTERS, &[("accept", TABLE)], "").await.ok();
     assert_eq!((&table["kind"], &table["rows"][0]["cells"][0]), (&json!("Table"), &json!("local")));
@@ -229,8 +242,76 @@ async fn update_of_the_health_is_written_to_the_secret() {
     assert_eq!(answer["status"], json!({"healthyReason": "ConnectionTimeout"}));
     assert_eq!(write(&ann, "PUT", &format!("{path}?dryRun=All"), &object("stored")).await.code, 200);
     assert_eq!(write(&ann, "PUT", &path, &object("ruled")).await.code, 400);
+    assert_eq!(write(&ann, "PUT", &format!("{GATEWAYS}/unknown/health"), &object("unknown")).await.code, 404);
     assert_eq!(ann.send("PUT", &path, &[], "{").await.code, 400);
     let place = SecretPlace { namespace: "vela-system".to_owned(), name: "stored".to_owned() };
     let health = GatewayHealth { is_healthy: false, reason: "ConnectionTimeout".to_owned() };
     assert_eq!(*written.0.lock(), [(place, health)]);
+}
+
+/// An authorizer that allows everything, and records the credential of each request.
+#[derive(Default)]
+struct Credentials(Mutex<Vec<(String, String)>>);
+
+impl Authorizer for Credentials {
+    fn refusal(&self, headers: &HeaderMap, _: &Method, target: &str) -> Option<Status> {
+        let credential = headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
+        self.0.lock().push((target.to_owned(), credential.to_owned()));
+        None
+    }
+
+    fn allows(&self, _: &HeaderMap, _: &Value) -> bool {
+        true
+    }
+}
+
+/// Two Secrets lead to one cluster. Without impersonation, each name uses the credential of its own Secret.
+#[tokio::test]
+async fn stored_credential_belongs_to_the_name_in_the_path() {
+    let (fixture, _, _) = start().await;
+    let (own, credentials) = (fixture.member("a"), Arc::new(Credentials::default()));
+    own.control().authorize(Some(Arc::clone(&credentials) as Arc<dyn Authorizer>));
+    own.control().accept("second", None);
+    let second = setup(own, "second").await.client.unwrap();
+    let mut config = kube::Config::new(own.url().parse().unwrap());
+    config.auth_info.token = Some("second".to_owned().into());
+    second.set_user(&config).await.unwrap();
+    let credential = Some(CredentialOfName { client: second, generation: 2 });
+    let members = Arc::new(ForeignMembers::from_iter([
+        member("first", IdentityPolicy::Stored),
+        ForeignMember { credential: credential.clone(), ..member("second", IdentityPolicy::Stored) },
+        ForeignMember { credential, ..member("ruled", rules()) },
+        member("eu.example", IdentityPolicy::Impersonate),
+    ]));
+    let mount = Mount::Aggregated(Arc::new(members.doors([ForeignSystem::ClusterGateway])));
+    fixture.router.set_foreign_members(members);
+    let (first, second) = (format!("Bearer {}", own.token()), "Bearer second".to_owned());
+    for (name, caller, expected) in [
+        ("first", "ann", &first),
+        ("second", "ann", &second),
+        ("ruled", "ann", &second),
+        ("ruled", "bob", &second),
+        ("eu.example", "ann", &first),
+    ] {
+        credentials.0.lock().clear();
+        let path = format!("{GATEWAYS}/{name}/proxy{SHOP}/of-a");
+        user(&fixture, &mount, caller).get(&path).await.ok();
+        let seen: Vec<_> = credentials.0.lock().iter().filter(|(own, _)| own.contains("/of-a")).cloned().collect();
+        assert!(!seen.is_empty() && seen.iter().all(|(_, own)| own == expected), "{name} {caller}: {seen:?}");
+    }
+}
+
+/// Rights in the hub count for the inner request, too. The name can demand this after the arrival of a request.
+#[tokio::test]
+async fn name_that_demands_inner_rights_is_closed_to_a_request_without_their_review() {
+    let (fixture, _, mount) = start().await;
+    let stored = user(&fixture, &mount, "ann");
+    let path = format!("{GATEWAYS}/stored/proxy{SHOP}/of-a");
+    stored.get(&path).await.ok();
+    let inner = ForeignMember { authorizes_inner: true, ..member("stored", IdentityPolicy::Stored) };
+    let members = Arc::new(ForeignMembers::from_iter([inner]));
+    let doors = Arc::new(members.doors([ForeignSystem::ClusterGateway]));
+    fixture.router.set_foreign_members(members);
+    assert_eq!(stored.get(&path).await.refused(500), "no such cluster stored");
+    user(&fixture, &Mount::Aggregated(doors), "ann").get(&path).await.ok();
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tributary_router::Policies;
 use tributary_simulator::RequestKind;
 
+use crate::doors::table::MERGED_VIEWS;
 use crate::harness::{
     CONFIG_MAPS, Fixture, SOON, brief, cluster, composite, config, config_map_in, items, name, until, vector, version,
 };
@@ -88,58 +89,62 @@ async fn churn(fixture: &Fixture, rounds: usize) {
 
 #[tokio::test]
 async fn list_and_its_watch_yield_the_members_state() {
-    let fixture = Fixture::start(["a", "b", "c"]).await;
-    churn(&fixture, 60).await;
-    fixture.get(CONFIG_MAPS).await.ok();
-    let follow = async {
-        let mut known = Known::default();
-        // The test lists between two changes, and opens the watch from the list's version.
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        let list = fixture.get(CONFIG_MAPS).await.ok();
-        list["items"].as_array().unwrap().iter().for_each(|item| known.add(item));
-        let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list));
-        (known, fixture.watch(&path).await)
-    };
-    let ((mut known, mut events), ()) = tokio::join!(follow, churn(&fixture, 400));
-    let expected = fixture.config_maps_of_members();
-    let deadline = tokio::time::Instant::now() + SOON;
-    while known.objects != expected {
-        let event = tokio::time::timeout_at(deadline, events.next()).await;
-        known.event(&event.expect("the watch gets there").expect("it does not end"));
+    for door in MERGED_VIEWS.iter().filter(|door| door.allows_watches()) {
+        let fixture = door.start(["a", "b", "c"]).await;
+        churn(&fixture, 60).await;
+        fixture.get(CONFIG_MAPS).await.ok();
+        let follow = async {
+            let mut known = Known::default();
+            // The test lists between two changes, and opens the watch from the list's version.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let list = fixture.get(CONFIG_MAPS).await.ok();
+            list["items"].as_array().unwrap().iter().for_each(|item| known.add(item));
+            let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list));
+            (known, fixture.watch(&path).await)
+        };
+        let ((mut known, mut events), ()) = tokio::join!(follow, churn(&fixture, 400));
+        let expected = fixture.config_maps_of_members();
+        let deadline = tokio::time::Instant::now() + SOON;
+        while known.objects != expected {
+            let event = tokio::time::timeout_at(deadline, events.next()).await;
+            known.event(&event.expect("the watch gets there").expect("it does not end"));
+        }
+        events.nothing().await;
+        assert!(!known.seen.is_empty(), "there was something to follow");
     }
-    events.nothing().await;
-    assert!(!known.seen.is_empty(), "there was something to follow");
 }
 
 #[tokio::test]
 async fn pages_show_one_state_while_objects_change() {
-    let fixture = Fixture::start(["a", "b"]).await;
-    for number in 0..30 {
-        fixture.put("a", &format!("m{number:02}"), "0");
-        fixture.put("b", &format!("n{number:02}"), "0");
-    }
-    let whole = fixture.get(CONFIG_MAPS).await.ok();
-    let (mut paged, mut query, mut pages) = (Vec::new(), "limit=7".to_owned(), 0);
-    let mut remaining = i64::MAX;
-    loop {
-        let page = fixture.get(&format!("{CONFIG_MAPS}?{query}")).await.ok();
-        assert_eq!(page["metadata"]["resourceVersion"], whole["metadata"]["resourceVersion"]);
-        paged.extend(page["items"].as_array().unwrap().iter().cloned());
-        pages += 1;
-        // All objects change between two pages, and the pages must still show one state.
+    for door in MERGED_VIEWS {
+        let fixture = door.start(["a", "b"]).await;
         for number in 0..30 {
-            fixture.put("a", &format!("m{number:02}"), &pages.to_string());
-            fixture.member("b").delete("configmaps", "default", &format!("n{number:02}"));
-            fixture.put("b", &format!("new{pages}"), "");
+            fixture.put("a", &format!("m{number:02}"), "0");
+            fixture.put("b", &format!("n{number:02}"), "0");
         }
-        let Some(token) = page["metadata"]["continue"].as_str() else { break };
-        let left = page["metadata"]["remainingItemCount"].as_i64().unwrap();
-        assert!(left < remaining && left > 0, "{left}");
-        remaining = left;
-        query = format!("limit=7&continue={token}");
+        let whole = fixture.get(CONFIG_MAPS).await.ok();
+        let (mut paged, mut query, mut pages) = (Vec::new(), "limit=7".to_owned(), 0);
+        let mut remaining = i64::MAX;
+        loop {
+            let page = fixture.get(&format!("{CONFIG_MAPS}?{query}")).await.ok();
+            assert_eq!(page["metadata"]["resourceVersion"], whole["metadata"]["resourceVersion"]);
+            paged.extend(page["items"].as_array().unwrap().iter().cloned());
+            pages += 1;
+            // All objects change between two pages, and the pages must still show one state.
+            for number in 0..30 {
+                fixture.put("a", &format!("m{number:02}"), &pages.to_string());
+                fixture.member("b").delete("configmaps", "default", &format!("n{number:02}"));
+                fixture.put("b", &format!("new{pages}"), "");
+            }
+            let Some(token) = page["metadata"]["continue"].as_str() else { break };
+            let left = page["metadata"]["remainingItemCount"].as_i64().unwrap();
+            assert!(left < remaining && left > 0, "{left}");
+            remaining = left;
+            query = format!("limit=7&continue={token}");
+        }
+        assert_eq!(json!(paged), whole["items"]);
+        assert_eq!(pages, paged.len().div_ceil(7));
     }
-    assert_eq!(json!(paged), whole["items"]);
-    assert_eq!(pages, paged.len().div_ceil(7));
 }
 
 #[tokio::test]
@@ -168,60 +173,64 @@ async fn pages_continue_while_clusters_are_added_and_removed() {
 
 #[tokio::test]
 async fn list_versions_have_the_semantics_of_kubernetes() {
-    let fixture = Fixture::start(["a", "b"]).await;
-    fixture.put("a", "x", "old");
-    let old = fixture.get(CONFIG_MAPS).await.ok();
-    let old = old["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
-    let revision = fixture.put("a", "x", "new");
-    let value = |list: &Value| {
-        list["items"].as_array().unwrap().iter().find(|item| name(item) == "x").unwrap()["data"]["v"].clone()
-    };
-    let newer = composite(&json!({"a": revision.to_string(), "b": vector(&old)["b"]}));
-    let seen = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={newer}")).await.ok();
-    assert_eq!(value(&seen), "new", "it waits");
-    for exact in ["resourceVersionMatch=Exact", "limit=500"] {
-        let list = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={old}&{exact}")).await.ok();
-        assert_eq!(
-            (value(&list), list["metadata"]["resourceVersion"].as_str()),
-            (json!("old"), Some(&*old)),
-            "{exact}"
-        );
+    for door in MERGED_VIEWS {
+        let fixture = door.start(["a", "b"]).await;
+        fixture.put("a", "x", "old");
+        let old = fixture.get(CONFIG_MAPS).await.ok();
+        let old = old["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+        let revision = fixture.put("a", "x", "new");
+        let value = |list: &Value| {
+            list["items"].as_array().unwrap().iter().find(|item| name(item) == "x").unwrap()["data"]["v"].clone()
+        };
+        let newer = composite(&json!({"a": revision.to_string(), "b": vector(&old)["b"]}));
+        let seen = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={newer}")).await.ok();
+        assert_eq!(value(&seen), "new", "it waits");
+        for exact in ["resourceVersionMatch=Exact", "limit=500"] {
+            let list = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={old}&{exact}")).await.ok();
+            assert_eq!(
+                (value(&list), list["metadata"]["resourceVersion"].as_str()),
+                (json!("old"), Some(&*old)),
+                "{exact}"
+            );
+        }
+        let list = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion=0&limit=1")).await.ok();
+        assert_eq!(list["metadata"].get("continue"), None, "with 0 the whole list is given");
+        let refusals = [
+            ("resourceVersion=1234", 410),
+            ("resourceVersion=garbage!", 400),
+            ("resourceVersionMatch=Exact", 422),
+            ("continue=garbage", 400),
+            ("labelSelector=a%20b%20c", 400),
+            ("limit=x", 400),
+        ];
+        for (query, code) in refusals {
+            fixture.get(&format!("{CONFIG_MAPS}?{query}")).await.refused(code);
+        }
+        let future = composite(&json!({"a": (revision + 1000).to_string()}));
+        // The router asks the member, which has not reached the version. Without an answer of the member, the wait
+        // would end with 504.
+        let message = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={future}")).await.refused(410);
+        assert!(message.contains("too large resource version"), "{message}");
     }
-    let list = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion=0&limit=1")).await.ok();
-    assert_eq!(list["metadata"].get("continue"), None, "with 0 the whole list is given");
-    let refusals = [
-        ("resourceVersion=1234", 410),
-        ("resourceVersion=garbage!", 400),
-        ("resourceVersionMatch=Exact", 422),
-        ("continue=garbage", 400),
-        ("labelSelector=a%20b%20c", 400),
-        ("limit=x", 400),
-    ];
-    for (query, code) in refusals {
-        fixture.get(&format!("{CONFIG_MAPS}?{query}")).await.refused(code);
-    }
-    let future = composite(&json!({"a": (revision + 1000).to_string()}));
-    // The router asks the member, which has not reached the version. Without an answer of the member, the wait would
-    // end with 504.
-    let message = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={future}")).await.refused(410);
-    assert!(message.contains("too large resource version"), "{message}");
 }
 
 #[tokio::test]
 async fn selectors_apply_to_objects_of_all_clusters() {
-    let fixture = Fixture::start(["a", "b"]).await;
-    for member in ["a", "b"] {
-        let mut labelled = crate::harness::config_map(&format!("yes-{member}"), "");
-        labelled["metadata"]["labels"] = json!({"app": "web"});
-        fixture.member(member).apply(labelled).unwrap();
-        fixture.put(member, "no", "");
+    for door in MERGED_VIEWS {
+        let fixture = door.start(["a", "b"]).await;
+        for member in ["a", "b"] {
+            let mut labelled = crate::harness::config_map(&format!("yes-{member}"), "");
+            labelled["metadata"]["labels"] = json!({"app": "web"});
+            fixture.member(member).apply(labelled).unwrap();
+            fixture.put(member, "no", "");
+        }
+        let list = fixture.get(&format!("{CONFIG_MAPS}?labelSelector=app%3Dweb")).await.ok();
+        assert_eq!(items(&list), ["a/yes-a", "b/yes-b"]);
+        let list = fixture.get("/api/v1/configmaps?fieldSelector=metadata.name%3Dno").await.ok();
+        assert_eq!(items(&list), ["a/no", "b/no"]);
+        let list = fixture.get("/api/v1/namespaces/nowhere/configmaps").await.ok();
+        assert_eq!(list["items"], json!([]));
     }
-    let list = fixture.get(&format!("{CONFIG_MAPS}?labelSelector=app%3Dweb")).await.ok();
-    assert_eq!(items(&list), ["a/yes-a", "b/yes-b"]);
-    let list = fixture.get("/api/v1/configmaps?fieldSelector=metadata.name%3Dno").await.ok();
-    assert_eq!(items(&list), ["a/no", "b/no"]);
-    let list = fixture.get("/api/v1/namespaces/nowhere/configmaps").await.ok();
-    assert_eq!(list["items"], json!([]));
 }
 
 #[tokio::test]

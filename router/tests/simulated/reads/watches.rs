@@ -5,6 +5,7 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
+use crate::doors::table::MERGED_VIEWS;
 use crate::harness::{CONFIG_MAPS, Fixture, SOON, brief, config_map, name, pass, until, vector, version};
 
 /// The query of client-go's reflectors and of controller-runtime.
@@ -12,35 +13,37 @@ const WATCH_LIST: &str = "watch=1&sendInitialEvents=true&resourceVersionMatch=No
 
 #[tokio::test]
 async fn initial_events_end_with_one_bookmark() {
-    let fixture = Fixture::start(["a", "b"]).await;
-    for number in 0..5 {
-        fixture.put("a", &format!("m{number}"), "");
-        fixture.put("b", &format!("n{number}"), "");
-    }
-    let filter = "fieldSelector=metadata.name!=kube-root-ca.crt";
-    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?{WATCH_LIST}&{filter}")).await;
-    let mut names = Vec::new();
-    let end = loop {
-        let event = events.soon().await;
-        if event["type"] == "BOOKMARK" {
-            break event;
+    for door in MERGED_VIEWS.iter().filter(|door| door.allows_watches()) {
+        let fixture = door.start(["a", "b"]).await;
+        for number in 0..5 {
+            fixture.put("a", &format!("m{number}"), "");
+            fixture.put("b", &format!("n{number}"), "");
         }
-        assert_eq!(event["type"], "ADDED");
-        assert_eq!(vector(&version(&event["object"])).as_object().unwrap().len(), 1, "the item form: {event}");
-        names.push(name(&event["object"]));
-    };
-    assert_eq!(names, ["m0", "m1", "m2", "m3", "m4", "n0", "n1", "n2", "n3", "n4"]);
-    assert_eq!(end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
-    let from = version(&end["object"]);
-    assert_eq!(vector(&from).as_object().unwrap().len(), 2);
-    events.nothing().await;
-    fixture.put("b", "later", "");
-    let event = events.soon().await;
-    assert_eq!(brief(&event), "ADDED b/later");
-    assert_eq!(vector(&version(&event["object"]))["a"], vector(&from)["a"]);
-    // A watch that resumes from the bookmark receives the next event.
-    let mut resumed = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}&{filter}")).await;
-    assert_eq!(resumed.soon().await, event);
+        let filter = "fieldSelector=metadata.name!=kube-root-ca.crt";
+        let mut events = fixture.watch(&format!("{CONFIG_MAPS}?{WATCH_LIST}&{filter}")).await;
+        let mut names = Vec::new();
+        let end = loop {
+            let event = events.soon().await;
+            if event["type"] == "BOOKMARK" {
+                break event;
+            }
+            assert_eq!(event["type"], "ADDED");
+            assert_eq!(vector(&version(&event["object"])).as_object().unwrap().len(), 1, "the item form: {event}");
+            names.push(name(&event["object"]));
+        };
+        assert_eq!(names, ["m0", "m1", "m2", "m3", "m4", "n0", "n1", "n2", "n3", "n4"]);
+        assert_eq!(end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+        let from = version(&end["object"]);
+        assert_eq!(vector(&from).as_object().unwrap().len(), 2);
+        events.nothing().await;
+        fixture.put("b", "later", "");
+        let event = events.soon().await;
+        assert_eq!(brief(&event), "ADDED b/later");
+        assert_eq!(vector(&version(&event["object"]))["a"], vector(&from)["a"]);
+        // A watch that resumes from the bookmark receives the next event.
+        let mut resumed = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}&{filter}")).await;
+        assert_eq!(resumed.soon().await, event);
+    }
 }
 
 #[tokio::test]
@@ -54,67 +57,73 @@ async fn watch_resumes_from_any_event() {
 
 #[tokio::test]
 async fn idle_watch_gets_a_bookmark_each_minute() {
-    let fixture = Fixture::start(["a"]).await;
-    let from = version(&fixture.get(CONFIG_MAPS).await.ok());
-    let mut events =
-        fixture.watch(&format!("{CONFIG_MAPS}?watch=1&allowWatchBookmarks=true&resourceVersion={from}")).await;
-    // A bookmark arrives each minute, even if the member's bookmarks do not advance the version.
-    for _ in 0..3 {
-        pass(Duration::from_secs(61)).await;
-        assert_eq!(events.soon().await["type"], "BOOKMARK");
+    for door in MERGED_VIEWS.iter().filter(|door| door.allows_watches()) {
+        let fixture = door.start(["a"]).await;
+        let from = version(&fixture.get(CONFIG_MAPS).await.ok());
+        let mut events =
+            fixture.watch(&format!("{CONFIG_MAPS}?watch=1&allowWatchBookmarks=true&resourceVersion={from}")).await;
+        // A bookmark arrives each minute, even if the member's bookmarks do not advance the version.
+        for _ in 0..3 {
+            pass(Duration::from_secs(61)).await;
+            assert_eq!(events.soon().await["type"], "BOOKMARK");
+        }
     }
 }
 
 #[tokio::test]
 async fn watch_sends_a_bookmark_before_it_ends() {
-    let fixture = Fixture::start(["a"]).await;
-    fixture.get(CONFIG_MAPS).await.ok();
-    let query = "watch=1&resourceVersion=0&allowWatchBookmarks=true&fieldSelector=metadata.name%3Dx";
-    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?{query}&timeoutSeconds=3")).await;
-    let first = events.soon().await;
-    assert_eq!(
-        first["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true",
-        "as kube-apiserver has it"
-    );
-    fixture.put("a", "x", "");
-    assert_eq!(events.brief().await, "ADDED a/x");
-    assert_eq!(events.soon().await["type"], "BOOKMARK", "about two seconds before the end");
-    while let Some(event) = tokio::time::timeout(SOON, events.next()).await.expect("the end") {
-        assert_eq!(event["type"], "BOOKMARK");
+    for door in MERGED_VIEWS.iter().filter(|door| door.allows_watches()) {
+        let fixture = door.start(["a"]).await;
+        fixture.get(CONFIG_MAPS).await.ok();
+        let query = "watch=1&resourceVersion=0&allowWatchBookmarks=true&fieldSelector=metadata.name%3Dx";
+        let mut events = fixture.watch(&format!("{CONFIG_MAPS}?{query}&timeoutSeconds=3")).await;
+        let first = events.soon().await;
+        assert_eq!(
+            first["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true",
+            "as kube-apiserver has it"
+        );
+        fixture.put("a", "x", "");
+        assert_eq!(events.brief().await, "ADDED a/x");
+        assert_eq!(events.soon().await["type"], "BOOKMARK", "about two seconds before the end");
+        while let Some(event) = tokio::time::timeout(SOON, events.next()).await.expect("the end") {
+            assert_eq!(event["type"], "BOOKMARK");
+        }
+        // A drain ends the watch immediately.
+        let mut events = fixture.watch(&format!("{CONFIG_MAPS}?{query}")).await;
+        assert_eq!([events.brief().await, events.brief().await], ["ADDED a/x", "BOOKMARK /"]);
+        let revision = fixture.put("a", "other", "");
+        until(|| async { vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["a"] == json!(revision.to_string()) })
+            .await;
+        events.nothing().await;
+        fixture.router.drain();
+        let last = events.soon().await;
+        assert_eq!(last["type"], "BOOKMARK");
+        assert_eq!(vector(&version(&last["object"]))["a"], json!(revision.to_string()));
+        assert_eq!(events.next().await, None);
     }
-    // A drain ends the watch immediately.
-    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?{query}")).await;
-    assert_eq!([events.brief().await, events.brief().await], ["ADDED a/x", "BOOKMARK /"]);
-    let revision = fixture.put("a", "other", "");
-    until(|| async { vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["a"] == json!(revision.to_string()) })
-        .await;
-    events.nothing().await;
-    fixture.router.drain();
-    let last = events.soon().await;
-    assert_eq!(last["type"], "BOOKMARK");
-    assert_eq!(vector(&version(&last["object"]))["a"], json!(revision.to_string()));
-    assert_eq!(events.next().await, None);
 }
 
 #[tokio::test]
 async fn watch_sends_objects_that_enter_and_leave_the_selection() {
-    let fixture = Fixture::start(["a", "b"]).await;
-    let mut object = config_map("x", "1");
-    object["metadata"]["labels"] = json!({"app": "web"});
-    fixture.member("a").apply(object.clone()).unwrap();
-    fixture.get(CONFIG_MAPS).await.ok();
-    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&labelSelector=app%3Dweb")).await;
-    assert_eq!(events.brief().await, "ADDED a/x");
-    fixture.put("b", "other", "");
-    let revision = fixture.put("a", "x", "2");
-    let gone = events.soon().await;
-    assert_eq!(brief(&gone), "DELETED a/x");
-    assert_eq!(gone["object"]["data"]["v"], "1", "as it was when it was selected");
-    assert_eq!(vector(&version(&gone["object"]))["a"], json!(revision.to_string()), "and the event's version");
-    object["data"]["v"] = "3".into();
-    fixture.member("a").apply(object).unwrap();
-    assert_eq!(events.brief().await, "ADDED a/x");
-    events.nothing().await;
+    for door in MERGED_VIEWS.iter().filter(|door| door.allows_watches()) {
+        let fixture = door.start(["a", "b"]).await;
+        let mut object = config_map("x", "1");
+        object["metadata"]["labels"] = json!({"app": "web"});
+        fixture.member("a").apply(object.clone()).unwrap();
+        fixture.get(CONFIG_MAPS).await.ok();
+        let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&labelSelector=app%3Dweb")).await;
+        assert_eq!(events.brief().await, "ADDED a/x");
+        fixture.put("b", "other", "");
+        let revision = fixture.put("a", "x", "2");
+        let gone = events.soon().await;
+        assert_eq!(brief(&gone), "DELETED a/x");
+        assert_eq!(gone["object"]["data"]["v"], "1", "as it was when it was selected");
+        assert_eq!(vector(&version(&gone["object"]))["a"], json!(revision.to_string()), "and the event's version");
+        object["data"]["v"] = "3".into();
+        fixture.member("a").apply(object).unwrap();
+        assert_eq!(events.brief().await, "ADDED a/x");
+        events.nothing().await;
+    }
 }
 
 #[tokio::test]

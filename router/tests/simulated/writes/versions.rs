@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use tributary_simulator::{Rejection, RequestKind};
 
+use crate::doors::table::{DoorForm, MERGED_VIEWS};
 use crate::harness::{CONFIG_MAPS, Fixture, allow, cluster, composite, config_map, items, vector, version};
 use crate::writes::grounds::with_one_never_seen;
 
@@ -34,29 +35,31 @@ async fn versions(fixture: &Fixture) -> Versions {
 
 #[tokio::test]
 async fn update_with_an_outdated_version_is_refused() {
-    let fixture = Fixture::start(["a", "b"]).await;
-    let path = format!("{CONFIG_MAPS}/x");
-    let body = |version: &str, value: &str| {
-        let mut object = config_map("x", value);
-        object["metadata"]["resourceVersion"] = version.into();
-        object
-    };
-    let given = versions(&fixture).await;
-    for refused in &given.refused {
-        let message = fixture.write("PUT", &path, &body(refused, "3")).await.refused(409);
-        assert!(message.contains("configmaps \"x\""), "{message}");
-    }
-    assert_eq!(fixture.get(&path).await.ok()["data"]["v"], "2");
-    for at in 0..given.fresh.len() {
+    for door in MERGED_VIEWS.iter().filter(|door| door.form != DoorForm::InKarmadasWords) {
+        let fixture = door.start(["a", "b"]).await;
+        let path = format!("{CONFIG_MAPS}/x");
+        let body = |version: &str, value: &str| {
+            let mut object = config_map("x", value);
+            object["metadata"]["resourceVersion"] = version.into();
+            object
+        };
         let given = versions(&fixture).await;
-        let written = fixture.write("PUT", &path, &body(&given.fresh[at], "3")).await.ok();
-        assert_eq!((cluster(&written).as_str(), &written["data"]["v"]), ("a", &json!("3")));
-        assert_eq!(vector(&version(&written)).as_object().unwrap().len(), 1, "the item form");
-        let stored = fixture.member("a").get("configmaps", "default", "x").unwrap();
-        assert_eq!(stored["metadata"].get("annotations"), None, "nothing of ours is stored: {stored}");
+        for refused in &given.refused {
+            let message = fixture.write("PUT", &path, &body(refused, "3")).await.refused(409);
+            assert!(message.contains("configmaps \"x\""), "{message}");
+        }
+        assert_eq!(fixture.get(&path).await.ok()["data"]["v"], "2");
+        for at in 0..given.fresh.len() {
+            let given = versions(&fixture).await;
+            let written = fixture.write("PUT", &path, &body(&given.fresh[at], "3")).await.ok();
+            assert_eq!((cluster(&written).as_str(), &written["data"]["v"]), ("a", &json!("3")));
+            assert_eq!(vector(&version(&written)).as_object().unwrap().len(), 1, "the item form");
+            let stored = fixture.member("a").get("configmaps", "default", "x").unwrap();
+            assert_eq!(stored["metadata"].get("annotations"), None, "nothing of ours is stored: {stored}");
+        }
+        fixture.write("PUT", &path, &body("", "4")).await.ok();
+        assert_eq!(fixture.member("a").get("configmaps", "default", "x").unwrap()["data"]["v"], "4");
     }
-    fixture.write("PUT", &path, &body("", "4")).await.ok();
-    assert_eq!(fixture.member("a").get("configmaps", "default", "x").unwrap()["data"]["v"], "4");
 }
 
 #[tokio::test]
@@ -89,27 +92,29 @@ async fn update_accepts_a_version_newer_than_memory() {
 
 #[tokio::test]
 async fn delete_accepts_preconditions_in_body_and_query() {
-    let fixture = Fixture::start(["a", "b"]).await;
-    let path = format!("{CONFIG_MAPS}/x");
-    let options = |version: &str| json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"resourceVersion": version}});
-    let given = versions(&fixture).await;
-    for refused in &given.refused {
-        fixture.write("DELETE", &path, &options(refused)).await.refused(409);
-        fixture.client().send("DELETE", &format!("{path}?resourceVersion={refused}"), &[], "").await.refused(409);
-    }
-    for at in 0..given.fresh.len() {
+    for door in MERGED_VIEWS.iter().filter(|door| door.form != DoorForm::InKarmadasWords) {
+        let fixture = door.start(["a", "b"]).await;
+        let path = format!("{CONFIG_MAPS}/x");
+        let options = |version: &str| json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"resourceVersion": version}});
         let given = versions(&fixture).await;
-        fixture.write("DELETE", &path, &options(&given.fresh[at])).await.ok();
-        fixture.get(&path).await.refused(404);
-        let given = versions(&fixture).await;
-        let query = format!("{path}?resourceVersion={}", given.fresh[at]);
-        fixture.client().send("DELETE", &query, &[], "").await.ok();
-        fixture.get(&path).await.refused(404);
+        for refused in &given.refused {
+            fixture.write("DELETE", &path, &options(refused)).await.refused(409);
+            fixture.client().send("DELETE", &format!("{path}?resourceVersion={refused}"), &[], "").await.refused(409);
+        }
+        for at in 0..given.fresh.len() {
+            let given = versions(&fixture).await;
+            fixture.write("DELETE", &path, &options(&given.fresh[at])).await.ok();
+            fixture.get(&path).await.refused(404);
+            let given = versions(&fixture).await;
+            let query = format!("{path}?resourceVersion={}", given.fresh[at]);
+            fixture.client().send("DELETE", &query, &[], "").await.ok();
+            fixture.get(&path).await.refused(404);
+        }
+        let uid = json!({"preconditions": {"uid": "another"}});
+        fixture.put_and_see("a", "x", "").await;
+        fixture.write("DELETE", &path, &uid).await.refused(409);
+        fixture.client().send("DELETE", &format!("{CONFIG_MAPS}/nothing"), &[], "").await.refused(404);
     }
-    let uid = json!({"preconditions": {"uid": "another"}});
-    fixture.put_and_see("a", "x", "").await;
-    fixture.write("DELETE", &path, &uid).await.refused(409);
-    fixture.client().send("DELETE", &format!("{CONFIG_MAPS}/nothing"), &[], "").await.refused(404);
 }
 
 #[tokio::test]

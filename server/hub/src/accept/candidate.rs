@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tributary_apimachinery::ItemResourceVersions;
+use tributary_cluster_sources::{KarmadaRegistry, SourceItem, SourceKind, convert_karmada_registries};
 use tributary_crds::{MergedEndpoint, ResourceRegistry};
 use tributary_sources::LoadedConfiguration;
 
@@ -27,6 +28,8 @@ pub(super) struct CandidateConfiguration<'a> {
     /// The MergedEndpoint of the files or of the hub.
     pub(super) merged_endpoints: Vec<MergedEndpoint>,
     check: ConfigurationCheck<'a>,
+    /// Karmada's ResourceRegistries, which register resources that no registry of Tributary names.
+    karmada: Vec<KarmadaRegistry>,
 }
 
 impl<'a> CandidateConfiguration<'a> {
@@ -40,7 +43,12 @@ impl<'a> CandidateConfiguration<'a> {
     /// Creates the configuration of the other sources alone, which passes the check.
     pub(super) fn new(base: &'a LoadedConfiguration, check: ConfigurationCheck<'a>) -> Self {
         let (registries, merged_endpoints) = (base.objects.registries.clone(), base.objects.merged_endpoints.clone());
-        Self { base, registries, merged_endpoints, check }
+        Self { base, registries, merged_endpoints, check, karmada: Vec::new() }
+    }
+
+    /// Adds Karmada's ResourceRegistries.
+    pub(super) fn add_karmada_registries<'r>(&mut self, registries: impl Iterator<Item = &'r KarmadaRegistry>) {
+        self.karmada.extend(registries.cloned());
     }
 
     /// Checks the configuration without members of the hub.
@@ -113,10 +121,12 @@ impl<'a> CandidateConfiguration<'a> {
         let mut of_members = Vec::with_capacity(members.len());
         for (member, spec) in used {
             configuration.foreign.extend(member.item.as_ref().and_then(|own| foreign_member(&own.item)));
+            configuration.sources.insert(spec.name.clone(), member.member_source());
             configuration.clusters.push(Arc::clone(spec));
             of_members.push((spec.name.clone(), &member.cluster));
         }
         configuration.objects.registries.clone_from(&self.registries);
+        configuration.objects.registries.extend(self.registries_of_karmada(members));
         // Members come and go, and a placement in an absent member must not refuse the configuration.
         for registry in &mut configuration.objects.registries {
             let is_known = |name: &String| configuration.clusters.iter().any(|spec| spec.name.as_str() == name);
@@ -125,6 +135,15 @@ impl<'a> CandidateConfiguration<'a> {
         configuration.objects.merged_endpoints.clone_from(&self.merged_endpoints);
         configuration.set_policies(&of_members);
         configuration
+    }
+}
+
+impl CandidateConfiguration<'_> {
+    fn registries_of_karmada(&self, members: &[&MemberInForce]) -> Vec<ResourceRegistry> {
+        let items = members.iter().filter(|member| member.spec.is_some()).filter_map(|member| member.item.as_ref());
+        let clusters: Vec<&SourceItem> =
+            items.map(|own| &own.item).filter(|item| item.list == SourceKind::KarmadaClusters).collect();
+        convert_karmada_registries(&self.karmada, &clusters, &self.registries)
     }
 }
 

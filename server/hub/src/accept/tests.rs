@@ -58,7 +58,8 @@ fn rules() -> HubRules {
 struct Hub {
     objects: BTreeMap<(usize, String), Value>,
     secrets: BTreeMap<String, Value>,
-    /// The items of each readable source, and the Secrets of a source with the name `SOURCE/secrets`.
+    /// The items of each readable source, the Secrets of a source with the name `SOURCE/secrets`, and Karmada's
+    /// ResourceRegistries with the name `SOURCE/registries`.
     lists: BTreeMap<String, BTreeMap<String, Value>>,
     in_force: InForce,
     guard: DisappearanceGuard,
@@ -132,7 +133,9 @@ impl Hub {
         let names = self.lists.keys().filter(|name| !name.contains('/'));
         let sources = names.filter_map(|name| {
             let secrets = list(&format!("{name}/secrets"));
-            Some((name.clone(), ListedSource { items: list(name)?, secrets, is_current: true }))
+            let registries = format!("{name}/registries");
+            let registries = self.lists.contains_key(&registries).then(|| list(&registries)).flatten();
+            Some((name.clone(), ListedSource { items: list(name)?, secrets, registries, is_current: true }))
         });
         HubSnapshot {
             objects: std::array::from_fn(of_kind),
@@ -255,4 +258,61 @@ fn items(accepted: &Acceptance, source: &str) -> Vec<String> {
 fn no_bad_member(configuration: &LoadedConfiguration) -> Result<(), String> {
     let bad = configuration.clusters.iter().find(|spec| spec.name.as_str().starts_with("bad"));
     bad.map_or(Ok(()), |spec| Err(format!("{} leads to this server", spec.name)))
+}
+
+/// Creates a Cluster of Karmada with its Secret.
+fn put_karmada_cluster(hub: &mut Hub, name: &str, labels: Value) {
+    let reference = json!({"namespace": "karmada-cluster", "name": name});
+    hub.put_item(
+        "karmada",
+        name,
+        json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"labels": labels},
+            "spec": {"apiEndpoint": format!("https://{name}.example"), "secretRef": reference}}),
+    );
+    let owner = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "name": name,
+        "uid": hub.lists["karmada"][name]["metadata"]["uid"]});
+    let metadata = json!({"namespace": "karmada-cluster", "ownerReferences": [owner]});
+    let data = json!({"token": "dG9rZW4=", "caBundle": authority()});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data});
+    hub.put_item("karmada/secrets", name, secret);
+}
+
+#[tokio::test]
+async fn resource_registries_of_karmada_register_resources_of_its_members() {
+    let mut hub = Hub::default();
+    hub.put_source("karmada", json!({"karmadaClusters": {}}));
+    put_karmada_cluster(&mut hub, "eu", json!({"tier": "prod"}));
+    put_karmada_cluster(&mut hub, "us", json!({}));
+    hub.put_member("own", json!({}));
+    let registered = |accepted: &Acceptance| -> Vec<Value> {
+        let registries = accepted.configuration.objects.registries.iter();
+        registries.map(|own| json!([own.spec.resources, own.spec.clusters.names])).collect()
+    };
+    let accepted = hub.accept().await;
+    assert_outcome(&accepted, &["eu", "own", "us"], &[]);
+    assert_eq!(registered(&accepted), [Value::Null; 0]);
+    let registry = |target: Value, kind: &str| {
+        json!({"apiVersion": "search.karmada.io/v1alpha1", "kind": "ResourceRegistry", "metadata": {},
+            "spec": {"targetCluster": target, "backendStore": {"openSearch": {}},
+                "resourceSelectors": [{"apiVersion": "apps/v1", "kind": kind}]}})
+    };
+    hub.put_item("karmada/registries", "all", registry(json!({}), "Deployment"));
+    let prod = json!({"labelSelector": {"matchLabels": {"tier": "prod"}}});
+    hub.put_item("karmada/registries", "prod", registry(prod, "DaemonSet"));
+    let accepted = hub.accept().await;
+    assert!(accepted.is_changed);
+    let expected = [json!([["daemonsets.apps"], ["eu"]]), json!([["deployments.apps"], ["eu", "us"]])];
+    assert_eq!(registered(&accepted), expected);
+    assert_eq!(accepted.problems.len(), 2, "{:?}", accepted.problems);
+    let source = &accepted.configuration.sources[&ClusterName::new("eu").unwrap()];
+    assert_eq!((source.kind, &*source.name, source.item.as_deref()), ("ClusterSource", "karmada", Some("Cluster eu")));
+    // Without an answer of the hub, also after a restart, the last ones stay.
+    hub.lists.remove("karmada/registries");
+    hub.in_force = serde_json::from_value(serde_json::to_value(&hub.in_force).unwrap()).unwrap();
+    assert_eq!(registered(&hub.accept().await), expected);
+    // A registry of Tributary has priority.
+    hub.put(HubKind::ResourceRegistry, "own", json!({"spec": {"resources": ["deployments.apps"]}}));
+    assert_eq!(registered(&hub.accept().await), [json!([["deployments.apps"], []]), expected[0].clone()]);
+    hub.objects.remove(&(HubKind::ClusterSource as usize, "karmada".to_owned()));
+    assert_eq!(registered(&hub.accept().await), [json!([["deployments.apps"], []])]);
 }

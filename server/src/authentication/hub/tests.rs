@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use http::{HeaderName, HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -16,11 +18,12 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose
 use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tributary_apimachinery::Mount;
+use tributary_apimachinery::{ForeignDoors, ForeignSystem, Mount, RequestInfo};
+use tributary_authentication::TokenReviewer;
 use tributary_hub::{DoorResource, HubAddress};
 
 use super::*;
-use crate::authentication::Authenticator;
+use crate::authentication::{Authenticator, ManagedAuthenticator, SharedAuthenticator};
 
 const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
@@ -538,6 +541,75 @@ async fn reviews_of_a_direct_caller_have_a_rate_limit() {
     assert_eq!(world.own.authorize_door(&ann, &door("us")).await, Ok(()), "another caller");
 }
 
+/// The kube-apiserver of the hub has checked only the right to `proxy`.
+#[tokio::test]
+async fn inner_request_is_reviewed_also_for_a_caller_of_the_front_proxy() {
+    let world = World::new().await;
+    let info = RequestInfo::parse("GET", "/api/v1/namespaces/shop/pods", None).unwrap();
+    let inner = DoorAttributes::of_inner(&info);
+    let front = world.proxies.client("front");
+    let root = world.authenticate(&mut head("/api", &[("X-Remote-User", "root")]), &front).await.unwrap();
+    let refused = world.own.authorize_inner(&root, &inner).await.unwrap_err();
+    assert_eq!(refused.code, 403, "{refused:?}");
+    let asked = world.hub.asked("subjectaccessreviews");
+    let expected = json!({"verb": "list", "group": "", "version": "v1", "resource": "pods", "subresource": "",
+        "namespace": "shop", "name": ""});
+    assert_eq!((&asked[0]["spec"]["user"], &asked[0]["spec"]["resourceAttributes"]), (&json!("root"), &expected));
+    world.hub.allowed.lock().insert("ann".to_owned());
+    let ann = world.direct_sender("ann").await;
+    assert_eq!(world.own.authorize_inner(&ann, &inner).await, Ok(()));
+    // A user whom the hub has not authenticated.
+    let mut stranger = ann.clone();
+    stranger.user.authority = Authority::ClientCertificates;
+    assert_eq!(world.own.authorize_inner(&stranger, &inner).await.unwrap_err().code, 401);
+}
+
+/// A token of the hub must reach no member, and a token of a member still reaches the hub only after the member.
+#[tokio::test]
+async fn token_of_the_hub_goes_to_no_member_at_the_door_of_open_cluster_management() {
+    let world = World::new().await;
+    let key = ServiceAccountKey::new("1");
+    let (signed, opaque) = (key.token(), "opaque".to_owned());
+    *world.hub.keys.lock() = Some(key.key_set());
+    let member: ClusterName = "eu".parse().unwrap();
+    let reviewed = Arc::<Mutex<Vec<ClusterName>>>::default();
+    let reviewer = Arc::new(RecordingReviewer(Arc::clone(&reviewed)));
+    let tokens = TokenAuthenticator::new(TokenReviews::default(), Arc::new(IssuerDocuments), reviewer);
+    tokens.set_reviewing_members([member.clone()].into());
+    let tokens = Arc::new(tokens);
+    let members = SharedAuthenticator { tokens: Some(tokens), ..SharedAuthenticator::default() };
+    let managed = Authenticator::Managed(ManagedAuthenticator { members, hub: Arc::clone(&world.own) });
+    for token in [&signed, &opaque] {
+        world.hub.users.lock().insert(token.clone(), json!({"username": "robot"}));
+    }
+    let task = tokio::spawn(Arc::clone(&world.own).follow_keys(Arc::clone(&world.client)));
+    while world.hub.asked("jwks").is_empty() || !world.own.has_signed(signed.as_bytes()) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let mut doors = ForeignDoors::default();
+    doors.open(ForeignSystem::OpenClusterManagement, [("eu".to_owned(), member)].into());
+    let mount = Mount::OpenClusterManagement(Arc::new(doors));
+    for (token, expected) in [(&signed, 0), (&opaque, 1)] {
+        let bearer = format!("Bearer {token}");
+        let mut head = head("/eu/api", &[("Authorization", &bearer)]);
+        let known = managed.authenticate(&mut head, &mount, &Arc::default(), CLIENT).await.unwrap();
+        assert_eq!((&*known.user.info.username, reviewed.lock().len()), ("robot", expected));
+    }
+    task.abort();
+}
+
+/// A reviewer that knows no token, and records the reviews.
+#[derive(Debug)]
+struct RecordingReviewer(Arc<Mutex<Vec<ClusterName>>>);
+
+impl TokenReviewer for RecordingReviewer {
+    fn review(&self, cluster: &ClusterName, _: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, String>> {
+        self.0.lock().push(cluster.clone());
+        let review = json!({"kind": "TokenReview", "status": {"authenticated": false}});
+        async move { Ok(review.to_string().into_bytes()) }.boxed()
+    }
+}
+
 #[tokio::test]
 async fn hub_judges_the_door_of_direct_callers_alone() {
     let world = World::new().await;
@@ -558,7 +630,7 @@ async fn hub_judges_the_door_of_direct_callers_alone() {
     assert_eq!(
         spec["resourceAttributes"],
         json!({"verb": "create", "group": "aggregation.tributary.dev", "version": "v1alpha1", "resource": "clusters",
-            "subresource": "proxy", "name": "eu"})
+            "subresource": "proxy", "namespace": "", "name": "eu"})
     );
     for _ in 0..2 {
         let refused = world.own.authorize_door(&bob, &door).await.unwrap_err();

@@ -21,7 +21,7 @@ use tributary_router::Router;
 use tributary_sources::watch::FileWatch;
 
 use super::hub::HubConnection;
-use crate::authentication::token_review::review_followed_tokens;
+use super::hub_users::HubUsers;
 use crate::authentication::{AuthenticationFilesError, Authenticator, HubAuthenticator, read_serving_certificate};
 use crate::cli::{HubArguments, ServeArguments};
 use crate::credentials::certificates;
@@ -60,14 +60,13 @@ impl AggregatedEntry {
     pub(super) fn open(
         listen: ListenAddress,
         connection: &HubConnection,
+        users: &HubUsers,
         shared: &SharedParts<'_>,
     ) -> Result<Self, Failure> {
         let hub = &connection.client;
         let arguments = shared.arguments;
         let certificate = EntryCertificate::open(&arguments.hub, listen, connection, shared.stop)?;
-        let trust = Arc::<HubTrust>::default();
-        let authenticator = HubAuthenticator::new(hub, Arc::clone(&trust), arguments.shared.api_audiences.clone());
-        let authenticator = Arc::new(authenticator.map_err(Failure::runtime)?);
+        let HubUsers { authenticator, trust } = users;
         let versions = arguments.shared.tls_min_version.and_later();
         let tls = TlsSettings::new(Arc::clone(&certificate.current), versions).map_err(Failure::runtime)?;
         // Until the authorities of the hub are known, the request for a certificate names no authority, and clients
@@ -79,14 +78,11 @@ impl AggregatedEntry {
         };
         log_address(socket.local_addr().map_err(Failure::runtime)?);
         let tls = Arc::new(tls);
-        let tokens = review_followed_tokens(Arc::clone(shared.router), Arc::clone(authenticator.tokens()));
-        tokio::spawn(shared.stop.clone().run_until_cancelled_owned(tokens));
-        let keys = Arc::clone(&authenticator).follow_keys(Arc::clone(hub));
-        tokio::spawn(shared.stop.clone().run_until_cancelled_owned(keys));
-        let (router, own) = (Arc::clone(shared.router), Arc::clone(&authenticator));
-        let following = follow_trust(Arc::clone(hub), trust, own, Arc::clone(&tls), router);
+        let (router, own) = (Arc::clone(shared.router), Arc::clone(authenticator));
+        let following = follow_trust(Arc::clone(hub), Arc::clone(trust), own, Arc::clone(&tls), router);
         tokio::spawn(shared.stop.clone().run_until_cancelled_owned(following));
-        let entry = Arc::new(Entry::aggregated(Authenticator::Hub(authenticator), Arc::clone(shared.doors)));
+        let entry =
+            Arc::new(Entry::aggregated(Authenticator::Hub(Arc::clone(authenticator)), Arc::clone(shared.doors)));
         let options = ListenerOptions {
             tls,
             capacity: Arc::clone(shared.capacity),

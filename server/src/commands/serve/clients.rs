@@ -101,7 +101,11 @@ impl SharedClients {
     }
 
     pub(super) fn authenticator(&self) -> Authenticator {
-        Authenticator::Shared(self.authenticator.clone())
+        Authenticator::Shared(self.shared_authenticator())
+    }
+
+    pub(super) fn shared_authenticator(&self) -> SharedAuthenticator {
+        self.authenticator.clone()
     }
 
     /// Waits until one of the authentication files has changed. Cancel: safe.

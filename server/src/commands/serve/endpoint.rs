@@ -24,6 +24,8 @@ use tributary_sources::data_directory::{DataDirectory, EPOCHS, last_heard};
 use super::aggregated::{AggregatedEntry, SharedParts};
 use super::clients::SharedClients;
 use super::hub::{DeniedUsers, FollowedHub, HubConnection};
+use super::hub_users::HubUsers;
+use super::managed::ManagedEntry;
 use super::prepare::{Logs, Prepared};
 use super::running::RunningEndpoint;
 use super::unserved::UnservedResources;
@@ -47,6 +49,7 @@ pub(super) struct BoundEndpoint {
     front: Arc<Front<Arc<Router>>>,
     capacity: Arc<ListenerCapacity>,
     aggregated: Option<AggregatedEntry>,
+    managed: Option<ManagedEntry>,
     parts: Parts,
 }
 
@@ -55,6 +58,8 @@ pub(super) struct AnsweringEndpoint {
     /// The task of the listener, which ends after the drain.
     serving: JoinHandle<Drained>,
     aggregated: Option<AggregatedEntry>,
+    /// The task of the listener of Open Cluster Management's entry.
+    managed: Option<JoinHandle<Drained>>,
     parts: Parts,
 }
 
@@ -93,7 +98,7 @@ impl BoundEndpoint {
         let hub_connection = HubConnection::open(&arguments.hub).await?;
         if let Some(hub) = &hub_connection {
             router.set_gateway_health_writer(Arc::new(GatewayHealthWriter(Arc::clone(&hub.client))));
-            if let Some(servers) = hub.karmada(&arguments.hub).await? {
+            if let Some(servers) = hub.karmada(&arguments.hub) {
                 router.set_karmada(servers);
             }
         }
@@ -112,7 +117,7 @@ impl BoundEndpoint {
             tls,
             hosts,
             foreign: Vec::new(),
-            doors: Arc::new(OpenDoors::new(arguments.hub.door.iter().map(|door| door.system()))),
+            doors: Arc::new(OpenDoors::new(arguments.hub.systems())),
             arguments,
             merged_kubeconfig,
             address,
@@ -126,8 +131,19 @@ impl BoundEndpoint {
         let front = Front::new(Arc::new(Arc::clone(&running.router)), stop.clone());
         let front = Arc::new(front.audited(audit).observed(observers));
         let capacity = capacity(&running.arguments.limits, &front);
-        let aggregated = match (running.arguments.hub.aggregated_listen, &running.hub_connection) {
-            (Some(listen), Some(hub)) => {
+        let users = match &running.hub_connection {
+            Some(hub) if running.arguments.hub.serves_hub_users() => {
+                let audiences = running.arguments.shared.api_audiences.clone();
+                Some(HubUsers::start(&hub.client, audiences, &running.router, stop)?)
+            }
+            _ => None,
+        };
+        let managed = match (running.arguments.hub.ocm_listen, &users) {
+            (Some(listen), Some(users)) => Some(ManagedEntry::open(listen, users, &clients)?),
+            _ => None,
+        };
+        let aggregated = match (running.arguments.hub.aggregated_listen, &running.hub_connection, &users) {
+            (Some(listen), Some(hub), Some(users)) => {
                 let RunningEndpoint { arguments, router, doors, .. } = &running;
                 let shared = SharedParts {
                     arguments,
@@ -138,7 +154,7 @@ impl BoundEndpoint {
                     clients: &clients,
                     stop,
                 };
-                Some(AggregatedEntry::open(listen, hub, &shared)?)
+                Some(AggregatedEntry::open(listen, hub, users, &shared)?)
             }
             _ => None,
         };
@@ -148,6 +164,7 @@ impl BoundEndpoint {
             front,
             capacity,
             aggregated,
+            managed,
             parts: Parts { logs, shutdown, _denied: denied, clients },
         })
     }
@@ -162,7 +179,7 @@ impl BoundEndpoint {
         leaving: &CancellationToken,
         stop: &CancellationToken,
     ) -> Result<AnsweringEndpoint, Failure> {
-        let Self { mut running, socket, front, capacity, aggregated, parts } = self;
+        let Self { mut running, socket, front, capacity, aggregated, managed, parts } = self;
         let instance = &running.arguments.hub.objects.hub_secret_namespace;
         let publication = running.arguments.publication.settings(running.identity.authority_pem.as_deref(), instance);
         let writer = match (&mut running.hub_connection, &running.hub) {
@@ -196,20 +213,27 @@ impl BoundEndpoint {
             front.follow_hub(HubView::new(report));
         }
         let entry = Arc::new(Entry::for_hosts(build_authenticator(&running)?, Arc::clone(&running.hosts)));
-        let options = ListenerOptions {
+        let options = || ListenerOptions {
             tls: Arc::clone(&running.tls),
-            capacity,
+            capacity: Arc::clone(&capacity),
             proxies: ProxyProtocolPeers(arguments.shared.proxy_protocol_from.clone()),
             goaway_chance: arguments.goaway_chance,
             connection_age: None,
             stop: stop.clone(),
         };
-        let service = Arc::new(EntryService::new(front, entry));
-        let serving = parts.clients.spawn(tributary_listener::serve(socket, service, options));
+        let service = Arc::new(EntryService::new(Arc::clone(&front), entry));
+        let serving = parts.clients.spawn(tributary_listener::serve(socket, service, options()));
+        let managed = match managed.zip(clients.as_ref()) {
+            Some((managed, members)) => {
+                let front = (front, Arc::clone(&running.doors));
+                Some(managed.serve(members.shared_authenticator(), front, options(), &parts.clients)?)
+            }
+            None => None,
+        };
         if let Some(aggregated) = &aggregated {
             aggregated.serve_clusters();
         }
-        Ok(AnsweringEndpoint { running, serving, aggregated, parts })
+        Ok(AnsweringEndpoint { running, serving, aggregated, managed, parts })
     }
 }
 
@@ -223,6 +247,10 @@ impl AnsweringEndpoint {
         let mut cut = self.serving.await.context("the listener ended").map_err(Failure::runtime)?.cut;
         if let Some(aggregated) = self.aggregated {
             let drained = aggregated.serving.await.context("the listener of the aggregated API ended");
+            cut += drained.map_err(Failure::runtime)?.cut;
+        }
+        if let Some(managed) = self.managed {
+            let drained = managed.await.context("the listener of Open Cluster Management's door ended");
             cut += drained.map_err(Failure::runtime)?.cut;
         }
         // The clients' streams end before the logs close, so that the logs contain the streams' last lines.

@@ -73,10 +73,14 @@ impl HubConnection {
     /// A usage failure for an invalid kubeconfig.
     pub(super) async fn open(arguments: &HubArguments) -> Result<Option<Self>, Failure> {
         let Some(address) = arguments.objects.address() else { return Ok(None) };
-        let client = Arc::new(HubClient::connect(&address).await.map_err(Failure::Usage)?);
-        if arguments.aggregated_listen.is_some() && !client.is_verified() {
+        let mut client = HubClient::connect(&address).await.map_err(Failure::Usage)?;
+        for KarmadaServer { group, kubeconfig } in &arguments.karmada_server {
+            client.add_server("--karmada-server", group, kubeconfig).await.map_err(Failure::Usage)?;
+        }
+        let client = Arc::new(client);
+        if arguments.serves_hub_users() && !client.is_verified() {
             return Err(Failure::Usage(anyhow::anyhow!(
-                "--aggregated-listen trusts the hub to name its users, and the kubeconfig of the hub does not verify the \
+                "--aggregated-listen and --ocm-listen trust the hub to name its users, and the kubeconfig of the hub does not verify the \
                  hub's certificate; give https and certificate-authority, and remove insecure-skip-tls-verify"
             )));
         }
@@ -88,19 +92,9 @@ impl HubConnection {
     }
 
     /// Returns Karmada's own servers: the hub is Karmada's control plane. `None` if Karmada's door is closed.
-    ///
-    /// # Errors
-    /// A usage failure for an invalid kubeconfig.
-    pub(super) async fn karmada(&self, arguments: &HubArguments) -> Result<Option<KarmadaServers>, Failure> {
-        if !arguments.door.contains(&DoorSystem::Karmada) {
-            return Ok(None);
-        }
-        let mut by_group = BTreeMap::new();
-        for KarmadaServer { group, kubeconfig } in &arguments.karmada_server {
-            let server = HubClient::connect_to_server("--karmada-server", kubeconfig).await;
-            by_group.insert(group.clone(), server.map_err(Failure::Usage)?);
-        }
-        Ok(Some(KarmadaServers { control_plane: self.client.cluster_client().clone(), by_group }))
+    pub(super) fn karmada(&self, arguments: &HubArguments) -> Option<KarmadaServers> {
+        let servers = || KarmadaServers::new(self.client.cluster_client().clone(), self.client.servers().clone());
+        arguments.door.contains(&DoorSystem::Karmada).then(servers)
     }
 
     /// Returns the writer of status, which also publishes the members if there are `settings`; `None` at a second call.
@@ -124,6 +118,8 @@ pub(super) struct FollowedHub {
     base: LoadedConfiguration,
     /// The refusals that were logged, by object and, for a ClusterSource, by item.
     logged: BTreeMap<(ObjectReference, Option<String>), String>,
+    /// The settings without effect that were logged.
+    logged_problems: BTreeSet<String>,
 }
 
 impl FollowedHub {
@@ -139,7 +135,7 @@ impl FollowedHub {
         base: LoadedConfiguration,
     ) -> Result<Self, Failure> {
         let source = HubSource::start(client, rules, copy).await.map_err(Failure::runtime)?;
-        Ok(Self { source, denied, base, logged: BTreeMap::new() })
+        Ok(Self { source, denied, base, logged: BTreeMap::new(), logged_problems: BTreeSet::new() })
     }
 
     /// Replaces the configuration of all other sources.
@@ -172,10 +168,20 @@ impl FollowedHub {
     ) -> (LoadedConfiguration, bool) {
         let others = OtherSources { configuration: &self.base, indexes };
         let accepted = self.source.accept(&others, check).await;
-        let Acceptance { configuration, denied, verdicts, is_changed, .. } = accepted;
+        let Acceptance { configuration, denied, verdicts, problems, is_changed, .. } = accepted;
         self.denied.set_hub(denied);
         self.log_refusals(&verdicts);
+        self.log_problems(problems);
         (configuration, is_changed)
+    }
+
+    /// Logs each problem once, until it has gone.
+    fn log_problems(&mut self, problems: Vec<String>) {
+        let problems = BTreeSet::from_iter(problems);
+        for problem in problems.difference(&self.logged_problems) {
+            tracing::warn!(problem, "a setting of a foreign object has no effect");
+        }
+        self.logged_problems = problems;
     }
 
     /// Logs each refusal once for each generation of an object.

@@ -127,8 +127,8 @@ fn is_settled_by_flags(arguments: &ServeArguments) -> bool {
 fn check_access(arguments: &ServeArguments) -> anyhow::Result<()> {
     let shared = &arguments.shared;
     anyhow::ensure!(
-        arguments.hub.aggregated_listen.is_none() || shared.has_hub,
-        "--aggregated-listen needs a hub, whose kube-apiserver forwards the requests; give --hub-kubeconfig or \
+        !arguments.hub.serves_hub_users() || shared.has_hub,
+        "--aggregated-listen and --ocm-listen need a hub, which authenticates the users; give --hub-kubeconfig or \
          --hub-in-cluster, or remove the flag"
     );
     anyhow::ensure!(

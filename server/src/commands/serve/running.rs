@@ -1,6 +1,6 @@
 //! The state of a running endpoint, and the application of changed configuration sources.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
-use tributary_apimachinery::{ClusterName, or_pending};
+use tributary_apimachinery::{ClusterName, ForeignSystem, or_pending};
 use tributary_authentication::IdentityPolicy;
 use tributary_hosts::{HostTable, Hosts, is_valid_for};
 use tributary_hub::{HubClient, HubRules, OwnEndpoint, leads_to};
 use tributary_listener::tls::TlsSettings;
 use tributary_records::access_log::AccessLog;
-use tributary_router::{ForeignMember, ForeignMembers, Policies, Router};
+use tributary_router::{CredentialOfName, ForeignMember, ForeignMembers, Policies, Router};
 use tributary_sources::clusters::Clusters;
 use tributary_sources::clusters::indices::{self, IndexOwners};
 use tributary_sources::contexts::format_exclusion;
@@ -197,7 +197,8 @@ impl RunningEndpoint {
         // the configuration are not applied.
         self.router.set_flow_control(configuration.flow_control)?;
         self.sources.watch_files(configuration.files);
-        self.close_changed_names(&configuration.foreign);
+        let foreign = self.with_own_names(configuration.foreign, &configuration.clusters);
+        self.close_changed_names(&foreign);
         self.clusters.update(configuration.clusters).await;
         // New dispatch policies are applied before new clusters, so that no request reaches a cluster without its
         // policies.
@@ -207,10 +208,25 @@ impl RunningEndpoint {
         }
         self.router.set_policies(policies);
         self.unserved.set(named);
+        self.router.set_member_sources(configuration.sources);
         self.router.set_clusters(self.clusters.setups());
-        self.foreign = configuration.foreign;
+        self.foreign = foreign;
         self.name_foreign_members();
         self.serve_hosts(hosts)
+    }
+
+    /// Adds the members' own names at the door of Open Cluster Management, which leads to the members of every source.
+    /// The name of a ManagedCluster has priority.
+    fn with_own_names(&self, mut foreign: Vec<ForeignMember>, clusters: &[Arc<ClusterSpec>]) -> Vec<ForeignMember> {
+        const SYSTEM: ForeignSystem = ForeignSystem::OpenClusterManagement;
+        if self.doors.has(SYSTEM) {
+            let managed = foreign.iter().filter(|own| own.system == SYSTEM);
+            let managed: HashSet<&str> = managed.map(|own| own.name.as_str()).collect();
+            let others = clusters.iter().map(|spec| &spec.name).filter(|name| !managed.contains(name.as_str()));
+            let others: Vec<_> = others.map(|name| ForeignMember::with_own_name(SYSTEM, name)).collect();
+            foreign.extend(others);
+        }
+        foreign
     }
 
     /// Closes names in foreign systems that are about to lead to a different member, or to show a different user there.
@@ -229,15 +245,19 @@ impl RunningEndpoint {
     }
 
     /// Applies the names of members in foreign systems. The second name of a cluster leads to the first member. Without
-    /// impersonation, it leads nowhere: the author of the second object would choose the user that the first member
-    /// sees.
+    /// impersonation, its requests use the credential of the second object: otherwise its author would choose how the
+    /// credential of the first object is used.
     fn name_foreign_members(&self) {
-        let members = self.foreign.iter().filter_map(|member| match self.clusters.duplicate_of(&member.cluster) {
-            None => Some(member.clone()),
-            Some(first) if member.identity == IdentityPolicy::Impersonate => {
-                Some(ForeignMember { cluster: first.clone(), ..member.clone() })
-            }
-            Some(_) => None,
+        let members = self.foreign.iter().filter_map(|member| {
+            let Some(first) = self.clusters.duplicate_of(&member.cluster) else { return Some(member.clone()) };
+            let credential = match member.identity {
+                IdentityPolicy::Impersonate => None,
+                IdentityPolicy::Stored | IdentityPolicy::Rules(_) => {
+                    let (client, generation) = self.clusters.refused_client(&member.cluster)?;
+                    Some(CredentialOfName { client, generation })
+                }
+            };
+            Some(ForeignMember { cluster: first.clone(), credential, ..member.clone() })
         });
         let members = Arc::new(members.collect::<ForeignMembers>());
         self.router.set_foreign_members(Arc::clone(&members));
@@ -490,7 +510,11 @@ impl RunningEndpoint {
 
 /// Refuses a cluster whose address is this endpoint, because requests to this cluster would loop through the endpoint
 /// forever.
-fn check_not_this_endpoint(address: SocketAddr, hosts: &HostTable, clusters: &[Arc<ClusterSpec>]) -> anyhow::Result<()> {
+fn check_not_this_endpoint(
+    address: SocketAddr,
+    hosts: &HostTable,
+    clusters: &[Arc<ClusterSpec>],
+) -> anyhow::Result<()> {
     let leads_here = |url: &http::Uri| leads_to(address, url, |host| hosts.has(host));
     let leads_here = |spec: &&Arc<ClusterSpec>| {
         spec.config.as_ref().is_ok_and(|config| leads_here(&config.cluster_url))

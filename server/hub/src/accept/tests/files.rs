@@ -20,6 +20,8 @@ async fn source_of_a_file_yields_members_of_the_hub_s_list() {
     hub.put_source("kubevela", json!({"clusterGatewaySecrets": {"namespace": "other"}}));
     let accepted = hub.accept().await;
     assert_outcome(&accepted, &["eu"], &["kubevela NameConflict"]);
+    let of_hub = accepted.verdicts.iter().find(|verdict| verdict.accepted.reason == "NameConflict").unwrap();
+    assert!(of_hub.source.is_none(), "the items belong to the source of the file");
     let copy = serde_json::to_string(&hub.in_force).unwrap();
     hub.in_force = serde_json::from_str(&copy).unwrap();
     assert_outcome(&hub.accept_snapshot(&HubSnapshot::default(), &|_| Ok(())).await, &["eu"], &[]);
