@@ -8,12 +8,12 @@ pub use served_by_default::served_by_default;
 /// A row of the table: the group, resource and kind of a built-in resource, and whether the resource is namespaced.
 type BuiltIn = (&'static str, &'static str, &'static str, bool);
 
-/// The built-in resources by group and name: all resources that a kube-apiserver 1.36 serves with each API enabled, and
-/// all resources of 1.30 and newer. A test compares the list with a real kube-apiserver
+/// The built-in resources of the Kubernetes versions 1.30 to 1.36, sorted by group and name, including the APIs that
+/// are disabled by default. A test compares the list with a real kube-apiserver
 /// (`e2e/tests/e2e/conformance/discovery.rs`).
 ///
 /// Source: kubernetes/api, the `+genclient:nonNamespaced` marks of each type; kube-aggregator and
-/// apiextensions-apiserver for their own two groups.
+/// apiextensions-apiserver for the groups that they serve.
 const BUILT_IN: &[BuiltIn] = &[
     ("", "bindings", "Binding", true),
     ("", "componentstatuses", "ComponentStatus", false),

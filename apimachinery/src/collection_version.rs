@@ -6,17 +6,17 @@ use std::fmt;
 use crate::change::{Change, ChangeType};
 use crate::resource_version::{InvalidResourceVersion, ResourceVersion};
 
-/// The character between the revision and the number of included changes, in the text of a version.
+/// The character between the revision and the number of included changes in the text of a version, for example `8-1`.
 const PART: char = '-';
 
 /// The version of a collection: all changes up to a revision, or all changes before a revision and the revision's first
 /// changes.
 ///
-/// Several changes may share a revision: etcd deletes the objects of a lease (Events, `lease/lessor.go`), or of a range
-/// delete, in one transaction. A kube-apiserver sends a DELETED event with this version for each object, in the
-/// transaction's order, and marks none as the last. After the first DELETED event, only a *part* of the revision has
-/// arrived, until a bookmark or a later revision arrives. A kube-apiserver makes all other changes key by key
-/// (`etcd3/store.go`), so an object that was put makes its revision *whole*.
+/// Several deletions may share a revision: etcd deletes the objects of a lease (Events, `lease/lessor.go`), or of a
+/// range delete, in one transaction. A kube-apiserver sends a DELETED event with the shared revision for each object,
+/// in the transaction's order. No event is marked as the last one of the revision. So after the first DELETED event,
+/// the collection has only a *part* of the revision, until a bookmark or a later revision arrives. A kube-apiserver
+/// makes all other changes key by key (`etcd3/store.go`), so an ADDED or MODIFIED event makes its revision *whole*.
 ///
 /// Versions are ordered by the number of included changes: all of revision 7, one change of 8, two changes of 8, all of
 /// 8. As text: `7`, `8-1`, `8-2`, `8`.
@@ -64,7 +64,7 @@ impl CollectionVersion {
         }
     }
 
-    /// Returns the newest revision of which a change is included.
+    /// Returns the newest revision, even if only some of its changes are included.
     pub fn revision(self) -> ResourceVersion {
         self.revision
     }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn part_of_a_revision_orders_between_previous_and_whole_revision() {
+    fn partial_revision_sorts_between_the_previous_and_the_complete_revision() {
         let ascending = ["7", "8-0", "8-1", "8-2", "8", "9-0"].map(version);
         assert!(ascending.is_sorted());
         assert!(version("8-1") < ResourceVersion(8) && version("8-1") > ResourceVersion(7));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn revision_is_partial_until_an_object_is_put_at_it() {
+    fn revision_with_only_deletions_is_partial_until_an_object_is_added_or_modified() {
         use ChangeType::{Added, Deleted, Modified};
         let steps = [
             (Deleted, 8, "8-1"),

@@ -22,10 +22,10 @@ const UNITS: [(&str, u64); 8] = [
 ];
 
 /// Parses a duration like Go's `time.ParseDuration`, to the nanosecond. A negative duration becomes zero, because no
-/// caller distinguishes the two.
+/// caller distinguishes a negative duration from zero.
 ///
 /// # Errors
-/// [`InvalidDuration`] for each text that Go refuses, with Go's message. Durations end at 2⁶³ ns, about 292 years.
+/// [`InvalidDuration`] for each text that Go refuses, with Go's message. The maximum is 2⁶³ ns, about 292 years.
 pub fn parse(text: &str) -> Result<Duration, InvalidDuration> {
     let invalid = || InvalidDuration(format!("time: invalid duration {}", Quoted(text)));
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -64,15 +64,15 @@ pub fn parse(text: &str) -> Result<Duration, InvalidDuration> {
     Ok(if is_negative { Duration::ZERO } else { Duration::from_nanos(total) })
 }
 
-/// The limit in nanoseconds: one more than the longest positive duration, because Go accepts 2⁶³ for a negative
-/// duration.
+/// The maximum of a duration without its sign, in nanoseconds. The longest positive duration is 1 ns shorter, but Go
+/// accepts 2⁶³ ns with a minus sign.
 const LONGEST: u64 = 1 << 63;
 
-/// The maximum number of fractional digits that are parsed; further digits have no effect. 18: an hour, the largest
-/// unit, has 13 digits in nanoseconds, and larger numbers could exceed 128 bits.
+/// The number of fractional digits that the parser uses. It ignores all others. 18: an hour, the largest unit, has 13
+/// digits in nanoseconds, and the numbers of a longer fraction could exceed 128 bits.
 const FRACTION_DIGITS: usize = 18;
 
-/// Returns a number with a unit in nanoseconds; `None` if the number exceeds the limit.
+/// Converts a decimal number and its unit to nanoseconds. Returns `None` if the result exceeds the limit.
 fn part(whole: &str, fraction: &str, unit: u64) -> Option<u64> {
     let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
     let fraction = &fraction[..fraction.len().min(FRACTION_DIGITS)];

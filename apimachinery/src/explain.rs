@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn error_message_lists_each_cause_once() {
+    fn repeated_cause_appears_once_in_an_error_message() {
         assert_eq!(
             explain(&step("dial", Some(step("connect", Some(step("refused", None)))))),
             "dial: connect: refused"

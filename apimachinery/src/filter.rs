@@ -22,22 +22,24 @@ pub struct ClusterSelector {
 }
 
 impl ClusterSelector {
-    /// Returns whether the request's label selector has requirements on clusters.
+    /// Returns whether the selection contains all clusters: the request has no requirements on clusters, and the user
+    /// may see all clusters.
     pub fn is_everything(&self) -> bool {
         self.requirements.is_empty() && self.only.is_none()
     }
 
-    /// Returns whether the request itself restricts the clusters.
+    /// Returns whether the request's label selector has requirements on clusters.
     pub fn has_requirements(&self) -> bool {
         !self.requirements.is_empty()
     }
 
-    /// Iterates over the cluster names in the request, in the request's order. A name may occur several times.
+    /// Iterates over the cluster names in the request's requirements on clusters, in the order of the request. A name
+    /// may occur several times.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.requirements.iter().flat_map(|requirement| requirement.values()).map(String::as_str)
     }
 
-    /// Iterates over the cluster names in the request that match all its requirements.
+    /// Iterates over the cluster names in the request that meet all its requirements on clusters.
     pub fn wanted_names(&self) -> impl Iterator<Item = &str> {
         self.names().filter(|name| self.requirements.iter().all(|requirement| requirement.matches(Some(name))))
     }
@@ -106,10 +108,10 @@ struct CompiledRequirement {
 enum FieldSource {
     Name,
     Namespace,
-    /// A requirement on a field of the decoder's list.
+    /// A field in the decoder's list of selectable fields.
     Field {
         index: usize,
-        /// The value of an object without this field.
+        /// The value of the field for an object that lacks the field.
         default: Arc<str>,
         /// Whether a snapshot may have an index of this field.
         indexed: bool,
@@ -141,8 +143,8 @@ impl CompiledFieldSelector {
                 FieldSource::Namespace => object.namespace() == &*requirement.value,
                 FieldSource::Field { index, default, .. } => {
                     object.field(*index).map_or(**default == *requirement.value, |text| {
-                        // A JSON escape of one byte has at most six bytes, so a text with more than six times the
-                        // length cannot be equal.
+                        // Each byte takes at most six bytes as a JSON escape. A text of more than six times the length
+                        // cannot be equal, so it is not unescaped.
                         text.len() <= 6 * requirement.value.len() && json::unescaped(text) == *requirement.value
                     })
                 }
@@ -272,8 +274,8 @@ impl Filter {
     }
 }
 
-/// Returns kube-apiserver's message for a field that field selectors cannot select. Kinds with selectable fields have a
-/// different message (`pkg/apis/*/*/conversion.go`).
+/// Returns kube-apiserver's message for a field that field selectors cannot select. The message depends on the kind
+/// (`pkg/apis/*/*/conversion.go`).
 fn unsupported_field(resource: &GroupVersionResource, field: &str, fields: &[SelectableField]) -> Status {
     Status::bad_request(match (&*resource.group, &*resource.resource) {
         ("batch", "jobs") => format!("field label {field:?} not supported for Job"),

@@ -31,7 +31,7 @@ pub enum InvalidHost {
          letter or a digit; there are no wildcards"
     )]
     Characters,
-    /// The last label is a number, so that some clients read the name as an IP address.
+    /// The last label is a number. Some clients would read such a name as an IP address.
     #[error("must not end with a number: some programs read such a name as an IP address")]
     Number,
     /// The text is an IP address where a name is required.
@@ -83,7 +83,8 @@ impl Host {
     /// trailing dot and the case of letters are ignored.
     ///
     /// # Errors
-    /// [`InvalidHost`] for texts that no API client sends: user information, zones of addresses, `a..b`.
+    /// [`InvalidHost`] for texts that no API client sends, for example user information, an IPv6 address with a zone,
+    /// or `a..b`.
     pub fn from_authority(text: &str) -> Result<Self, InvalidHost> {
         let (host, port) = match text.strip_prefix('[') {
             Some(bracketed) => {

@@ -87,8 +87,8 @@ impl<'a> Iterator for JsonFields<'a> {
     }
 }
 
-/// Returns whether a raw key equals `name`, also if the key has escapes (`tributary.dev\/cluster`). A comparison of
-/// bytes alone could be bypassed.
+/// Returns whether a raw key equals `name` after its escapes are resolved (`tributary.dev\/cluster`). A client could
+/// otherwise bypass the comparison by an escape.
 pub fn key_equals(raw: &[u8], name: &str) -> bool {
     raw == name.as_bytes() || (raw.contains(&b'\\') && *unescaped_key(raw) == *name.as_bytes())
 }
@@ -101,8 +101,8 @@ pub fn unescaped_key(raw: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Returns the range of the value at `path` in nested objects, which begin at `start`. Of several fields with the same
-/// key, the first counts.
+/// Returns the range of the value at `path` in nested objects, which begin at `start`. If an object has several fields
+/// with the same key, the first field is used.
 pub fn find(text: &[u8], start: usize, path: &[&str]) -> Option<Range<usize>> {
     let mut at = start;
     let mut found = None;
@@ -119,8 +119,8 @@ pub fn string_contents(text: &[u8], range: &Range<usize>) -> Option<Range<usize>
     (text.get(range.start) == Some(&b'"') && range.end >= range.start + 2).then(|| range.start + 1..range.end - 1)
 }
 
-/// Returns the ranges of text to remove from a comma-separated sequence, including commas. `parts` are all elements in
-/// order, each with a flag that is true if the element is removed.
+/// Returns the ranges to cut from a comma-separated sequence, including commas, so that the sequence without the
+/// removed elements is valid. `parts` has all elements in order, each with a flag that is true for a removed element.
 pub(crate) fn cuts(parts: &[(Range<usize>, bool)]) -> Vec<Range<usize>> {
     let first_retained = parts.iter().position(|(_, is_removed)| !is_removed).unwrap_or(parts.len());
     parts

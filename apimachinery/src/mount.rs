@@ -98,7 +98,7 @@ const OPEN_CLUSTER_MANAGEMENT: &[PrefixRow] =
     &[PrefixRow { before: "/", after: "", names: PrefixNames::ManagedClusters, door: Door::OpenClusterManagement }];
 
 impl Mount {
-    /// Returns the way by which clients reach the API.
+    /// Returns the door for paths without a prefix. A path with a prefix may belong to a different door.
     pub fn door(&self) -> Door {
         match self {
             Self::Merged | Self::Cluster(_) => Door::Direct,
@@ -136,8 +136,8 @@ impl Mount {
         Ok(mounted.unwrap_or(Mounted { target, prefix: "", inner: path, door: self.door() }))
     }
 
-    /// Returns the door of a foreign system that a path belongs to, and the name in the path, as received. The system
-    /// may not know the name. `None` for a path without such a prefix.
+    /// Returns the door of the foreign system whose prefix a path has, and the cluster name in the prefix. The foreign
+    /// system may have no cluster of this name. Returns `None` for a path without such a prefix.
     pub fn foreign_name<'a>(&self, path: &'a str) -> Option<(Door, &'a str)> {
         match self {
             Self::Aggregated(foreign) => find_foreign_name(AGGREGATED, path, foreign),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn request_path_at_a_clusters_host_addresses_that_cluster() {
+    fn every_request_path_at_the_host_of_a_cluster_goes_to_that_cluster() {
         let own = Mount::Cluster(eu());
         for path in [
             "/",
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_host_mounts_each_cluster_below_both_prefixes() {
+    fn cluster_is_reached_below_each_of_two_path_prefixes_of_a_merged_host() {
         for before in CLUSTER_PREFIXES {
             let prefix = format!("{before}eu");
             for (suffix, inner) in [
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn other_paths_at_a_merged_host_belong_to_the_merged_view() {
+    fn path_without_a_cluster_prefix_at_a_merged_host_goes_to_the_merged_view() {
         for path in [
             "/api/v1/pods",
             "/clusters/",
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn aggregated_entry_mounts_the_merged_view_and_each_cluster() {
+    fn aggregated_api_paths_lead_to_the_merged_view_and_to_each_cluster() {
         let (all, eu_prefix) = (format!("{GROUP}/views/all/proxy"), format!("{GROUP}/clusters/eu/proxy"));
         for (suffix, inner) in [
             ("", "/"),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn other_paths_at_the_aggregated_entry_belong_to_the_entry() {
+    fn path_that_names_no_cluster_or_view_is_answered_by_the_aggregated_api_itself() {
         for path in [
             "/",
             "/apis",
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn doors_of_foreign_systems_use_the_names_of_their_system() {
+    fn karmada_and_cluster_gateway_paths_find_clusters_by_their_foreign_names() {
         let mount = with_doors(&[ForeignSystem::ClusterGateway, ForeignSystem::Karmada]);
         for (prefix, door, target) in [
             (format!("{GATEWAYS}/eu.example/proxy"), Door::ClusterGateway, MountTarget::Cluster(eu())),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn name_in_the_path_of_a_foreign_system_is_returned_as_received() {
+    fn cluster_name_in_a_karmada_or_cluster_gateway_path_is_returned_undecoded() {
         let mount = with_doors(&[ForeignSystem::ClusterGateway, ForeignSystem::Karmada]);
         for (path, expected) in [
             (format!("{GATEWAYS}/eu.example/proxy/api"), Some((Door::ClusterGateway, "eu.example"))),
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_a_closed_door_belong_to_the_entry() {
+    fn path_of_a_disabled_foreign_system_is_answered_by_the_aggregated_api_itself() {
         let mount = with_doors(&[ForeignSystem::ClusterGateway]);
         for path in [format!("{KARMADA}/eu.example/proxy/api"), format!("{SEARCH}/karmada/proxy/api")] {
             assert_eq!(mount.resolve(&path).unwrap().target, MountTarget::Entry, "{path}");

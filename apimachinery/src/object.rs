@@ -33,8 +33,8 @@ pub struct Object {
     key: ObjectKey,
     resource_version: ResourceVersion,
     json: Box<[u8]>,
-    /// The text `"kind":"Pod","apiVersion":"v1",` if a kube-apiserver omits these fields in the items of a list; empty
-    /// otherwise.
+    /// The range of `"kind":"Pod","apiVersion":"v1",` in the text, if a kube-apiserver omits these fields in the items
+    /// of a list. Empty if it does not.
     type_meta: Span,
     metadata: Span,
     resource_version_text: Span,
@@ -129,8 +129,8 @@ impl Object {
         })
     }
 
-    /// Returns the value of the selectable field at `index` of the decoder's list, between its quotes and with escapes.
-    /// Returns `None` for an object without the field; the field's default value then applies.
+    /// Returns the value of the selectable field at `index` of the decoder's list, without quotes and with JSON
+    /// escapes. Returns `None` for an object without the field. The caller then uses the field's default value.
     pub fn field(&self, index: usize) -> Option<&str> {
         self.fields.get(index).copied().flatten().map(|span| self.text(span))
     }

@@ -59,11 +59,12 @@ pub struct WatchOptions {
     pub label_selector: LabelSelector,
     /// The field selector.
     pub field_selector: FieldSelector,
-    /// The time limit of the watch; `None` if absent or 0. The server then chooses from [1800, 3600) s.
+    /// The time limit of the watch; `None` if absent or 0. Tributary then chooses a random limit of at least 1,800 s
+    /// and less than 3,600 s.
     pub timeout: Option<Timeout>,
 }
 
-/// All query parameters after conversion, before the checks of their combination.
+/// All query parameters after conversion. Their combination has not been checked yet.
 struct Parameters {
     resource_version: Option<String>,
     resource_version_match: String,
@@ -180,7 +181,8 @@ impl Parameters {
 }
 
 fn decoded(query: Option<&str>) -> Result<Query<'_>, Status> {
-    // kube-apiserver ignores undecodable parameters, and an ignored selector would select all objects.
+    // kube-apiserver ignores undecodable parameters. If a selector were ignored, the request would select all objects,
+    // so Tributary refuses such a query.
     check_unambiguous(query)?;
     Ok(Query::parse(query))
 }

@@ -3,7 +3,8 @@
 use std::future::{Future, pending};
 
 /// Awaits the future. Without a future, the returned future never completes. Used in the branches of a `select!`, where
-/// `futures::future::OptionFuture` would complete with `None` at once. Cancelling is as safe as for the future itself.
+/// `futures::future::OptionFuture` would complete with `None` at once. The returned future is cancel-safe if `future`
+/// is.
 pub async fn or_pending<F: Future>(future: Option<F>) -> F::Output {
     match future {
         Some(future) => future.await,

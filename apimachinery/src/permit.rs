@@ -4,8 +4,8 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Counts against a limit until the permit is dropped, for example as one of the concurrent requests. A response body
-/// owns a permit. One permit may combine several permits. Cost: one allocation.
+/// A permit that counts against a limit until it is dropped, for example against a limit of concurrent requests. The
+/// body of a response owns the permit of its request. One permit may combine several permits. Cost: one allocation.
 #[must_use = "what it occupies is free again once it is dropped"]
 pub struct Permit(Option<Box<dyn FnOnce() + Send>>);
 
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_permit_decrements_the_counters_of_its_limits() {
+    fn dropping_a_permit_decrements_the_request_counters_of_its_limits() {
         let [user, cluster] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
         let both = Permit::from_guard((one(&user), one(&cluster)));
         let other = one(&user);

@@ -20,7 +20,7 @@ use futures::task::AtomicWaker;
 /// The bit of `state` that is set during a poll of the task.
 const POLLED: u8 = 1;
 
-/// One of the two sides that a task polls.
+/// One of the two sides of a task that polls an HTTP/2 connection and its streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PollSide {
@@ -46,7 +46,7 @@ impl PollRound {
         self.state.fetch_or(POLLED, SeqCst);
     }
 
-    /// Returns whether a side was woken since the last call, and must be polled.
+    /// Returns whether a side was woken since the last call, so that the caller must poll the side.
     pub fn take_woken(&self, side: PollSide) -> bool {
         self.state.fetch_and(!(side as u8), SeqCst) & side as u8 != 0
     }

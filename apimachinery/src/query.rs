@@ -1,23 +1,24 @@
 //! Parses the parameters of a query string like a kube-apiserver.
 //!
-//! The first value of a repeated parameter counts. A pair that does not decode (a bad percent escape, a `;`) is
-//! ignored, and invalid UTF-8 is accepted, as in Go's `url.ParseQuery`. Other programs may read a query differently,
-//! unless [`check_unambiguous`] accepts the query.
+//! If a parameter occurs several times, its first value is used. A pair that does not decode (a bad percent escape, a
+//! `;`) is ignored, and invalid UTF-8 is accepted, as in Go's `url.ParseQuery`. Other programs may read a query
+//! differently, unless [`check_unambiguous`] accepts the query.
 
 use std::borrow::Cow;
 
 use crate::Status;
 
 /// The maximum number of parameters in a query that [`check_unambiguous`] accepts. 1,000: reads and writes have up to
-/// ten parameters. A member built with Go before 1.25 reads any number, and a later Go version ignores a query with
-/// more than 10,000.
+/// ten parameters. Above 10,000 parameters, members differ: Go before 1.25 reads all parameters, and later versions
+/// ignore the whole query.
 pub const PARAMETERS_MAX: usize = 1_000;
 
-/// The number of parameters up to which Go reads a query; Go ignores a query with more (`defaultMaxParams` of
+/// The maximum number of parameters that Go reads. Go ignores the whole query if it has more (`defaultMaxParams` of
 /// `net/url`, Go 1.26).
 const GO_PARAMETERS_MAX: usize = 10_000;
 
-/// The maximum number of characters of a parameter's name in messages. 64: Kubernetes' own names have up to 27.
+/// The maximum number of characters of a parameter's name in messages. 64: the longest name of a Kubernetes parameter
+/// has 27.
 const SHOWN_NAME_CHARS: usize = 64;
 
 /// The parameters of a query string, in order.
@@ -28,7 +29,7 @@ pub struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// Parses a query string without its `?`. Invalid UTF-8 becomes U+FFFD, where Go keeps the bytes.
+    /// Parses a query string without its `?`. Invalid UTF-8 becomes U+FFFD, but Go leaves its bytes unchanged.
     pub fn parse(query: Option<&'a str>) -> Self {
         let query = query.unwrap_or_default();
         if parameters(query) > GO_PARAMETERS_MAX {
@@ -76,9 +77,9 @@ fn folds_to_false(value: &str) -> bool {
         || (value.contains('\u{17f}') && value.replace('\u{17f}', "s").eq_ignore_ascii_case("false"))
 }
 
-/// Checks that all programs read a query alike. Kubernetes ignores pairs that do not decode, and programs differ for
-/// invalid UTF-8 and for very many parameters. Without the check, Tributary might authorize a different request than
-/// the member executes. Allocates only if the query has escapes.
+/// Checks that all programs read a query in the same way. Kubernetes ignores pairs that do not decode, and programs
+/// differ for invalid UTF-8 and for very many parameters. Without the check, Tributary might authorize a different
+/// request than the member executes. Allocates only if the query has escapes.
 ///
 /// # Errors
 /// 400 with the parameter's name and the correct spelling.
@@ -102,7 +103,7 @@ pub fn check_unambiguous(query: Option<&str>) -> Result<(), Status> {
 }
 
 /// Returns the reason why programs could read a pair differently, with the correct spelling. Returns `None` if all
-/// programs read the pair alike.
+/// programs read the pair in the same way.
 fn fault(pair: &str) -> Option<&'static str> {
     if pair.contains(';') {
         return Some("has a semicolon: write it as %3B, and write & between parameters");
@@ -114,7 +115,7 @@ fn fault(pair: &str) -> Option<&'static str> {
     (!is_text).then_some("is not UTF-8 once it is decoded: percent-encode the UTF-8 bytes of its text")
 }
 
-/// Returns the number of a query's parameters as Go counts them: empty parameters count too.
+/// Returns the number of a query's parameters as Go counts them, including empty parameters.
 fn parameters(query: &str) -> usize {
     query.bytes().filter(|byte| *byte == b'&').count() + 1
 }

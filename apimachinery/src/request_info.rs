@@ -34,7 +34,7 @@ pub enum Verb {
     Delete,
     /// Delete a collection.
     DeleteCollection,
-    /// The lower-case method of a request without a resource, or an HTTP method that resources do not support. Empty
+    /// The HTTP method in lower case, if the request has no resource, or if resources do not support the method. Empty
     /// for an unknown method.
     NonResource(&'static str),
 }
@@ -125,7 +125,7 @@ pub enum RequestTarget {
 /// has a time limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestClass {
-    /// Any other request: the response arrives within kube-apiserver's time limit.
+    /// The response arrives within kube-apiserver's time limit. The class of all requests except watches and streams.
     #[default]
     Short,
     /// A watch: a response without a fixed end.
@@ -176,9 +176,9 @@ impl ResourceRequest {
         ObjectKey::new(self.namespace.as_deref().unwrap_or_default(), self.name.as_deref().unwrap_or_default())
     }
 
-    /// Returns the namespace for authorization. A request for a Namespace itself counts as a request in that namespace,
-    /// so that a Role can allow it. Like kube-apiserver, this function ignores the API group: a resource `namespaces`
-    /// of a different group counts too.
+    /// Returns the namespace for authorization. A request for a Namespace itself is authorized in that namespace, so
+    /// that a Role can allow it. Like kube-apiserver, this function ignores the API group, so it treats a resource
+    /// `namespaces` of any group in this way.
     pub fn authorization_namespace(&self) -> &str {
         match (&self.namespace, &self.name) {
             (Some(namespace), _) => namespace,
@@ -206,7 +206,7 @@ impl RequestInfo {
     /// with a slash and is percent-encoded as received, `query` is without its `?`.
     ///
     /// # Errors
-    /// 404 of [`Mount::resolve`], and the errors of [`parse_mounted`](Self::parse_mounted).
+    /// The errors of [`Mount::resolve`] and of [`parse_mounted`](Self::parse_mounted).
     pub fn parse_at(mount: &Mount, method: &str, path: &str, query: Option<&str>) -> Result<Self, Status> {
         Self::parse_mounted(mount.resolve(path)?, method, query)
     }
@@ -284,8 +284,8 @@ impl RequestInfo {
     }
 }
 
-/// Parses the path's segments up to the subresource. The flag marks a deprecated `/watch/` path. Returns `None` for a
-/// path without a resource.
+/// Parses the path's segments. The returned flag is true for a deprecated `/watch/` path. Returns `None` for a path
+/// without a resource.
 fn parse_target(segments: &mut Segments<'_>) -> Result<Option<(bool, ResourceRequest)>, Status> {
     let group = match segments.next()?.as_deref() {
         Some("api") => Cow::Borrowed(""),
@@ -390,7 +390,8 @@ fn non_resource_verb(method: &str) -> Verb {
 
 /// The segments of a path, decoded and checked one at a time. Only escaped segments are copied.
 struct Segments<'a> {
-    /// The path after the last segment and its slash; `None` if no slash followed.
+    /// The path after the last segment that was read, and after its slash. `None` if that segment was the end of the
+    /// path.
     remaining: Option<&'a str>,
     /// Whether the path has no escape, backslash or non-ASCII character, like nearly all paths.
     is_plain: bool,

@@ -35,7 +35,7 @@ const BUILT_IN_GROUPS: [&str; 25] = [
     "storagemigration.k8s.io",
 ];
 
-/// An API group and version. The core group has an empty name: `v1`.
+/// An API group and version, for example `apps/v1`. The core group has an empty name, so its version is written `v1`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GroupVersion {
     /// The API group; empty for the core group.

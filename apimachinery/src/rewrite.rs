@@ -3,7 +3,8 @@
 //!
 //! Clients send back the resourceVersions and the cluster annotation of the merged view. [`RequestBody::facts`] reads
 //! both to find the object's cluster, and [`RequestBody::rewritten`] replaces them in the format of the body: JSON,
-//! YAML, protobuf or a patch. All other bytes stay unchanged. Pure: the caller translates the versions.
+//! YAML, protobuf or a patch. All other bytes stay unchanged. The module has no state: a function of the caller
+//! translates each version.
 
 mod body;
 mod format;
@@ -68,9 +69,10 @@ pub struct Facts {
 /// The labels and annotations that name the Helm release of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReleaseFacts {
-    /// The label `owner`: `helm` on a release record, which is a Secret or ConfigMap.
+    /// The label `owner`. Its value is `helm` on a release record, the Secret or ConfigMap in which Helm stores a
+    /// release.
     pub record_owner: Option<String>,
-    /// The label `name`: on a release record, the name of the release.
+    /// The label `name`. On a release record, its value is the name of the release.
     pub record_name: Option<String>,
     /// The annotation `meta.helm.sh/release-name`.
     pub name: Option<String>,
@@ -83,7 +85,7 @@ pub struct ReleaseFacts {
 }
 
 impl ReleaseFacts {
-    /// Returns `self`, in which fields of `other` replace the absent fields.
+    /// Returns `self` with its absent fields filled from `other`.
     fn or(self, other: Self) -> Self {
         Self {
             record_owner: self.record_owner.or(other.record_owner),
@@ -213,8 +215,8 @@ pub fn rewrite(
     body.rewritten(shape, has_annotations, version)
 }
 
-/// Returns whether any parser could find one of these texts in a body. The check includes different spellings of a
-/// text, such as escapes. The texts have only ASCII letters, digits, `.` and `-`.
+/// Returns whether a text of `texts` could be in the body, in the reading of any parser. True if the body could contain
+/// a text in a different spelling, such as an escape. The texts have only ASCII letters, digits, `.` and `-`.
 pub fn may_contain(format: Format, body: &[u8], texts: &[&str]) -> bool {
     let holds = |text: &str| body.windows(text.len()).any(|part| part == text.as_bytes());
     let may_hide_text = match format {

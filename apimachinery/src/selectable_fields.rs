@@ -23,7 +23,7 @@ const PODS: &[SelectableFieldRow] = &[
     // kube-apiserver accepts this field but never sets it: the value is empty for each pod.
     ("status.podIPs", &[], ""),
     ("status.nominatedNodeName", &["status.nominatedNodeName"], ""),
-    // Old clients select the field by this name.
+    // The old name of `spec.nodeName`, which old clients still use.
     ("spec.host", &["spec.nodeName"], ""),
 ];
 
@@ -83,9 +83,9 @@ fn rows(group: &str, resource: &str) -> &'static [SelectableFieldRow] {
     }
 }
 
-/// Returns the field with an index in snapshots. As in kube-apiserver (`pkg/registry/core/pod/strategy.go`,
-/// `Indexers`), the field is `spec.nodeName` of pods, because the agents on each node list and watch the pods of their
-/// node.
+/// Returns the field by whose values snapshots have an index. As in kube-apiserver
+/// (`pkg/registry/core/pod/strategy.go`, `Indexers`), this is `spec.nodeName` of pods, because the agents on each node
+/// list and watch the pods of their node.
 fn indexed(resource: &GroupVersionResource) -> Option<&'static str> {
     match (&*resource.group, &*resource.resource) {
         ("", "pods") => Some("spec.nodeName"),

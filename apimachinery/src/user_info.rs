@@ -15,13 +15,13 @@ pub struct UserInfo {
     /// The name of the user.
     #[serde(deserialize_with = "null_is_default")]
     pub username: String,
-    /// An id that distinguishes successive users with the same name. The id is empty if the verifier provides none.
+    /// An id that distinguishes successive users with the same name. Empty if the authenticator provides none.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
     pub uid: String,
-    /// The user's groups, in the order of the verifier.
+    /// The user's groups, in the order of the authenticator.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_default")]
     pub groups: Vec<String>,
-    /// Extra fields from the verifier, by key.
+    /// Extra fields from the authenticator, by key.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "extras")]
     pub extra: BTreeMap<String, Vec<String>>,
 }
@@ -39,8 +39,8 @@ impl UserInfo {
         Self { username: username.to_owned(), groups: groups.to_vec(), ..Self::default() }
     }
 
-    /// Returns the user with only its name and the groups that a verifier gave: without uid, extra fields,
-    /// `system:authenticated` and `system:unauthenticated`.
+    /// Returns the user with only its name and the groups from its authenticator. Removes the uid, the extra fields,
+    /// and the groups `system:authenticated` and `system:unauthenticated`.
     #[must_use]
     pub fn into_name_and_groups(self) -> Self {
         let Self { username, mut groups, .. } = self;

@@ -17,8 +17,8 @@ pub const ANONYMOUS_USER: &str = "system:anonymous";
 /// The group with all rights: an authorizer before RBAC allows each request of its users (`SystemPrivilegedGroup`).
 pub const MASTERS_GROUP: &str = "system:masters";
 
-/// The group of all authenticated users (`AllAuthenticated`). kube-apiserver adds the group itself, so the group gives
-/// no right that another user lacks.
+/// The group of all authenticated users (`AllAuthenticated`). kube-apiserver adds the group to each authenticated user,
+/// so each of them has the rights of the group.
 pub const AUTHENTICATED_GROUP: &str = "system:authenticated";
 
 /// The group of users without credentials (`AllUnauthenticated`). No user of a kube-apiserver has both this group and

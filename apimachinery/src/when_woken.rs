@@ -12,8 +12,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures::task::AtomicWaker;
 
-/// Polls a future once, and afterwards only after a wakeup by the future's own waker. The future must keep the waker
-/// that it receives, as futures must. Cancelling is as safe as for the future itself.
+/// Polls a future once, and afterwards only after a wakeup by the future's own waker. The future must store the waker
+/// that it receives, as the contract of `Future` requires. Cancelling is as safe as for the future itself.
 #[derive(Debug)]
 pub struct WhenWoken<F> {
     future: F,
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn wrapped_future_is_polled_only_after_its_own_wakeup() {
+    fn wrapped_future_is_not_polled_after_wakeups_of_other_futures() {
         let (send, mut receive) = oneshot::channel::<()>();
         let mut polls = 0;
         let mut future = WhenWoken::new(poll_fn(|cx| {

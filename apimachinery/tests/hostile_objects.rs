@@ -25,8 +25,8 @@ fn object(metadata: &str) -> String {
     format!(r#"{{"kind":"K","apiVersion":"v1","metadata":{{"name":"p","resourceVersion":"1"{metadata}}}}}"#)
 }
 
-/// A copy or a recursive call for each of the 200,000 annotations would take minutes or overflow a tokio thread's
-/// stack.
+/// With 200,000 annotations, a copy of the text for each annotation would take minutes, and a recursive call for each
+/// would overflow a tokio thread's stack.
 #[test]
 fn repeated_cluster_annotations_are_all_removed() {
     let ours = vec![r#""tributary.dev/cluster":"x""#; 200_000].join(",");

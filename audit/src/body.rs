@@ -62,7 +62,7 @@ impl AuditBody<'_> {
                 let json = yaml_to_json(bytes).map_err(|_| Omitted::Malformed)?;
                 serde_json::from_slice(&json).map_err(|_| Omitted::Malformed)
             }
-            // Protobuf bodies of other kinds than Status cannot be decoded, because their schemas are unknown here.
+            // Only a Status can be decoded from protobuf, because this crate has no schemas of other kinds.
             Some(Format::Protobuf) => {
                 let status = parse_protobuf_status(bytes).ok_or(Omitted::Form)?;
                 serde_json::to_value(status).map_err(|_| Omitted::Malformed)

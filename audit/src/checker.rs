@@ -1,4 +1,4 @@
-//! Decides by an audit policy about the events of a request (apiserver `pkg/audit/policy/checker.go`).
+//! Decides which events an audit policy requires for a request (apiserver `pkg/audit/policy/checker.go`).
 
 use std::borrow::Cow;
 

@@ -91,7 +91,7 @@ pub(crate) fn number(line: &mut Vec<u8>, number: u16) {
     line.push(digit(number));
 }
 
-/// The last decimal digit of a number.
+/// Returns the last decimal digit of a number as an ASCII character.
 pub(crate) fn digit(number: u16) -> u8 {
     b'0' + (number % 10) as u8
 }
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn removing_line_breaks_preserves_the_json_value() {
+    fn removal_of_line_breaks_between_tokens_preserves_the_json_value() {
         let value = serde_json::json!({"a": ["b\nc", {"d": "\u{1}\u{85}ü"}], "e": {}});
         let mut text = serde_json::to_string_pretty(&value).unwrap().replace('\n', "\r\n\t");
         text.insert(0, '\n');
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_small_numbers_equal_the_standard_format() {
+    fn addresses_and_numbers_in_audit_events_have_rusts_display_format() {
         for text in ["127.0.0.1", "10.20.255.100", "::1", "2001:db8::1"] {
             assert_eq!(written(|line| address(line, text.parse().unwrap())), format!("\"{text}\""));
         }
@@ -150,7 +150,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn strings_are_encoded_as_by_serde_json(text in "\\PC{0,40}|[a-z\"\\\\\u{0}-\u{30}]{0,40}|[ -~\u{7f}-\u{9f}]{0,40}") {
+        fn strings_in_audit_events_are_encoded_as_by_serde_json(text in "\\PC{0,40}|[a-z\"\\\\\u{0}-\u{30}]{0,40}|[ -~\u{7f}-\u{9f}]{0,40}") {
             proptest::prop_assert_eq!(written(|line| string(line, &text)), serde_json::to_string(&text).unwrap());
             let texts = [text.clone(), String::new(), text];
             proptest::prop_assert_eq!(written(|line| strings(line, &texts)), serde_json::to_string(&texts).unwrap());

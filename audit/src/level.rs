@@ -19,7 +19,7 @@ impl Stage {
     /// All stages, in kube-apiserver's order.
     pub const ALL: [Self; 4] = [Self::RequestReceived, Self::ResponseStarted, Self::ResponseComplete, Self::Panic];
 
-    /// The name of the stage in policies and events.
+    /// Returns the name of the stage in policies and events.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RequestReceived => "RequestReceived",

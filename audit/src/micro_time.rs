@@ -46,7 +46,7 @@ impl MicroTime {
                 rest /= 10;
             }
         };
-        // `put` takes the position after a number in the format, the count of the number's digits, and the number.
+        // The arguments of `put` are the position after a number in the format, the number of digits, and the number.
         put(5, 4, year.into());
         let rest = [time.month(), time.day(), time.hour(), time.minute(), time.second()];
         for (number, end) in rest.into_iter().zip([8, 11, 14, 17, 20]) {

@@ -36,8 +36,8 @@ pub struct PolicyRule {
     pub non_resource_urls: Vec<String>,
     /// The stages at which no event is written: the stages of the rule and of the policy.
     pub omit_stages: Stages,
-    /// Whether bodies omit `metadata.managedFields`: the setting of the rule if present, otherwise the setting of the
-    /// policy.
+    /// Whether bodies omit `metadata.managedFields`: the setting of the rule, or of the policy if the rule has no
+    /// setting.
     pub omit_managed_fields: bool,
 }
 

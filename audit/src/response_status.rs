@@ -19,8 +19,7 @@ pub struct ResponseStatus {
     pub(crate) message: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) reason: String,
-    /// The details of a Status, with the fields of Kubernetes' own type. Additional fields in a member's Status are
-    /// dropped.
+    /// The details of a Status. Fields of a member's Status that Kubernetes does not define are dropped.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "known_details")]
     pub(crate) details: Option<Box<StatusDetails>>,
     /// The HTTP status code.

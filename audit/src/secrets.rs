@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn secret_in_a_body_is_found_at_any_depth() {
+    fn kind_secret_in_a_body_is_found_at_any_depth() {
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "data": {"a": "Yg=="}});
         let token = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"});
         for (body, expected) in [

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peer_is_the_last_source_address_and_occurs_once() {
+    fn connection_peer_is_the_last_source_ip_and_is_listed_once() {
         for (forwarded, real, peer, expected) in [
             ("", "", "127.0.0.1", &["127.0.0.1"][..]),
             ("10.0.0.1, 10.0.0.2", "", "127.0.0.1", &["10.0.0.1", "10.0.0.2", "127.0.0.1"]),

@@ -1,7 +1,7 @@
 //! The truncation of events that are too long for their receiver. It follows kube-apiserver's truncating backend
-//! (`plugin/pkg/audit/truncate`), with one difference. kube-apiserver drops an event that is too long without its
-//! bodies. Tributary then also cuts other texts, so that a client cannot keep its request out of the log with a long
-//! query.
+//! (`plugin/pkg/audit/truncate`), with one difference. kube-apiserver removes the bodies of an event, and drops the
+//! event if it is still too long. Tributary instead cuts other texts of the event, so that a client cannot keep its
+//! request out of the log with a long query.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -26,11 +26,11 @@ const CUTS: [Cut; 6] = [
     Cut { text: 64, entries: 4, name: NAME_MAX },
     Cut { text: 64, entries: 4, name: 64 },
 ];
-/// The lowest limit for an object's name and a ServiceAccount's user name, in bytes. These names have at most 339
-/// bytes, so they are never cut.
+/// The limit for names in all cuts except the first and the last, in bytes. An object's name and a ServiceAccount's
+/// user name have at most 339 bytes, so only the last cut shortens them.
 const NAME_MAX: usize = 384;
-/// The lowest limit for the number of fields in a JSON object. No type in an event has more fields, so no field is
-/// removed.
+/// The number of fields that a JSON object keeps at each cut. No type in an event has more fields, so only maps lose
+/// entries.
 const FIELDS: usize = 16;
 
 #[derive(Clone, Copy)]
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_text_has_a_suffix() {
+    fn text_above_the_length_limit_is_cut_and_gets_a_suffix() {
         for (text, expected) in
             [("kubectl", "kubectl"), ("12345678", "12345678"), ("123456789", "12345678"), ("1234567ü", "1234567")]
         {
@@ -173,7 +173,7 @@ mod tests {
     /// A body that the parser barely accepts is nested one level deeper in the event. The truncation must therefore not
     /// parse the body.
     #[test]
-    fn truncation_ignores_deeply_nested_bodies() {
+    fn truncation_removes_deeply_nested_bodies_without_parsing_them() {
         let deep = format!("{}{}", "[".repeat(127), "]".repeat(127));
         let cut = truncated_line(format!("{{\"auditID\":\"a\",\"requestObject\":{deep}}}\n").as_bytes(), 200);
         assert_eq!(cut, Some(line(&json!({"auditID": "a", "annotations": {TRUNCATED_ANNOTATION: "true"}}))));
@@ -182,7 +182,7 @@ mod tests {
     /// A cluster determines the text of `responseStatus`. If this field is nested too deeply, only the field is removed
     /// from the event.
     #[test]
-    fn truncation_drops_only_the_deeply_nested_field() {
+    fn truncation_removes_a_deeply_nested_status_and_keeps_the_audit_event() {
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
         let text = format!("{{\"auditID\":\"a\",\"responseStatus\":{{\"code\":409,\"details\":{deep}}}}}\n");
         let cut = truncated_line(text.as_bytes(), 200);

@@ -16,12 +16,13 @@ use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The maximum number of cached results, of some 300 bytes each. kube-apiserver caches 4,096 in each of 32 stripes.
-/// Tributary needs fewer: the limits for reviews allow fewer than this number of reviews within a lifetime.
+/// Maximum number of cached results, of about 300 bytes each. kube-apiserver caches 131,072 results (32 stripes of
+/// 4,096). Tributary needs fewer: the limits for reviews allow fewer than 16,384 reviews within the lifetime of a
+/// cached result.
 const RESULTS_MAX: usize = 16 * 1024;
 
-/// The maximum size of all cached results, in bytes. A cluster decides the size of a user's data. 64 MiB are
-/// [`RESULTS_MAX`] users of 4 KB each, with some hundred groups.
+/// Maximum size of all cached results, in bytes. A limit for the number of results is not enough, because a cluster
+/// decides how much data a user has. 64 MiB hold [`RESULTS_MAX`] users with some hundred groups each (4 KB).
 const MAX_BYTES: usize = 64 << 20;
 
 /// The keyed hash of a checked value (a token or an access review) and its context, such as the cluster in the
@@ -53,7 +54,7 @@ struct CheckEntries<T> {
 impl<T: Clone + Send + Sync + 'static> CheckCache<T> {
     /// Creates an empty cache. `bytes_of` returns the size of a result in bytes.
     pub fn new(bytes_of: fn(&T) -> usize) -> Arc<Self> {
-        // `generate` fails only if the operating system provides no random numbers. TLS would not work in that case
+        // `generate` fails only if the operating system provides no random numbers. Such a process could not use TLS
         // either.
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.unwrap_or_else(|_| unreachable!("the system has random numbers"));

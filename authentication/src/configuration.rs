@@ -262,8 +262,8 @@ fn validate_issuer(issuer: &Issuer, field: &str, disallowed: &[String], problems
     if !issuer.certificate_authority.is_empty() {
         let mut found = CertificateDer::pem_slice_iter(issuer.certificate_authority.as_bytes()).peekable();
         if found.peek().is_none() || found.any(|certificate| certificate.is_err()) {
-            // The first half of the text is kube-apiserver's message. The second half is a hint for the usual cause: a
-            // file name instead of PEM text.
+            // The first part of the message is kube-apiserver's. The second part names the usual mistake: a file name
+            // instead of PEM text.
             let detail = "data does not contain any valid RSA or ECDSA certificates; the field must have the PEM text \
                           itself, not the name of a file";
             problems.invalid(format_args!("{field}.certificateAuthority"), "<omitted>", detail);

@@ -69,8 +69,8 @@ impl FollowedToken {
         !self.is_lost.load(Ordering::Acquire)
     }
 
-    /// Returns whether the token is due for a review. A due token is marked as not due for the next minute, even if no
-    /// review is sent. A cluster that does not answer is therefore not asked about all of its tokens at once.
+    /// Returns whether the token is due for a review. If it is, the token is not due again for a minute, even if no
+    /// review is sent. Without this pause, each round would include all tokens of a cluster that does not answer.
     fn is_due(&self, now: Instant) -> bool {
         let mut times = self.times.lock();
         let is_due = self.is_known() && now.duration_since(times.last_due) >= REVIEW_INTERVAL;

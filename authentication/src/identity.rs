@@ -15,8 +15,8 @@ use crate::user::UserInfo;
 /// Users and groups that are never sent to a member. `system:masters` may do everything, and `system:nodes` is the
 /// group of kubelets.
 const NEVER_SENT: [&str; 2] = [MASTERS_GROUP, NODES_GROUP];
-/// The user and the group of anonymous requests. No verifier may report these names, because the group would displace
-/// `system:authenticated`.
+/// The user and the group of anonymous requests. No verifier may report these names: a user in `system:unauthenticated`
+/// does not get the group `system:authenticated`.
 const ANONYMOUS: [&str; 2] = [ANONYMOUS_USER, UNAUTHENTICATED_GROUP];
 
 /// The prefix of the name under which members see a ServiceAccount of the hub, as in Open Cluster Management
@@ -24,8 +24,9 @@ const ANONYMOUS: [&str; 2] = [ANONYMOUS_USER, UNAUTHENTICATED_GROUP];
 /// of a different verifier is sent with this prefix.
 const HUB_PREFIX: &str = "cluster:hub:";
 
-/// The prefix of the groups of kubeadm's administrators. Each cluster of kubeadm gives `kubeadm:cluster-admins` all
-/// rights, so the group of the hub's administrators must not count in members.
+/// The prefix of the groups of kubeadm's administrators. Each cluster made by kubeadm gives `kubeadm:cluster-admins`
+/// all rights. If the groups of the hub's users with this prefix were sent, an administrator of the hub would have all
+/// rights in each such member.
 const KUBEADM_PREFIX: &str = "kubeadm:";
 
 /// The parts of a user that are sent to a member, if the member itself has not authenticated the user.
@@ -42,7 +43,7 @@ pub struct MemberRules {
 /// The reason why a request must not be sent to a member under the user's name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum NotSent {
-    /// Another cluster authenticated the user by a TokenReview. Its users are valid only in that cluster.
+    /// Another member authenticated the user by a TokenReview, so the user is valid only in that member.
     #[error("cluster {0} authenticated the user, so the user is valid only in this cluster")]
     OfAnotherCluster(ClusterName),
     /// The user's name begins with `system:`. Each cluster has its own meaning for these names.
@@ -60,7 +61,8 @@ pub enum NotSent {
         /// The user or group name that is never sent.
         name: String,
     },
-    /// A client impersonates a user at the hub, without the hub's kube-apiserver in between.
+    /// A client impersonates a user in the hub, but has not sent the request through the hub's kube-apiserver. Only
+    /// this kube-apiserver may impersonate users in the hub.
     #[error("only the kube-apiserver of the hub impersonates users in the hub; send the request through it")]
     ImpersonationAtHub,
     /// The user's name is empty, so there is no user to impersonate.
@@ -121,16 +123,16 @@ fn identity_for_member(user: &UserInfo, source: Option<&Authority>, rules: &Memb
     Ok(UserInfo { username, uid, groups, extra: extra(&user.extra, own, rules) })
 }
 
-/// Returns the user's name and groups that give privileges in Tributary itself: only those that may be sent to at least
-/// one member. Other names do not count, because an issuer may let its users choose any group name. The name of a
-/// ServiceAccount of the hub has the prefix with which members get it. A name that is never sent is returned as the
-/// empty string. The names of an anonymous user give privileges, because Tributary itself sets them.
+/// Returns the user's name and groups that give privileges in Tributary itself: only names that may be sent to at least
+/// one member. Other names give no privileges, because an issuer may let its users choose any group name. A
+/// ServiceAccount of the hub has the name that members see, with the prefix `cluster:hub:`. A name that is never sent
+/// becomes the empty string. The names of an anonymous user give privileges, because Tributary itself assigns them.
 pub fn counted_names<'a>(user: &'a UserInfo, authority: &Authority) -> (Cow<'a, str>, Cow<'a, [String]>) {
     if authority.is_anonymous() {
         return (Cow::Borrowed(&user.username), Cow::Borrowed(&user.groups));
     }
     let source = Some(authority).filter(|_| authority.home().is_none());
-    // Names with the prefix `cluster:hub:` count only if the hub itself has authenticated the user.
+    // Names with the prefix `cluster:hub:` give privileges only if the hub itself has authenticated the user.
     let is_foreign = |name: &str| !authority.is_hub() && name.starts_with(HUB_PREFIX);
     let name = sent_name(&user.username, source).unwrap_or_default();
     let name = if is_foreign(&user.username) { Cow::Borrowed("") } else { name };
@@ -145,10 +147,10 @@ pub fn counted_names<'a>(user: &'a UserInfo, authority: &Authority) -> (Cow<'a, 
 /// Returns the user's name and groups that give privileges beyond one member. For a user of all members, the result
 /// equals [`counted_names`].
 ///
-/// If only one member has authenticated the user, all names except `system:` names are dropped. Tributary's own
-/// authorities assign the names of persons, and the member could give such a name to anyone. A `system:` name has a
-/// meaning in each cluster, and no central authority assigns it. The returned name is empty if the user's name gives no
-/// privileges.
+/// For a user that only one member has authenticated, the result contains only `system:` names. Other names are
+/// dropped: Tributary's verifiers assign such names to persons, but the member could report them for anyone. A
+/// `system:` name stays, because it has a meaning in each cluster, and no central verifier assigns it. The returned
+/// name is empty if the user's name gives no privileges.
 pub fn names_beyond_member<'a>(user: &'a UserInfo, authority: &Authority) -> (Cow<'a, str>, Cow<'a, [String]>) {
     let (name, groups) = counted_names(user, authority);
     if authority.only_member().is_none() {
@@ -168,8 +170,9 @@ pub fn names_beyond_member<'a>(user: &'a UserInfo, authority: &Authority) -> (Co
 /// [`NotSent`] if a part of the identity is never sent.
 pub fn impersonated_identity(user: &UserInfo) -> Result<UserInfo, NotSent> {
     let name = sent_name(&user.username, None)?;
-    // An empty group name counts as a requested group, which makes a kube-apiserver add no groups of its own. Some HTTP
-    // stacks cannot transmit an empty header.
+    // An empty group name is rejected, too. With an empty group, a kube-apiserver adds no groups to the impersonated
+    // user. But some HTTP stacks cannot transmit an empty header, so the user would get other groups than the client
+    // requested.
     if let Some(group) = user.groups.iter().find(|group| is_never_sent(group) || group.is_empty()) {
         return Err(NotSent::Never { what: "group", name: group.clone() });
     }
@@ -207,7 +210,8 @@ fn is_never_sent(name: &str) -> bool {
     name.starts_with(NODE_USER_PREFIX) || NEVER_SENT.contains(&name) || ANONYMOUS.contains(&name)
 }
 
-/// Returns the extra fields to send. Keys are in lower case as in headers, so `A` and `a` are one key.
+/// Returns the extra fields to send. `own` is true if the member itself has authenticated the user: then all fields are
+/// sent. Keys become lower case, as in headers, so `A` and `a` are one key.
 fn extra(extra: &BTreeMap<String, Vec<String>>, own: bool, rules: &MemberRules) -> BTreeMap<String, Vec<String>> {
     let mut sent: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (key, values) in extra {
@@ -246,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_sent_to_a_member_obeys_its_impersonation_rules() {
+    fn user_and_groups_sent_to_a_member_follow_its_impersonation_rules() {
         let everywhere = Authority::from("test");
         let a = Authority::Member(cluster("a"));
         let account = "system:serviceaccount:kube-system:default";
@@ -281,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_never_sent_give_no_privileges() {
+    fn reserved_user_and_group_names_are_removed_before_policies_are_matched() {
         let (a, everywhere) = (Authority::Member(cluster("a")), Authority::from("test"));
         for (authority, name, groups, expected) in [
             (&everywhere, "ann", &["dev", "system:authenticated"][..], ("ann", &["dev", "system:authenticated"][..])),
@@ -307,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn user_of_one_member_keeps_only_system_names_beyond_it() {
+    fn user_of_one_member_has_only_system_names_at_other_clusters() {
         let a = || cluster("a");
         let robot = "system:serviceaccount:n:robot";
         let all_users = "system:authenticated";
@@ -337,7 +341,7 @@ mod tests {
 
     /// The group `system:masters` of an administrator of the hub gives no rights in members.
     #[test]
-    fn users_of_the_hub_are_sent_under_names_that_no_other_user_can_have() {
+    fn users_of_the_hub_are_sent_to_members_with_a_reserved_name_prefix() {
         let account = "system:serviceaccount:shop:robot";
         let sent_account = "cluster:hub:system:serviceaccount:shop:robot";
         let of_account = ["system:serviceaccounts", "system:serviceaccounts:shop", "system:authenticated"];
@@ -391,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn user_of_one_member_is_not_impersonated_in_another() {
+    fn user_authenticated_by_one_member_is_not_impersonated_at_another() {
         let authority = Authority::Member(cluster("a"));
         let sent = identity_for(&user("ann", &[]), &authority, &cluster("b"), &MemberRules::default());
         assert_eq!(sent, Err(NotSent::OfAnotherCluster(cluster("a"))));

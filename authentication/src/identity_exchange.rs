@@ -1,4 +1,5 @@
-//! The user that a member of a foreign system sees. Rules have the meaning of cluster-gateway (`ExchangeIdentity` in
+//! The user that a member sees, if another system such as cluster-gateway configures the member. The rules have the
+//! same meaning as in cluster-gateway (`ExchangeIdentity` in
 //! `pkg/apis/cluster/v1alpha1/clustergateway_proxy_configuration.go`).
 
 use std::sync::Arc;
@@ -11,17 +12,19 @@ use crate::user::UserInfo;
 /// The user that a member sees.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum IdentityPolicy {
-    /// The caller, by impersonation.
+    /// The member sees the caller, because Tributary impersonates the caller.
     #[default]
     Impersonate,
-    /// The user of the stored credential. Answers must come from the member, never from memory.
+    /// The member sees the user of the stored credential. The member itself must answer each request; no request is
+    /// answered from Tributary's memory.
     Stored,
-    /// The user of the first matching rule, or else the caller.
+    /// The member sees the user of the first rule that matches, or the caller if no rule matches.
     Rules(IdentityRules),
 }
 
 impl IdentityPolicy {
-    /// Returns the user that a cluster sees for a caller. `cluster` is the name in the foreign system.
+    /// Returns the user that a cluster sees for a caller. `cluster` is the name of the cluster in the system that
+    /// configures it.
     pub fn exchange(&self, caller: &UserInfo, cluster: &str) -> ExchangedIdentity<'_> {
         match self {
             Self::Impersonate => ExchangedIdentity::Caller,
@@ -71,14 +74,15 @@ impl FromIterator<ExchangeRule> for IdentityRules {
 }
 
 impl IdentityRules {
-    /// Returns the rules followed by other rules.
+    /// Returns these rules, followed by the rules of `other`.
     #[must_use]
     pub fn followed_by(mut self, other: &Self) -> Self {
         self.0.extend(other.0.iter().cloned());
         self
     }
 
-    /// Returns the user that a cluster sees for a caller. `cluster` is the name in the foreign system.
+    /// Returns the user that a cluster sees for a caller. `cluster` is the name of the cluster in the system that
+    /// configures it.
     pub fn exchange(&self, caller: &UserInfo, cluster: &str) -> ExchangedIdentity<'_> {
         match self.0.iter().find(|rule| rule.matches(caller, cluster)) {
             None => ExchangedIdentity::Caller,
@@ -90,15 +94,15 @@ impl IdentityRules {
 /// The user that a member sees for a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExchangedIdentity<'a> {
-    /// The caller: no rule matches.
+    /// The member sees the caller, because no rule matches or the policy impersonates the caller.
     Caller,
-    /// The user of the stored credential.
+    /// The member sees the user of the stored credential.
     Stored,
-    /// The user of a rule's target.
+    /// The member sees the user in the target of the matching rule.
     Mapped(&'a UserInfo),
 }
 
-/// The callers and clusters for which a rule applies. All given fields must match.
+/// The callers and clusters to which a rule applies. Each field that is set must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleSource {
     /// The name of the caller.
@@ -107,13 +111,13 @@ pub struct RuleSource {
     pub group: Option<String>,
     /// The uid of the caller.
     pub uid: Option<String>,
-    /// The name of the cluster in the foreign system.
+    /// The name of the cluster in the system that configures it.
     pub cluster: Option<String>,
     /// A regular expression for the name of the caller.
     pub user_pattern: Option<String>,
     /// A regular expression for any group of the caller.
     pub group_pattern: Option<String>,
-    /// A regular expression for the name of the cluster in the foreign system.
+    /// A regular expression for the name of the cluster in the system that configures it.
     pub cluster_pattern: Option<String>,
 }
 
@@ -182,8 +186,8 @@ impl ExchangeRule {
     }
 }
 
-/// Maximum size of a compiled pattern in bytes. 256 KiB: a pattern of 1,024 letters needs less. A user who may write a
-/// Secret can give 768 patterns.
+/// Maximum size of a compiled pattern in bytes. A pattern of 1,024 letters needs less than 256 KiB. The limit bounds
+/// the memory, because a user who may write a Secret can set 768 patterns.
 const PATTERN_BYTES_MAX: usize = 256 << 10;
 
 /// Compiles a pattern with the classes of Go, where `\d` and `\w` are ASCII only: with Unicode classes, a rule would
@@ -225,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn first_matching_rule_gives_the_user() {
+    fn first_matching_identity_rule_determines_the_mapped_user() {
         let rules = IdentityRules::from_iter([
             privileged(RuleSource { group: text("sudoer"), ..RuleSource::default() }, false),
             privileged(RuleSource { uid: text("7"), ..RuleSource::default() }, false),
@@ -254,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_match_the_whole_name_only_if_strict() {
+    fn user_pattern_must_match_the_whole_name_only_in_strict_mode() {
         let rules = |pattern: &str, is_strict| {
             let source = RuleSource { user_pattern: text(pattern), ..RuleSource::default() };
             IdentityRules::from_iter([privileged(source, is_strict)])
@@ -277,13 +281,13 @@ mod tests {
     }
 
     #[test]
-    fn size_of_patterns_is_limited() {
+    fn identity_rule_pattern_with_a_large_compiled_form_is_refused() {
         assert!(compile_pattern(&"a".repeat(1024), true).is_ok());
         assert!(compile_pattern("(a{1000}){1000}", false).is_err());
     }
 
     #[test]
-    fn policy_decides_about_the_stored_credential() {
+    fn identity_policy_selects_the_caller_a_mapped_user_or_the_stored_credential() {
         let caller = UserInfo { username: "ann".to_owned(), ..UserInfo::default() };
         let rule = mapped(RuleSource { user: text("ann"), ..RuleSource::default() }, "dev", &[]);
         let rules = IdentityPolicy::Rules(IdentityRules::from_iter([rule]));

@@ -44,7 +44,7 @@ pub enum IssuerError {
     /// The token itself is invalid.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// No keys of the issuer are known, so the token cannot be verified.
+    /// Tributary has no keys of the issuer, so the token cannot be verified.
     #[error("the keys of issuer {issuer} cannot be fetched: {problem}")]
     NoKeys {
         /// The URL of the issuer.

@@ -206,8 +206,8 @@ impl PublicKey {
         let bytes = |part: &str| URL_SAFE_NO_PAD.decode(part).ok().filter(|bytes| !bytes.is_empty());
         match text.kty.as_str() {
             "RSA" => {
-                // Some issuers write a leading zero byte into the number, and the verification requires a number
-                // without this byte.
+                // Some issuers write a leading zero byte into the modulus or the exponent, but the verification rejects
+                // numbers with a leading zero byte.
                 let number = |bytes: Vec<u8>| bytes.into_iter().skip_while(|&byte| byte == 0).collect();
                 Some(Self::Rsa { modulus: number(bytes(&text.n)?), exponent: number(bytes(&text.e)?) })
             }
@@ -221,8 +221,8 @@ impl PublicKey {
         }
     }
 
-    /// Returns whether the key verifies the signature. RSA keys need at least 2,048 bits, and each curve has its own
-    /// hash.
+    /// Returns whether the key verifies the signature. An RSA key needs at least 2,048 bits. A key on an elliptic curve
+    /// accepts only the algorithm with the hash of this curve.
     fn verifies(&self, algorithm: SigningAlgorithm, message: &[u8], signature: &[u8]) -> bool {
         use SigningAlgorithm as A;
         match self {
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn null_field_of_a_key_counts_as_absent() {
+    fn null_field_of_a_json_web_key_is_treated_as_absent() {
         let rsa = serde_json::json!({"kty": "RSA", "n": "AQAB", "e": "AQAB"});
         for field in ["kid", "use", "alg", "crv", "x", "y"] {
             let mut key = rsa.clone();

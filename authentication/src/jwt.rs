@@ -15,7 +15,7 @@ use crate::configuration::JwtAuthenticator;
 use crate::jwk::{JsonWebKey, JsonWebKeySet, SigningAlgorithm};
 use crate::user::{CREDENTIAL_ID, UserInfo};
 
-/// The maximum length of a token, in bytes. Directories with hundreds of groups issue tokens of some 20 KB.
+/// The maximum length of a token, in bytes. A token that lists hundreds of groups of its user has some 20 KB.
 pub(crate) const MAX_TOKEN: usize = 32 * 1024;
 
 /// The tolerance for the `nbf` claim, because clocks differ. The value is from go-oidc, which has no tolerance for
@@ -130,8 +130,8 @@ impl<'a> Token<'a> {
     /// Returns the unverified `iss` claim. Callers may use the claim only to choose the verifier.
     pub fn unverified_issuer(&self) -> Option<&str> {
         match self.claims.0.get("iss")?.as_str() {
-            // Google issues tokens with the name with and without a scheme (`untrustedIssuer` in apiserver's `oidc.go`;
-            // OpenID Connect Core, "GoogleIss").
+            // Google names itself as the issuer with or without the scheme `https://` (`untrustedIssuer` in apiserver's
+            // `oidc.go`; OpenID Connect Core, "GoogleIss").
             Some("accounts.google.com") => Some("https://accounts.google.com"),
             issuer => issuer,
         }
@@ -258,7 +258,7 @@ impl Claims {
         /// The year 9999, in seconds since 1970.
         const LAST: u64 = 253_402_300_799;
         let Some(claim) = self.0.get(name) else { return Ok(None) };
-        // In Go's decoder, `exp: null` is an error, and `nbf: null` counts as absent.
+        // In Go's decoder, `exp: null` is an error, but `nbf: null` has the same meaning as no `nbf`.
         if claim.is_null() && name == "nbf" {
             return Ok(None);
         }

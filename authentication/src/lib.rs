@@ -6,7 +6,7 @@
 //! ([`FetchDocument`], [`TokenReviewer`]). The server authenticates each request before the router gets the request.
 //!
 //! Authentication is never more permissive than in kube-apiserver; each known difference is stricter. The test cases of
-//! `e2e/tests/e2e/authentication.rs` send the same certificates and tokens to both servers.
+//! `e2e/tests/e2e/authentication.rs` send the same certificates and tokens to Tributary and to a kube-apiserver.
 
 mod authority;
 mod check_cache;

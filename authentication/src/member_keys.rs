@@ -57,7 +57,7 @@ impl MemberKeys {
         is_new
     }
 
-    /// Returns whether these keys differ from the known keys of a member, or the member's keys are unknown.
+    /// Returns whether these keys differ from the stored keys of a member. True if the keys of the member are unknown.
     pub fn differ(&self, member: &ClusterName, keys: &JsonWebKeySet) -> bool {
         !self.0.get(member).and_then(Option::as_ref).is_some_and(|cached_keys| cached_keys.iter().eq(keys.keys()))
     }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn signing_keys_stay_until_changed_or_their_member_is_removed() {
+    fn signing_keys_of_a_member_are_kept_until_replaced_or_the_member_is_removed() {
         let (first, second) = (testing::TestSigner::new("k"), testing::TestSigner::new("l"));
         let (v, a) = (cluster("v"), cluster("a"));
         let mut keys = MemberKeys::default();

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn rejected_tokens_are_limited_by_address_and_in_total() {
+    async fn token_reviews_of_rejected_tokens_are_limited_per_address_and_in_total() {
         let bounds = ReviewBounds::new();
         let admit = |last| bounds.admit(address(last), false).map(drop);
         for _ in 0..50 {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn reviews_in_flight_are_limited_per_cluster() {
+    async fn token_reviews_in_flight_are_limited_per_cluster() {
         let bounds = ReviewBounds::new();
         let [hung, other] = ["hung", "other"].map(|name| ClusterName::new(name).unwrap());
         let admitted = bounds.admit(address(1), true).unwrap();

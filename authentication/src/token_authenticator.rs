@@ -39,8 +39,8 @@ use crate::verifiers::{AddressedCluster, BearerToken, TokenRefused, Verifier, Ve
 const VERIFIED_TTL: Duration = Duration::from_secs(10);
 /// The timeout for a review by one cluster.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
-/// The number of attempts to authenticate a token. An attempt is repeated if the configuration of the verifiers changed
-/// during it. 3: the configuration changes a few times a minute at most.
+/// The maximum number of attempts to authenticate a token. An attempt is repeated if the configuration of the verifiers
+/// changed in the meantime. Three attempts are enough, because the configuration changes a few times a minute at most.
 const TRIES: usize = 3;
 /// The maximum number of concurrent reviews of followed tokens per cluster. The number is small, so that reviews for
 /// waiting clients are not delayed.
@@ -57,7 +57,8 @@ pub struct Authenticated {
     pub expires: Option<SystemTime>,
     /// The configuration of the issuer; `None` if a cluster reviewed the token.
     issuer: Option<Arc<JwtAuthenticator>>,
-    /// The value that `Rules::forgotten` had for the cluster at the time of the review.
+    /// The cluster's value in `Rules::forgotten` at the time of the review. If the present value differs, the cluster's
+    /// name was reassigned, and this result is no longer valid.
     forgotten: u64,
 }
 
@@ -71,7 +72,7 @@ pub enum TokenAuthenticationError {
     /// The keys or the configuration of the issuer reject the token.
     #[error(transparent)]
     Issuer(#[from] IssuerError),
-    /// No verifier is allowed for this token.
+    /// The configuration allows no verifier for this token.
     #[error(transparent)]
     Refused(#[from] TokenRefused),
     /// A limit for TokenReviews is reached.
@@ -174,8 +175,8 @@ impl TokenAuthenticator {
         self.exchange(|rules| Rules { members: Arc::clone(&members), ..rules.clone() });
     }
 
-    /// Removes the reviews and keys of a cluster whose name now stands for another cluster. Returns whether a stream
-    /// with a token of the previous cluster is open. Such a token becomes invalid.
+    /// Removes the cached reviews and the keys of a cluster, because its name now stands for another cluster. Returns
+    /// whether a stream with a token of the previous cluster is open. Such a token becomes invalid.
     pub fn forget_cluster(&self, cluster: &ClusterName) -> bool {
         self.exchange(|rules| {
             let mut members = (*rules.members).clone();
@@ -219,8 +220,9 @@ impl TokenAuthenticator {
         self.unknown_key.notified().await;
     }
 
-    /// Returns whether the verifier of a token still has the same configuration. A token that a cluster reviewed is
-    /// [reviewed again](Self::follow).
+    /// Returns whether the configuration of a user's verifier is unchanged. For a user of an issuer, the configuration
+    /// must still contain this issuer. For a user that a cluster reviewed, the cluster's name must not have been
+    /// reassigned; [review rounds](Self::follow) check the token itself.
     pub fn is_verifier_unchanged(&self, authenticated: &Authenticated) -> bool {
         let rules = self.rules.load();
         let home = authenticated.authority.home().and_then(|home| rules.forgotten.get(home));
@@ -242,8 +244,8 @@ impl TokenAuthenticator {
     }
 
     /// Reviews the followed tokens again, each at most once a minute. Returns whether a token has become invalid or has
-    /// another user. A cluster that does not answer gets no further request in this round, and a slow cluster gets no
-    /// further request after 10 s. The round takes at most 20 s. Cancel: safe.
+    /// another user. In each round, a cluster gets no more requests after the first request without a response, or
+    /// after 10 s. The round takes at most 20 s. Cancel: safe.
     pub async fn review_followed(&self) -> bool {
         let due = self.followed.due().into_iter();
         join_all(due.map(|(cluster, tokens)| self.review_tokens(cluster, tokens))).await.contains(&true)
@@ -381,7 +383,7 @@ impl TokenAuthenticator {
         Ok(authenticated)
     }
 
-    /// Sends a token to clusters for review, in this order.
+    /// Sends a token for review to the clusters of `order`, one after the other.
     async fn review(
         &self,
         token: &str,

@@ -159,10 +159,12 @@ impl<'a> VerifierRules<'a> {
         }
     }
 
-    /// Chooses the verifier like [`Self::order_by_key`], for the merged view. While the keys of a cluster are unknown,
-    /// any served key may be a copy of a key of this cluster. During this time, only the token-review cluster may get a
-    /// token. It gets the tokens that its own key signed. While its own keys are unknown, it gets the tokens that any
-    /// member's key signed. The token-review cluster also gets every token without a known key.
+    /// Chooses the verifier like [`Self::order_by_key`], for the merged view.
+    ///
+    /// While the keys of any cluster are unknown, each served key may be a copy of a key of that cluster. Until all
+    /// keys are known, only the token-review cluster may get a token: a token that its own key signed, or, while its
+    /// own keys are unknown, a token that the key of any member signed. A token that no known key signed also goes to
+    /// the token-review cluster.
     fn order_by_signer(&self, signer: Signer<'a>) -> Result<Option<Vec<Verifier<'a>>>, TokenRefused> {
         let hub = self.token_review_cluster;
         let unknown_hub = hub.filter(|hub| !self.members.has_known_keys(hub));

@@ -14,13 +14,13 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::{AlgorithmIdentifier, X509Version};
 
-/// The reason why a certificate of version 1 is rejected.
+/// The reason why a certificate of X.509 version 1 is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum VersionOneError {
     /// The certificate names another authority as its issuer.
     #[error("the certificate is of X.509 version 1, and no authority in the bundle issued it directly")]
     OtherIssuer,
-    /// The certificate, or the certificate of its authority, breaks a rule of verification.
+    /// The certificate, or the certificate of its authority, is not acceptable for the contained reason.
     #[error("the certificate is of X.509 version 1, and {0}")]
     Unusable(&'static str),
 }
@@ -48,8 +48,8 @@ pub(crate) fn verify_tls12_signature(
     let Some(key) = key(certificate) else {
         return rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms);
     };
-    // For TLS 1.2, rustls can verify a signature only with a certificate. This code verifies the signature with the key
-    // alone.
+    // rustls verifies a TLS 1.2 signature only with a certificate that webpki can read, and webpki cannot read X.509
+    // version 1. So this code verifies the signature with the public key alone.
     let advertised = algorithms.mapping.iter().find(|(scheme, _)| *scheme == signature.scheme);
     let (_, candidates) = advertised.ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
     let bad = rustls::CertificateError::BadSignature;
@@ -75,14 +75,15 @@ pub(crate) fn verify_tls13_signature(
     }
 }
 
-/// Returns the key of a certificate of version 1 or 2, which webpki does not read, or `None` for version 3.
+/// Returns the public key of a certificate of X.509 version 1 or 2, which webpki cannot read. `None` for version 3, and
+/// for a malformed certificate.
 fn key(certificate: &CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'static>> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     (parsed.version() != X509Version::V3).then(|| parsed.public_key().raw.to_vec().into())
 }
 
-/// Verifies that the authority signed a certificate of version 1 directly. Returns the end of the certificate's
-/// validity, in seconds since 1970; the caller checks the time.
+/// Verifies that the authority signed a certificate of X.509 version 1 directly. Returns the expiry of the certificate,
+/// in seconds since 1970; the caller checks the time.
 ///
 /// # Errors
 /// [`VersionOneError`].
@@ -115,8 +116,8 @@ fn is_signed(
 ) -> bool {
     let identifier = algorithm.algorithm.as_bytes();
     let Ok(length) = u8::try_from(identifier.len()) else { return false };
-    // The search compares only the identifier of the algorithm. The algorithms of RSA-PSS have the same identifier and
-    // differ only in their parameters, so several candidates are tried.
+    // The RSA-PSS algorithms have the same object identifier and differ only in their parameters. So the search
+    // compares only the identifier, and each matching algorithm is tried.
     let named = [&[OBJECT_IDENTIFIER, length], identifier].concat();
     let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms.all;
     let mut candidates = algorithms.iter().filter(|own| own.signature_alg_id().as_ref().starts_with(&named));
@@ -191,7 +192,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn version_1_certificate_is_verified_only_by_its_own_issuer() {
+    fn version_1_certificate_is_verified_only_by_the_key_of_its_issuer() {
         let key = || KeyPair::generate().unwrap();
         let (authority, stranger) = (Issuer::new(named("people"), key()), Issuer::new(named("people"), key()));
         let own = named("people").self_signed(authority.key()).unwrap().der().clone();

@@ -94,7 +94,7 @@ struct TrustedAuthority {
     unfit: Option<&'static str>,
     /// The maximum number of intermediate authorities below this authority; `None` for no limit.
     path_length: Option<u32>,
-    /// The authority's public key, which verifies certificates of version 1.
+    /// The public key of the authority. Verifies certificates of X.509 version 1, which webpki cannot read.
     key: SubjectPublicKeyInfoDer<'static>,
     /// The trust anchor for webpki, which contains only this authority.
     anchor: [TrustAnchor<'static>; 1],
@@ -106,8 +106,8 @@ struct Refusal {
     rank: RefusalRank,
 }
 
-/// The maximum length of a reason in characters. The rejected client, which is not authenticated, gets the reason in
-/// its 401.
+/// The maximum length of a reason in characters. The limit keeps the 401 response small: it contains the reason, and
+/// the rejected client is not authenticated.
 const WHY_CHARACTERS_MAX: usize = 200;
 
 /// The severity of a refusal. If several authorities refuse a certificate, the refusal with the greatest severity is
@@ -170,8 +170,9 @@ impl TrustedAuthority {
             return Err(Refusal::from_authority(unfit));
         }
         let parsed = match EndEntityCert::try_from(leaf) {
-            // A certificate of version 1 has no subjectAltName that an authority's constraints could apply to. webpki
-            // checks constraints on the subject, but does not read a certificate of version 1.
+            // A certificate of X.509 version 1 has no subjectAltName, but the authority's name constraints may also
+            // restrict the subject. webpki would check this restriction but cannot read the certificate, so the
+            // certificate is rejected.
             Err(webpki::Error::UnsupportedCertVersion) if self.anchor[0].name_constraints.is_some() => {
                 return Err(Refusal::from_authority(
                     "an authority with name constraints cannot verify certificates of X.509 version 1",
@@ -202,9 +203,9 @@ impl TrustedAuthority {
         })
     }
 
-    /// Checks the number of intermediate authorities between this authority and a client's certificate. Only
-    /// authorities on the path count. Self-issued certificates count too, as in Go and in webpki, although RFC 5280
-    /// exempts them (section 6.1.4 (l)).
+    /// Checks the number of intermediate authorities on the path between this authority and a client's certificate.
+    /// Ignores certificates that are not on the path. Includes self-issued certificates, as Go and webpki do, although
+    /// RFC 5280 exempts them (section 6.1.4 (l)).
     fn check_path_length(&self, path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
         match self.path_length {
             Some(length) if path.intermediate_certificates().count() > length as usize => {
@@ -227,7 +228,7 @@ impl ClientCertificates {
         })
     }
 
-    /// Replaces the bundle of authorities. The new bundle also applies to further requests on open connections.
+    /// Replaces the bundle of authorities. The new bundle also applies to later requests on open connections.
     ///
     /// # Errors
     /// [`CertificateError::Bundle`]; the previous bundle then stays in use.
@@ -249,8 +250,9 @@ impl ClientCertificates {
         self.authorities.load().iter().map(|authority| authority.subject.clone()).collect()
     }
 
-    /// Returns whether this bundle accepts clients of `others`: the bundles have an authority with the same key, or an
-    /// authority of this bundle is the issuer of an authority of `others`. Longer paths are not detected.
+    /// Returns whether this bundle accepts clients of the bundle `others`. True if an authority of each bundle has the
+    /// same key, or if an authority of this bundle issued an authority of `others`. Longer paths between the bundles
+    /// are not detected.
     pub fn accepts_clients_of(&self, others: &Self) -> bool {
         let (own, others) = (self.authorities.load(), others.authorities.load());
         own.iter().any(|own| others.iter().any(|other| own.key == other.key || own.subject == other.issuer))
@@ -268,7 +270,7 @@ impl ClientCertificates {
     /// including the authority's. Takes one signature check per certificate, about 0.1 ms.
     ///
     /// The rules are stricter than kube-apiserver's. Certificates with only `anyExtendedKeyUsage`, certificates of
-    /// version 1 below an intermediate certificate, and an authority that is used as a client's certificate are
+    /// X.509 version 1 below an intermediate certificate, and an authority that is used as a client's certificate are
     /// rejected.
     ///
     /// # Errors
@@ -307,7 +309,6 @@ impl ClientCertificates {
     }
 }
 
-/// Checks that a client's certificate is valid now.
 fn check_time(leaf: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
     let (_, parsed) = X509Certificate::from_der(leaf).map_err(|_| CertificateError::Unreadable)?;
     let (validity, seconds) = (parsed.validity(), i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
@@ -597,11 +598,11 @@ pub(crate) mod tests {
         }
     }
 
-    /// As in Go (`crypto/x509`, `Certificate.isValid`), the path length counts all certificates from the client's
-    /// certificate to the root, including self-issued certificates. Certificates that were sent but are not on the path
-    /// do not count.
+    /// As in Go (`crypto/x509`, `Certificate.isValid`), the path length includes all certificates from the client's
+    /// certificate to the root, even self-issued certificates. Certificates that were sent but are not on the path are
+    /// ignored.
     #[test]
-    fn path_length_limit_counts_only_certificates_on_the_verified_path() {
+    fn path_length_limit_applies_only_to_certificates_on_the_verified_path() {
         let key = || KeyPair::generate().unwrap();
         let authority = |name: &str, length| {
             let mut own = CertificateParams::new(Vec::<String>::new()).unwrap();

@@ -10,7 +10,7 @@ use tributary_apimachinery::{RequestInfo, RequestTarget, RequestedResource, Reso
 pub enum Attributes<'a> {
     /// A request for an object, a collection or a subresource.
     Resource(ResourceAttributes<'a>),
-    /// A request for a path outside the resources, for example `/healthz`.
+    /// A request for a path that belongs to no resource, for example `/healthz`.
     NonResource {
         /// The HTTP method in lower case.
         verb: &'a str,

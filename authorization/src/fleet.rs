@@ -33,7 +33,8 @@ impl Deref for Fleet {
     }
 }
 
-/// The roles, bindings and subjects of a cluster whose grants a batch of changes affects.
+/// The parts of a cluster that a batch of changes affects: roles, bindings, and the subjects whose grants must be
+/// compiled again.
 #[derive(Default)]
 struct Changed {
     roles: HashSet<Arc<NamespacedName>>,
@@ -46,8 +47,8 @@ struct Changed {
 /// in the binding's cluster. A changed role causes a recompilation for the subjects of all bindings to the role. Each
 /// call recompiles the grants of a subject only once.
 impl Fleet {
-    /// Adds a role or a binding to a cluster, or replaces the object of the same kind, namespace and name. An unknown
-    /// cluster is added. Returns whether any rights may have changed.
+    /// Adds a role or a binding to a cluster, or replaces the object of the same kind, namespace and name. Adds the
+    /// cluster if the fleet does not contain it. Returns whether any rights may have changed.
     pub fn upsert(&mut self, cluster: &ClusterName, object: RbacObject) -> bool {
         self.apply(cluster, [RbacChange::Put(object)])
     }
@@ -58,8 +59,8 @@ impl Fleet {
         self.apply(cluster, [RbacChange::Deleted { kind, namespace: namespace.to_owned(), name: name.to_owned() }])
     }
 
-    /// Applies changes of one cluster in order. An unknown cluster is added if the changes contain a
-    /// [`RbacChange::Put`]. Returns whether any rights may have changed.
+    /// Applies changes of one cluster in order. If the fleet does not contain the cluster, it is added unless all
+    /// changes are deletions. Returns whether any rights may have changed.
     ///
     /// Cost: constant time for each change, plus one compilation of all grants of each affected subject. The
     /// compilation does not depend on the number of changes.
@@ -95,8 +96,8 @@ impl Fleet {
     }
 
     /// Replaces all objects of one kind in a cluster. Objects of other kinds stay, and `objects` of other kinds are
-    /// ignored. If several objects have the same namespace and name, the last object is used. An unknown cluster is
-    /// added if there is any object. Returns whether any rights may have changed.
+    /// ignored. If several objects have the same namespace and name, the last object is used. If the fleet does not
+    /// contain the cluster, it is added unless there are no objects. Returns whether any rights may have changed.
     ///
     /// Costs as much as [`Self::apply`], plus an iteration over the old objects.
     pub fn replace_kind(
@@ -125,7 +126,8 @@ impl Fleet {
         self.rights.end_generation()
     }
 
-    /// Applies a change of one cluster. All effects of the change on the rights get the same generation number.
+    /// Applies a change to one cluster, which is added if the fleet does not contain it. All effects of the change on
+    /// the rights get the same generation number. Returns whether any rights may have changed.
     fn change(&mut self, cluster: &ClusterName, apply: impl FnOnce(&mut Self, ClusterIndex)) -> bool {
         let index = self.rights.index(cluster).unwrap_or_else(|| self.join(cluster));
         apply(self, index);

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interner_shares_equal_values_and_drops_unused_values() {
+    fn interner_stores_equal_values_once_and_drops_unused_values() {
         let mut interner = Interner::default();
         let interned = interner.intern(0);
         for value in 0..100 * SWEEP_MIN {

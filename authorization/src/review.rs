@@ -67,7 +67,7 @@ impl Default for WireStatus {
 }
 
 impl RulesReview {
-    /// Parses a SelfSubjectRulesReview that a cluster returned. A review without `status.incomplete` counts as
+    /// Parses a SelfSubjectRulesReview that a cluster returned. A review without `status.incomplete` is treated as
     /// incomplete, because Kubernetes always writes that field.
     ///
     /// # Errors
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_review_must_equal_the_rules_of_the_rbac_objects() {
+    fn rules_review_is_confirmed_only_if_it_equals_the_rbac_rules() {
         let pods = rule(r#"{"verbs":["get","list"],"apiGroups":[""],"resources":["pods"]}"#);
         let paths = rule(r#"{"verbs":["get"],"nonResourceURLs":["/healthz"]}"#);
         let turned = rule(r#"{"verbs":["list","get"],"apiGroups":[""],"resources":["pods"]}"#);
@@ -137,7 +137,7 @@ mod tests {
         // a user without roles.
         assert_eq!(whole.confirms_rules([&pods, &paths]), Err(ReviewMismatch::Additional));
         assert_eq!(whole.confirms_rules([]), Err(ReviewMismatch::Additional));
-        // The review must contain exactly the expected rule. A rule that allows more does not count.
+        // The review must contain each expected rule literally. A broader rule of the review does not replace it.
         for other in [&turned, &named, &both] {
             assert_eq!(whole.confirms_rules([&pods, other]), Err(ReviewMismatch::Missing), "{other:?}");
         }

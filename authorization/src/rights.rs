@@ -14,9 +14,10 @@ use crate::share::{Grant, Share};
 use crate::shared_parts::{SHARED_FROM, SharedParts};
 use crate::visible::{Part, Visible};
 
-/// The maximum number of recorded losses in a cluster. A loss is a subject that lost its last grant. A name of 256
-/// bytes or more counts as several losses. 1,024, because bindings are created and deleted with namespaces. Above the
-/// maximum the records are deleted, and the rights of every user in that cluster count as changed.
+/// Maximum number of recorded losses in a cluster. A loss is a subject that lost its last grant; its record contains
+/// the generation of the loss. A subject with a name of 256 bytes or more has the weight of several losses. Losses are
+/// frequent, because bindings are created and deleted together with namespaces. Above the maximum, all records of the
+/// cluster are deleted, and the generation of every user's rights in the cluster increases.
 const RECORDED_LOSSES_MAX: usize = 1024;
 
 /// The index of a cluster in the tables of subjects. The index of a removed cluster is reused.
@@ -46,7 +47,8 @@ pub struct FleetRights {
     clusters_changed: u64,
     /// The number of subjects that lost their last grant, by cluster, up to [`RECORDED_LOSSES_MAX`].
     recorded_losses: BTreeMap<ClusterIndex, usize>,
-    /// The generation in which a cluster's records of losses were last deleted.
+    /// The generation in which the rights of all users in a cluster were last treated as changed: the cluster's records
+    /// of losses were deleted, or its rights became known or unknown.
     all_changed_at: BTreeMap<ClusterIndex, u64>,
     /// The visible objects of users with large grants, shared between all users with equal grants.
     parts: Arc<SharedParts>,
@@ -83,7 +85,7 @@ pub struct AllowingClusters<'a> {
 }
 
 impl AllowingClusters<'_> {
-    /// Returns whether the cluster allows the request. An unknown cluster allows nothing.
+    /// Returns whether the cluster allows the request. A cluster that is not in the snapshot allows nothing.
     pub fn contains(&self, cluster: &ClusterName) -> bool {
         self.rights.index(cluster).is_some_and(|index| self.indices[index])
     }
@@ -213,8 +215,8 @@ impl FleetRights {
         Arc::make_mut(map.entry(Arc::clone(name)).or_default()).set(index, share, now);
     }
 
-    /// Records whether the bindings of a cluster name too many subjects. If the value changes, the rights of every user
-    /// in the cluster count as changed.
+    /// Records whether the bindings of a cluster name too many subjects. A change of this value increases the
+    /// generation of every user's rights in the cluster.
     pub(crate) fn set_unknown(&mut self, index: ClusterIndex, is_unknown: bool) {
         let is_news = if is_unknown { self.unknown.insert(index) } else { self.unknown.remove(&index) };
         if is_news {
@@ -259,7 +261,7 @@ fn count(counts: &mut BTreeMap<ClusterIndex, usize>, index: ClusterIndex, [befor
     }
 }
 
-/// The methods of this block read the rights. An unknown cluster allows nothing to any user.
+/// The methods of this block read the rights. A cluster that is not in the snapshot allows nothing to any user.
 impl FleetRights {
     /// Returns whether the snapshot contains the cluster.
     pub fn knows(&self, cluster: &ClusterName) -> bool {
@@ -290,7 +292,8 @@ impl FleetRights {
             && self.shares_of(user).filter_map(|shares| shares.get(index)).any(|share| share.exceeds_limit())
     }
 
-    /// Returns the number of changes of any user's rights in all clusters.
+    /// Returns the generation number of the snapshot. It increases with each change of any user's rights in any
+    /// cluster.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -364,8 +367,8 @@ impl FleetRights {
         shares.flat_map(|share| share.roles_within(namespace)).flat_map(Rules::iter).collect()
     }
 
-    /// Returns whether a cluster grants rules to the user, or to a group of the user, in any namespace. Grants to
-    /// groups of every cluster, such as `system:authenticated`, do not count: they also reach users whom the cluster's
+    /// Returns whether a cluster grants rules to the user, or to a group of the user, in any namespace. Ignores grants
+    /// to groups that exist in every cluster, such as `system:authenticated`: they also reach users that the cluster's
     /// administrator does not know. Costs a lookup per group.
     pub fn has_own_grants(&self, cluster: &ClusterName, user: &UserInfo) -> bool {
         let Some(index) = self.index(cluster) else { return false };
@@ -439,8 +442,8 @@ impl FleetRights {
         naming.into_iter().map(role_not_found).collect()
     }
 
-    /// Returns the grants of a user and of the user's groups in a cluster. Grants are omitted if all their bindings
-    /// refer to existing roles.
+    /// Returns the grants of the user, and of each group of the user, in a cluster. Leaves out a user or group whose
+    /// bindings all refer to existing roles.
     fn shares_without_role(&self, cluster: &ClusterName, user: &UserInfo) -> impl Iterator<Item = &Arc<Share>> {
         // Most clusters have no binding to a missing role, and then no subject is looked up.
         let index = self.index(cluster).filter(|index| self.without_role.contains_key(index));

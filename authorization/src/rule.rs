@@ -21,7 +21,7 @@ pub struct CompiledRule {
     text: Box<str>,
     /// The end of each string in `text`, in bytes.
     ends: Box<[u32]>,
-    /// For each list, the number of strings up to the end of the list.
+    /// For each list of the rule, the index in `ends` behind the last string of the list.
     lists: [u32; LISTS],
 }
 
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn compiled_rule_contains_the_strings_of_its_json() {
+    fn rbac_rule_parsed_from_json_contains_all_strings_of_the_json() {
         let text = r#"{"resources":["pods","a/b"],"verbs":["get","\u0000","\u00e4"],"nonResourceURLs":null,"apiGroups":[""],
             "resourceNames":[],"unknown":[{}]}"#;
         let read: CompiledRule = serde_json::from_str(text).unwrap();

@@ -95,7 +95,7 @@ mod tests {
     use crate::object::{RbacKind, RbacObject};
 
     #[test]
-    fn sampled_requests_are_allowed_and_cover_all_bindings() {
+    fn sampled_requests_are_allowed_by_rbac_and_cover_all_bindings() {
         let (mut fleet, eu) = (Fleet::default(), ClusterName::new("eu").unwrap());
         assert_eq!(fleet.samples(&eu, 20, 0), []);
         let mut put = |kind, text: &str| fleet.upsert(&eu, RbacObject::parse(kind, text.as_bytes()).unwrap());

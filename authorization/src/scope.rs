@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn scope_hash_differs_for_different_rights() {
+    fn hash_of_the_rights_scope_differs_for_different_rights() {
         let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
         let namespace = part(|part| part.namespaces = ["n".into()].into());
         let name = part(|part| part.names = ["n".into()].into());
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn scope_hash_is_stable_across_releases() {
+    fn hash_of_the_rights_scope_is_equal_in_all_releases() {
         let eu = ClusterName::new("eu").unwrap();
         let shop = part(|part| part.namespaces = ["shop".into()].into());
         let Scope::Part(hash) = Scope::from_visible([(&eu, &shop)]) else { panic!("everything") };

@@ -8,14 +8,16 @@ use crate::attributes::Attributes;
 use crate::object::{Binding, NamespacedName};
 use crate::rule::{BloomFilter, Rules};
 
-/// The limit for the grants of one subject in one cluster. The limit applies to the strings in the rules, with each
-/// role counted once, and to the bindings plus the resource names of their roles. Grants above the limit are ignored
-/// completely. 50,000 strings take some milliseconds and 2 MB; ten thousand namespaces with two bindings each are less
-/// than half. Without a limit, a cluster could bind any number of rules to `system:authenticated` and slow down the
-/// first requests of each user, because Tributary evaluates all grants of a user and caches the result.
+/// The limit for the grants of one subject in one cluster. It applies to two sums: the number of strings in the rules
+/// (each role counted once), and the number of bindings plus the resource names of their roles. If one of the sums
+/// exceeds the limit, all grants of the subject are ignored.
+///
+/// 50,000 strings take some milliseconds and 2 MB. Ten thousand namespaces with two bindings each have less than half
+/// of the limit. Without a limit, a cluster could bind any number of rules to `system:authenticated` and slow down the
+/// first requests of each user, because Tributary evaluates all grants of a user before it can cache the result.
 pub const GRANTED_WORDS_MAX: usize = 50_000;
 
-/// A binding and the rules of its role; `None` if the role does not exist.
+/// A binding and the rules of its role. The rules are `None` if the role does not exist.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     pub(crate) binding: Arc<Binding>,
@@ -56,7 +58,7 @@ pub(crate) struct Share {
     grants: Vec<Grant>,
     /// The number of ClusterRoleBindings among the grants.
     cluster_wide: usize,
-    /// The number of bindings, plus the resource names that their roles are limited to.
+    /// The number of bindings, plus the number of resource names that limit the rules of their roles.
     entry_count: usize,
     exceeds_limit: bool,
     lacks_role: bool,

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn intersection_of_rights_beyond_the_limit_is_none() {
+    fn intersection_of_rights_above_the_size_limit_is_not_computed() {
         let many = |letter: &str| (0..300).map(|it| format!("{letter}{it}").into()).collect();
         let namespaces = Visible::Part(Arc::new(Part { namespaces: many("n"), ..Part::default() }));
         let names = Visible::Part(Arc::new(Part { names: many("a"), ..Part::default() }));

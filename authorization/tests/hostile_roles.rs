@@ -115,7 +115,8 @@ fn sampling_cost_does_not_depend_on_the_size_of_roles() {
     assert!(took <= MOST, "{took:?}");
 }
 
-/// A user has a watch for each resource and each selected name, so thousands of watches are possible.
+/// A user may have thousands of watches, one for each resource and each selected name, so the watches must share the
+/// visible objects.
 #[test]
 fn visible_objects_of_large_grants_are_stored_once() {
     const WATCHES: usize = 1_000;
@@ -214,7 +215,7 @@ fn large_grants_to_all_users_add_little_cost_per_request() {
 /// A denied user gets messages about missing roles. The administrator of a namespace can create any number of bindings
 /// to missing roles.
 #[test]
-fn missing_role_messages_are_written_only_up_to_the_limit() {
+fn messages_about_missing_roles_are_limited_in_number() {
     const BINDINGS: usize = 49_000;
     const MOST_BYTES: u64 = 16 << 10;
     let group = ["system:authenticated".to_owned()];

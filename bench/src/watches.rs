@@ -380,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn annotation_number_split_between_chunks_is_found_once() {
+    fn benchmark_annotation_split_between_chunks_is_found_once() {
         let text = br#"..."tributary-bench":"0000000001"...................................."tributary-bench":"0000000002""tributary-bench":"0000000003"."#;
         for size in 1..text.len() {
             let mut search = Search::default();

@@ -1,11 +1,11 @@
-//! Computes the delay before the next attempt after failures. Pure: the random value is an argument.
+//! Computes how long a cacher waits after failures before its next request. Pure: the caller passes the random value.
 
 use std::time::Duration;
 
-/// Returns the delay before attempt `failures` + 1: `min`, doubled with each failure up to `max`. The result is a
-/// random part of this delay, at least half of it, so that the cachers of a recovered member do not send requests at
-/// the same time. The result is never shorter than `at_least` (the member's Retry-After). `chance` is the random value,
-/// from 0.0 to 1.0.
+/// Returns the delay after the `failures`-th failure in a row. The base is `min`, doubled with each further failure up
+/// to `max`. The result is a random part of the base, at least half of it. So the cachers of a recovered member do not
+/// send their requests all at the same time. The result is never shorter than `at_least`, the member's Retry-After.
+/// `chance` is the random value, from 0.0 to 1.0.
 pub(crate) fn delay(min: Duration, max: Duration, failures: u32, at_least: Option<Duration>, chance: f64) -> Duration {
     let doubled = min.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX)).min(max);
     doubled.mul_f64(0.5 + 0.5 * chance.clamp(0.0, 1.0)).max(at_least.unwrap_or_default())

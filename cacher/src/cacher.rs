@@ -38,13 +38,13 @@ impl Cacher {
         Self::start_after(None, config, transport, observer)
     }
 
-    /// Starts a cacher that replaces the cacher `before` of the same collection, if `before` is given.
+    /// Starts a cacher. If `before` is given, the new cacher replaces the cacher `before` of the same collection.
     ///
-    /// The memory reservation of `before` moves to the new cacher. So the new cacher has memory even if other
-    /// collections have used up the memory limit. `before` loses its reservation and must be dropped. Unchanged objects
-    /// are shared with the snapshot of `before`: they are neither stored twice nor reported as replaced. If `before`
-    /// has no complete collection yet, unchanged objects are shared with the snapshot of its predecessor. The observer
-    /// still receives [`Synced`](crate::Update::Synced).
+    /// The memory reservation of `before` moves to the new cacher, so the new cacher has memory even if other
+    /// collections have used up the memory limit. The caller must then drop `before`, which has no reservation any
+    /// more. Objects that have not changed are shared with the snapshot of `before`, so they are neither stored twice
+    /// nor reported as replaced. If `before` has no complete collection yet, they are shared with the snapshot of the
+    /// predecessor of `before`. The observer still receives [`Synced`](crate::Update::Synced).
     pub fn start_after(
         before: Option<&Self>,
         config: CacherConfig,
@@ -62,8 +62,8 @@ impl Cacher {
             object_memory.belongs_to(&config.object_memory).then(|| object_memory.hand_over())
         });
         let object_memory = handed_over.unwrap_or_else(|| config.object_memory.new_collection());
-        // Objects of different decoders are not shared, because the decoders may index different fields of equal JSON
-        // texts.
+        // If the decoders differ, no objects are shared, because two decoders may index different fields of the same
+        // JSON text.
         let predecessor_snapshot =
             before.filter(|before| before.config().decoder == config.decoder).and_then(Self::served);
         let shared = Arc::new(ReflectorShared::new(config, object_memory, predecessor_snapshot));
@@ -77,8 +77,8 @@ impl Cacher {
         &self.shared.config
     }
 
-    /// Returns the current snapshot of the collection, or `None` before the first complete list. Cost: O(1), never
-    /// waits for the writer.
+    /// Returns the current snapshot of the collection, or `None` before the first complete list. Cost: O(1). Never
+    /// waits for the task that updates the collection.
     pub fn snapshot(&self) -> Option<Snapshot> {
         self.shared.published.borrow().clone()
     }
@@ -102,27 +102,29 @@ impl Cacher {
         self.shared.state.subscribe()
     }
 
-    /// Subscribes to the [`Continuity`] of the collection. A value is published after the changes that it describes. So
-    /// a reader that first reads the value and then the snapshot receives these changes. The last value is
-    /// [`Continuity::Broken`].
+    /// Subscribes to the [`Continuity`] of the collection. The cacher publishes the changes first, and then the
+    /// continuity that describes them. So a reader that reads the continuity first, and then the snapshot, gets a
+    /// snapshot with these changes. When the cacher ends, the last value is [`Continuity::Broken`].
     pub fn continuity(&self) -> watch::Receiver<Continuity> {
         self.shared.continuity.subscribe()
     }
 
-    /// Returns the time of the last loss of contact, or of the last failed attempt to restore contact.
+    /// Returns the time at which contact with the member was last lost, or at which the last attempt to restore contact
+    /// failed.
     ///
-    /// The time is published after the [`state`](Self::state). So a caller that reads the time first, and the state
-    /// afterwards, finds the reason of this failure or of a later failure.
+    /// The cacher publishes the [`state`](Self::state) first, and then this time. So a caller that reads the time
+    /// first, and then the state, never gets a state from before the failure.
     pub fn failed_at(&self) -> Option<Instant> {
         *self.shared.failed_at.borrow()
     }
 
-    /// Starts the next attempt at once if the cacher waits after a failure. Does nothing otherwise.
+    /// Ends the wait after a failure, so that the cacher sends its next request at once. Does nothing if the cacher
+    /// does not wait.
     pub fn retry(&self) {
         self.shared.retry.notify_waiters();
     }
 
-    /// Returns the counters since the start, and the present size of the collection.
+    /// Returns the cacher's counters since its start, and the present size of the collection.
     pub fn stats(&self) -> Stats {
         self.shared.counts.stats()
     }
@@ -142,11 +144,11 @@ impl Cacher {
         self.shared.reopen_at.send_modify(|due| *due = Some(due.map_or(at, |due| due.min(at))));
     }
 
-    /// Sets the health of the member, which combines the observations of all collections of the member.
+    /// Sets the health of the member, which the caller derives from all collections of the member and from probes.
     ///
-    /// While the member is unreachable, a collection that receives no changes becomes stale at once. The collection
-    /// then counts as stale since the member's last sign of life. A collection that receives changes is not affected.
-    /// When the member recovers, a cacher that waits after a failure sends its next request soon.
+    /// While the member is unreachable, a collection that has lost contact becomes stale at once, and is stale since
+    /// the member's last sign of life. A collection whose watch still delivers changes is not affected. When the member
+    /// recovers, a cacher that waits after a failure sends its next request soon.
     pub fn set_member_health(&self, health: MemberHealth) {
         self.shared.member.send_if_modified(|current| {
             let is_news = *current != health;
@@ -155,13 +157,13 @@ impl Cacher {
         });
     }
 
-    /// Waits until the collection contains each change up to `version`, and returns a snapshot with these changes.
-    /// Several deletions can share one revision. To wait for a single write only, use the version
+    /// Waits until the collection contains every change up to `version`, and returns a snapshot with these changes.
+    /// Several deletions can have the same revision. To wait for a single write only, pass the version
     /// [`CollectionVersion::begun`].
     ///
-    /// Returns at once if the collection has reached the version. An unchanged collection does not advance its version
-    /// by itself. After a short delay, the cacher therefore requests the member's latest version, once for all waiters.
-    /// With a kube-apiserver 1.36, the version arrives after about 1.2 s. Cancelling is safe.
+    /// Returns at once if the collection has reached the version. The version of an unchanged collection does not
+    /// advance by itself. So after a short delay the cacher requests the member's latest version, with one request for
+    /// all waiters. With a kube-apiserver 1.36, the version then arrives after about 1.2 s. Cancelling is safe.
     ///
     /// # Errors
     /// [`NotReached::Beyond`] as soon as the member reports that it has not reached the version; [`NotReached::TooNew`]
@@ -179,8 +181,9 @@ impl Cacher {
         self.wait(self.shared.wanted.register(version), within).await
     }
 
-    /// Waits like [`wait_for`](Self::wait_for), for a version that existed before this cacher started. Each response of
-    /// the member, including the first list, proves whether the member has reached the version.
+    /// Like [`wait_for`](Self::wait_for), for a version that existed before this cacher started. So every response of
+    /// the member, even its first list, can show that the member has not reached the version. `wait_for` ignores the
+    /// responses to requests from before its call.
     ///
     /// # Errors
     /// The errors of [`wait_for`](Self::wait_for).
@@ -198,8 +201,9 @@ impl Cacher {
         let mut published = self.shared.published.subscribe();
         let found = async { published.wait_for(reached).await.ok().and_then(|snapshot| snapshot.clone()) };
         let found = tokio::select! {
-            // `biased` polls the branches in order, so that a reported version below the awaited version always ends
-            // the wait. Such a member may later assign the awaited version to a different state.
+            // `biased` polls the branches in order. So if the member reports a version below the awaited version, the
+            // wait ends with an error, even if the collection reaches the awaited version at the same time: a restored
+            // member may assign the awaited version to a different state.
             biased;
             latest = waiting.beyond() => return Err(NotReached::Beyond { wanted: version, latest }),
             found = found => found,
@@ -209,11 +213,11 @@ impl Cacher {
         found.ok_or_else(too_new)
     }
 
-    /// Waits until the collection has no object with this key and this uid. If a version is given, an object with a
-    /// newer version also ends the wait. Returns a snapshot in which the condition is true.
+    /// Waits until the object with this key and this uid no longer exists in the collection. If `or_newer_than` is
+    /// given, a version of the object above it also ends the wait. Returns the snapshot that ended the wait.
     ///
-    /// An object that has not arrived yet counts as deleted, so a caller that has created the object first waits for
-    /// the object's version. Cancelling is safe.
+    /// An object that the member has not sent yet looks deleted. So a caller that has just created the object first
+    /// waits for the object's version. Cancelling is safe.
     ///
     /// # Errors
     /// [`StillExists`] if `within` passes first (finalizers, a grace period, or an unreachable member).

@@ -37,13 +37,13 @@ pub enum ObjectRetention {
     /// Until the object is deleted.
     #[default]
     UntilDeleted,
-    /// Until the observer has received the object. Afterwards the cacher keeps only a hash of the key, the version and
+    /// Until the observer has received the object. Afterwards the cacher stores only a hash of the key, the version and
     /// the size, in about 40 bytes.
     ///
-    /// Snapshots contain only the objects of the present update. So the snapshot of [`Synced`](crate::Update::Synced)
-    /// contains all objects, and so does `after` of a relist or reset. [`Cacher::snapshot`](crate::Cacher::snapshot)
-    /// has no objects, so readers cannot wait for a deletion. The sizes of the dropped objects still count towards the
-    /// size limit of the collection.
+    /// A snapshot contains only the objects of the update to which it belongs. So the snapshot of
+    /// [`Synced`](crate::Update::Synced) contains all objects, and so does `after` of a relist or reset.
+    /// [`Cacher::snapshot`](crate::Cacher::snapshot) has no objects, so readers cannot wait for a deletion. The size
+    /// limit of the collection includes the sizes of the dropped objects.
     UntilPublished,
     /// Like [`UntilPublished`](Self::UntilPublished), but the cacher requests only metadata from the member.
     MetadataUntilPublished,
@@ -76,8 +76,8 @@ pub struct ReflectorTuning {
     /// limit is shorter (`PageTimeTarget`). 10 s: a kube-apiserver ends a list after 60 s (`--request-timeout`), and a
     /// page with twice as many objects takes far less than 60 s.
     pub page_time: Duration,
-    /// The delay before the first retry. Jitter halves the delay at most. 200 ms: clients do not notice a member that
-    /// only restarts its listener.
+    /// The delay before the first retry. Jitter reduces the delay, at most to half. 200 ms: clients do not notice a
+    /// member that only restarts its listener.
     pub backoff_min: Duration,
     /// The longest delay between retries. 30 s, as in client-go's reflector: a failing member gets few requests, and
     /// the objects of a recovered member are soon fresh.
@@ -87,21 +87,21 @@ pub struct ReflectorTuning {
     /// The time limit for the head of a response. Also the time limit for each next chunk of a list. 30 s: twice the
     /// maximum time for which API Priority and Fairness queues a request.
     pub answer_timeout: Duration,
-    /// The time without data after which a watch counts as half-open, and is dropped and resumed. 90 s: members send a
-    /// bookmark about each minute, and half a minute is added for slow members.
+    /// The time without data after which a watch is dropped and resumed, because its connection may be half-open. 90 s:
+    /// members send a bookmark about each minute, and half a minute is added for slow members.
     ///
     /// A member sends a bookmark only if its version has advanced. So the reflector also resumes the healthy watch of
     /// an unchanged member. The cost is a list of one object, which detects a restored member, and a short watch. The
     /// bookmark or the end of the short watch shows that the member is alive.
     pub watch_silence: Duration,
     /// The time without data after which an incomplete WatchList is replaced by a paginated list. 10 s: client-go warns
-    /// after the same time that the server may ignore `sendInitialEvents`. A healthy kube-apiserver waits at most 3 s
-    /// for a consistent read.
+    /// after the same time that a server may ignore `sendInitialEvents`. A healthy kube-apiserver waits at most 3 s for
+    /// a consistent read.
     pub initial_events_silence: Duration,
     /// The range of `timeoutSeconds`, drawn at random for each watch so that the watches of a member do not end at the
     /// same time. 5 to 10 minutes as in client-go's reflector.
     pub watch_timeout: (Duration, Duration),
-    /// The range of `timeoutSeconds` for a WatchList. 1 to 2 hours: the timeout counts from the first byte, and a
+    /// The range of `timeoutSeconds` for a WatchList. 1 to 2 hours: the timeout starts with the first byte, and a
     /// collection of 1 GB over a connection of 2 Mbit/s takes more than an hour. A WatchList that ends before its
     /// initial events are complete must start again.
     pub watch_list_timeout: (Duration, Duration),
@@ -112,8 +112,9 @@ pub struct ReflectorTuning {
     /// watch only to end or fail it does so at once. If the previous watch was silent, an event or bookmark is required
     /// instead, provided that the member sends bookmarks.
     pub settled_after: Duration,
-    /// The time for which a reader waits before the cacher requests the member's latest version. 200 ms: the events of
-    /// a client's own writes arrive sooner. The request and the short watch take 1.3 s of the 3 s that a reader waits.
+    /// The time for which a reader waits for a version before the cacher requests the member's latest version. 200 ms:
+    /// if a client reads after a write of its own, the event of the write usually arrives sooner. The request and the
+    /// short watch that follows take 1.3 s of the 3 s for which a reader waits.
     pub progress_after: Duration,
     /// The time after which the member's latest version is requested again, if the member had not reached the version
     /// of a waiter. 1 s: a version that never exists causes one request per second.
@@ -125,8 +126,8 @@ pub struct ReflectorTuning {
     /// larger item indicates a broken stream.
     pub object_size_max: usize,
     /// The largest collection that is cached, in bytes of text and index
-    /// ([`Stats::object_bytes`](crate::Stats::object_bytes)). 4 GiB: 600,000 pods of 7 KB. The limit prevents that one
-    /// member uses up the memory for all members.
+    /// ([`Stats::object_bytes`](crate::Stats::object_bytes)). 4 GiB: 600,000 pods of 7 KB. The limit prevents one
+    /// member from using up the memory of all members.
     pub collection_size_max: u64,
 }
 

@@ -9,35 +9,35 @@ use crate::backoff;
 /// second: a hundred requests do not arrive at once, and clients do not notice the delay.
 const WITHIN: Duration = Duration::from_millis(500);
 
-/// The delay after the first wrong report of a recovery. The delay doubles with each further wrong report. 1 s: a
-/// starting member answers before it is ready, and is reported again when it is ready.
+/// The delay of the next request after one wrong report that the member has recovered. Each further wrong report
+/// doubles the delay. 1 s: a starting member answers before it is ready, and a second report follows when it is ready.
 const DELAY_AFTER_WRONG_WAKE: Duration = Duration::from_secs(1);
 
-/// The time for which a wrong report of a recovery counts. One minute is longer than the longest delay. So frequent
-/// wrong reports cause no more requests than failures do.
+/// The time after which a wrong report of a recovery is forgotten. One minute is longer than the longest delay. So a
+/// member with many wrong reports gets no more requests than a member that fails.
 const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 
-/// The early requests of one collection after reports that its member has recovered. Pure: time and the random value
-/// are arguments.
+/// Plans the requests of one collection after reports that its member has recovered. Pure: the caller passes the time
+/// and the random value.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyWakeups {
-    /// The number of attempts that such a report started early, since a watch last delivered data or stayed open for 1
-    /// s.
+    /// The number of requests that followed such reports since a watch last delivered data or stayed open for 1 s.
     wrong_recovery_reports: u32,
     last: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlannedWakeup {
-    /// The delay after the report of recovery.
+    /// The delay from the report of a recovery to the next request.
     pub(crate) after: Duration,
-    /// Whether the report is trusted. After a trusted report, earlier failures no longer count.
+    /// Whether no recent report was wrong. If so, the reflector forgets the earlier failures, so that the next delay
+    /// after a failure is short again.
     pub(crate) is_trusted: bool,
 }
 
 impl EarlyWakeups {
-    /// Plans the next attempt after a report that the member has recovered. `longest` bounds the delay of the attempt;
-    /// `chance` is the random value, from 0.0 to 1.0.
+    /// Plans the next request after a report that the member has recovered. `longest` is the longest delay of the
+    /// request; `chance` is the random value, from 0.0 to 1.0.
     pub(crate) fn next(&self, now: Instant, longest: Duration, chance: f64) -> PlannedWakeup {
         let is_recent = self.last.is_some_and(|last| now < last + REMEMBERED_FOR);
         match self.wrong_recovery_reports {
@@ -49,14 +49,14 @@ impl EarlyWakeups {
         }
     }
 
-    /// Records an attempt after a report that the member has recovered. The report counts as wrong until a watch
-    /// delivers data, or stays open for 1 s.
+    /// Records that the planned request was sent. The report of the recovery is wrong unless a watch then delivers data
+    /// or stays open for 1 s.
     pub(crate) fn woken(&mut self, now: Instant, wake: PlannedWakeup) {
         self.wrong_recovery_reports = if wake.is_trusted { 1 } else { self.wrong_recovery_reports.saturating_add(1) };
         self.last = Some(now);
     }
 
-    /// Resets the number of wrong reports. Called after a watch has delivered data, or stayed open for 1 s.
+    /// Forgets all wrong reports. Called after a watch has delivered data, or stayed open for 1 s.
     pub(crate) fn proved(&mut self) {
         *self = Self::default();
     }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delay_after_wrong_recovery_reports_grows_until_a_watch_works() {
+    fn delay_after_false_recovery_reports_doubles_until_a_watch_succeeds() {
         let (start, longest) = (Instant::now(), Duration::from_secs(30));
         let (mut early_wakeups, mut now, mut delays) = (EarlyWakeups::default(), start, Vec::new());
         for _ in 0..8 {

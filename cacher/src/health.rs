@@ -14,10 +14,10 @@ pub(crate) struct CacherHealth {
     synced: bool,
     loss: Option<Loss>,
     failed_at: Option<Instant>,
-    /// The time at which changes arrived again after a loss of contact. `None` if no contact was lost since the last
+    /// The time at which changes arrived again after a loss of contact. `None` if contact was not lost since the last
     /// complete list.
     resumed: Option<Instant>,
-    /// The loss of contact with the whole member. `None` unless the member is unreachable.
+    /// The loss of contact with the whole member. `None` while the member is reachable.
     member: Option<MemberLoss>,
     /// The last time at which the member was ready; `None` while the member is ready.
     unready_since: Option<Instant>,
@@ -26,7 +26,7 @@ pub(crate) struct CacherHealth {
 }
 
 /// The time without data after which a collection is stale, if its member is not ready. 10 s, as for an unreachable
-/// member. Answered HTTP/2 pings do not count as data, because the member's etcd may be down.
+/// member. An answered HTTP/2 ping is no such data, because it is answered even if the member's etcd is down.
 const UNREADY_SILENCE: Duration = Duration::from_secs(10);
 
 /// The time after a silent watch within which the next watch must deliver data. 15 s suffice for all of these steps:
@@ -46,20 +46,22 @@ struct Loss {
     /// The time at which the collection becomes stale unless contact is restored.
     stale_at: Instant,
     reason: StaleReason,
-    /// Whether the member is known to be unreachable. The collection is then stale at once.
+    /// Whether the member is unreachable, so that the collection is stale at once.
     is_certain: bool,
-    /// Whether regular ends of watches are the only causes of the loss.
+    /// Whether contact was lost only because the member ended watches regularly. Such a loss leaves no gap in the
+    /// changes if a watch is opened again.
     only_regular_ends: bool,
     /// Whether a watch has been opened since the loss.
     is_reopened: bool,
-    /// Whether a watch was silent, and since then no data has arrived and no watch has ended regularly.
+    /// Whether a watch was silent, and neither data nor the regular end of a watch has followed. If so, an open watch
+    /// alone does not restore contact.
     is_silent: bool,
     /// Whether a watch has stayed open for 1 s (`settled_after`) since the loss.
     is_settled: bool,
 }
 
 impl Loss {
-    /// Returns whether a change may be missing when the observer receives a later change.
+    /// Returns whether the observer may miss a change that occurs before the next change that it receives.
     fn is_gap(&self) -> bool {
         self.is_certain || !self.only_regular_ends || !self.is_reopened
     }
@@ -101,9 +103,9 @@ impl CacherHealth {
         }
     }
 
-    /// Records that a watch has stayed open for 1 s (`settled_after`) without data. After a silent watch, the call has
-    /// no effect if the member sends bookmarks. A proxy may accept watches while the member is down, but a live watch
-    /// delivers at least bookmarks.
+    /// Records that a watch has stayed open for 1 s (`settled_after`) without data. This restores contact, except after
+    /// a silent watch of a member that sends bookmarks: a working watch would deliver at least bookmarks, while a proxy
+    /// may accept a watch although the member is down.
     pub(crate) fn settled(&mut self, now: Instant, has_bookmarks: bool) {
         match &mut self.loss {
             Some(loss) if loss.is_silent && has_bookmarks => loss.is_settled = true,
@@ -128,8 +130,8 @@ impl CacherHealth {
         }
     }
 
-    /// Records a failure. The state begins at the first failure since the last contact. The state's reason is the
-    /// reason of the latest failure.
+    /// Records a failure. A collection is stale since the first failure after the last contact, with the reason of the
+    /// latest failure.
     pub(crate) fn record_failure(&mut self, now: Instant, reason: StaleReason) {
         self.record_loss_since(now, reason, now + self.stale_after);
         self.failed_at = Some(now);
@@ -183,7 +185,8 @@ impl CacherHealth {
         self.failed_at
     }
 
-    /// Updates the member's health. After a recovery, a loss no longer has the reason `Unreachable`.
+    /// Updates the member's health. If the member has recovered, a loss gets another reason than `Unreachable`, because
+    /// the collection stays stale until its watch delivers data.
     pub(crate) fn set_member(&mut self, health: &MemberHealth) {
         let is_back = self.member.is_some() && health.loss.is_none();
         self.member.clone_from(&health.loss);
@@ -196,7 +199,8 @@ impl CacherHealth {
         }
     }
 
-    /// Sets the start of the loss to the unreachable member's last sign of life. The collection is stale at once.
+    /// Moves the start of the loss back to the last sign of life of the unreachable member. From now on the collection
+    /// is stale, without a grace time.
     fn date_back(&mut self) {
         if let (Some(loss), Some(member)) = (&mut self.loss, &self.member) {
             loss.since = loss.since.min(member.last_data_at);
@@ -213,8 +217,9 @@ impl CacherHealth {
         }
     }
 
-    /// Returns two times for a collection without a loss, whose member is not ready: the last time at which the
-    /// collection was certainly current, and the time at which it becomes stale.
+    /// Handles a collection without a loss of contact whose member is not ready. Returns the last time at which the
+    /// collection was certainly current, and the time at which the collection becomes stale. `None` for any other
+    /// collection.
     fn unready_times(&self) -> Option<(Instant, Instant)> {
         let unready_since = self.unready_since.filter(|_| self.synced && self.loss.is_none())?;
         let since = unready_since.max(self.last_data_at);
@@ -270,12 +275,12 @@ pub(crate) struct LoggedReasons {
 pub(crate) enum HealthTransition {
     /// The collection has become stale for a reason that was not logged since the last recovery.
     Trouble,
-    /// Changes arrive again after a logged reason, or for the first time.
+    /// Changes arrive for the first time, or arrive again after a reason that was logged.
     Recovery,
 }
 
 impl LoggedReasons {
-    /// Returns the log message for the change between two states. `None` for a change that is not logged.
+    /// Returns the transition to log for the change between two states. `None` for a change that is not logged.
     pub(crate) fn next_transition(&mut self, before: &CacherState, after: &CacherState) -> Option<HealthTransition> {
         match after.reason() {
             None => {
@@ -292,7 +297,7 @@ impl LoggedReasons {
     }
 }
 
-/// Returns whether a reason concerns a single collection. The member's own log lines do not mention such reasons.
+/// Returns whether a reason concerns a single collection, so that the log lines about the member do not mention it.
 fn concerns_one_collection(reason: &StaleReason) -> bool {
     use StaleReason::{Forbidden, MemoryLimitReached, NotFound, TooLarge};
     matches!(reason, Forbidden | NotFound | TooLarge(_) | MemoryLimitReached { .. })
@@ -328,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn continuity_breaks_at_once_and_becomes_unbroken_only_by_a_list() {
+    fn continuity_is_broken_by_a_failure_at_once_and_restored_only_by_a_list() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
@@ -353,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn regular_end_of_a_watch_breaks_continuity_until_it_is_reopened() {
+    fn continuity_is_broken_from_the_end_of_a_watch_until_it_is_reopened() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
@@ -376,7 +381,7 @@ mod tests {
         assert_eq!(health.continuity(), Continuity::Broken);
         health.contact(at(23));
         assert_eq!(health.continuity(), Continuity::Resumed(at(23)));
-        // Once a gap has occurred, continuity does not become unbroken again, even after a loss without a gap.
+        // After a gap, continuity stays `Resumed`, even if a later loss leaves no gap.
         health.record_regular_end(at(30), unreachable("ended"));
         health.reopened();
         health.contact(at(31));
@@ -399,7 +404,8 @@ mod tests {
         let unreachable_member = || member(Some(MemberLoss { last_data_at: at(7), reason: "gone".into() }));
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
         health.synced();
-        // A connection attempt fails, while the open watch still delivers changes.
+        // The member is reported as unreachable because a connection attempt failed. The open watch still delivers
+        // changes, so the collection stays synced.
         health.set_member(&unreachable_member());
         assert_eq!(health.state(at(9)), CacherState::Synced);
         health.record_failure(at(10), unreachable("broken pipe"));
@@ -445,7 +451,8 @@ mod tests {
         health.record_data(at(80));
         assert_eq!((since_of(&health, at(81)), health.turns_stale_at(at(81))), (None, Some(at(90))));
         assert_eq!(since_of(&health, at(90)), Some(at(80)));
-        // The last data arrived at 80 s, and the member was last ready at 85 s. The ten seconds begin at 85 s.
+        // The last data arrived at 80 s, and the member was last ready at 85 s. The collection becomes stale 10 s after
+        // the later time.
         health.set_member(&unready(Some(at(85))));
         assert_eq!((since_of(&health, at(94)), since_of(&health, at(95))), (None, Some(at(85))));
         health.record_failure(at(100), unreachable("refused"));
@@ -456,13 +463,14 @@ mod tests {
     }
 
     #[test]
-    fn silent_watch_makes_the_collection_stale_since_its_last_data() {
+    fn collection_with_a_silent_watch_is_stale_since_the_last_data() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
         health.synced();
         health.record_silence(at(100), at(10), unreachable("silent"));
-        // Before the 15 s pass, the collection stays synced, because the watch may be reopened without a missed event.
+        // For 15 s after a silent watch, the collection stays synced, because the next watch may continue without a
+        // missed event.
         assert_eq!(health.state(at(114)), CacherState::Synced);
         assert_eq!(health.turns_stale_at(at(114)), Some(at(115)));
         assert_eq!(health.state(at(115)), CacherState::Stale { since: at(10), reason: unreachable("silent") });
@@ -478,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn open_watch_without_data_does_not_end_staleness_after_silence() {
+    fn reopened_watch_without_data_leaves_the_collection_stale() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let stale = || CacherState::Stale { since: at(10), reason: unreachable("silent") };

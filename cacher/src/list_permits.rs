@@ -10,8 +10,8 @@ use tokio::time::{Duration, Instant};
 /// has for all requests, one for each hundred objects (`objectsPerSeat` in apiserver's `pkg/util/flowcontrol/request`).
 const LISTS_MAX: usize = 8;
 
-/// The maximum time for which a list keeps its permit. 1 s: a list that takes minutes does not delay the lists of small
-/// collections.
+/// The maximum time for which a list keeps its permit. 1 s, so that a list of several minutes does not delay the lists
+/// of small collections.
 const PERMIT_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The permits of a member for repeated lists of its collections. The first list of a collection needs no permit,

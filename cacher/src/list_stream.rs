@@ -18,13 +18,13 @@ use tributary_apimachinery::{InvalidResourceVersion, ResourceVersion};
 /// The reason why a response body is not a usable list.
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
-    /// The bytes are not a JSON object in the form of a list. Contains the byte position.
+    /// The body is not a JSON list object. Contains the position of the first wrong byte.
     #[error("the list is not valid JSON at byte {0}")]
     Syntax(u64),
-    /// An item or the metadata exceeds the size limit, in bytes.
+    /// An item or the metadata is longer than this limit, in bytes.
     #[error("an item of the list is larger than {0} bytes")]
     TooLarge(usize),
-    /// The body ended inside the list, at this byte position.
+    /// The body ended at this byte position, before the list was complete.
     #[error("the list ends after {0} bytes, before it is complete")]
     Incomplete(u64),
     /// The metadata is missing or malformed.
@@ -66,7 +66,7 @@ impl RawListMeta {
     }
 }
 
-/// The parser's position in the syntax of the list.
+/// The part of the list's JSON text that the parser is reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListParserState {
     Start,
@@ -220,15 +220,16 @@ impl ListParser {
         at
     }
 
-    /// Starts a key or value whose first byte has the index `at`. [`Self::within`] consumes its bytes.
+    /// Prepares the parser for a key or value whose first byte has the index `at`. [`Self::within`] then reads the key
+    /// or value.
     fn begin(&mut self, state: ListParserState, at: usize) -> usize {
         self.value = ValueEnd::default();
         self.partial.clear();
         self.goto(state, at)
     }
 
-    /// Consumes the bytes of the current key or value, beginning at index `at`. Returns the index of the first byte
-    /// behind them.
+    /// Reads the current key or value from index `at` on. Returns the index after its last byte, or the end of the
+    /// chunk if it continues in the next chunk.
     fn within(&mut self, chunk: &[u8], at: usize, give: &mut impl FnMut(ListPart<'_>)) -> Result<usize, ListError> {
         let rest = &chunk[at..];
         let end = self.value.find(rest);
@@ -246,7 +247,7 @@ impl ListParser {
             if is_required {
                 self.partial.extend_from_slice(part);
             } else {
-                // One byte in the buffer records that a value has begun, although the text of the value is not needed.
+                // The text of the value is not needed. A single byte in the buffer records that the value has begun.
                 self.partial.clear();
                 self.partial.push(0);
             }
@@ -301,7 +302,7 @@ struct ValueEnd {
 }
 
 impl ValueEnd {
-    /// Returns the index behind the value's last byte, or `None` if the value continues in the next chunk.
+    /// Returns the index after the value's last byte, or `None` if the value continues in the next chunk.
     fn find(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         while at < bytes.len() {
@@ -325,8 +326,8 @@ impl ValueEnd {
         None
     }
 
-    /// Skips the bytes of a JSON string, beginning at index `at` within the string. Returns the index behind the
-    /// closing quote, or `None` if the string continues in the next chunk.
+    /// Skips the bytes of a JSON string, beginning at index `at` within the string. Returns the index after the closing
+    /// quote, or `None` if the string continues in the next chunk.
     fn skip_string(&mut self, bytes: &[u8], mut at: usize) -> Option<usize> {
         loop {
             if self.escaped {
@@ -431,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn list_parser_limits_item_size_but_not_skipped_fields() {
+    fn list_parser_refuses_large_items_but_accepts_large_skipped_fields() {
         let long = "y".repeat(200);
         let item = format!(r#"{{"items":["{long}"]}}"#);
         assert!(matches!(parse(&[item.as_bytes()], 100), Err(ListError::TooLarge(100))));

@@ -43,8 +43,8 @@ use crate::request::ReflectorRequest;
 enum ReflectorPhase {
     /// The reflector reads a WatchList.
     WatchList,
-    /// The reflector reads a paginated list, or a list in one piece. `continue_token` is the token of the current page;
-    /// `None` for the first page, and for a list in one piece.
+    /// The reflector reads a list, in pages or in one response. `continue_token` is the token of the current page;
+    /// `None` for the first page, and for a list in one response.
     Pages { continue_token: Option<String> },
     /// A watch is open. `proved`: the watch has delivered data, or has stayed open for 1 s (`settled_after`).
     Watch { proved: bool },
@@ -64,11 +64,12 @@ pub(crate) enum Input {
     /// The initial events of a WatchList have arrived completely, and the collection is published.
     InitialEnd,
     /// A page is complete. `more` is the continue token of the next page. Without a next page, the collection is
-    /// published. `soon`: a page of twice the size would stay within the time limit.
+    /// published. `soon`: the page was complete within its time limit, so the next page may have twice the size.
     PageEnd { more: Option<String>, soon: bool },
-    /// A page, or a list in one piece, was cut off after `read` objects. `late`: the time limit of the page had passed.
+    /// A page, or a list in one response, was cut off after `read` objects. `late`: the time limit of the page had
+    /// passed.
     BrokeOff { read: u32, late: bool },
-    /// The response head of a page, or of a list in one piece, did not arrive in time.
+    /// The head of the response to a page, or to a list in one response, did not arrive in time.
     Unanswered,
     /// The answering server has not reached the version of the received pages. Two kinds of servers report this: a
     /// kube-apiserver whose watch cache lags (`waitAndListExactRV` in apiserver's `pkg/storage/cacher/watch_cache.go`),
@@ -83,7 +84,7 @@ pub(crate) enum Input {
     Ended,
     /// The watch delivered no data for the longest permitted time.
     Silent,
-    /// A bookmark has a version below the collection's version.
+    /// A bookmark has a version below the collection's version, so the member may have been restored to an older state.
     BookmarkBehind,
     /// The member answered that the version or the continue token is too old (410).
     Expired,
@@ -93,10 +94,11 @@ pub(crate) enum Input {
     Failed { retry_after: Option<Duration> },
     /// The delay of [`Action::Wait`] has passed.
     Elapsed,
-    /// The delay of [`Action::Wait`] ended early, because the member has recovered. Earlier failures no longer count.
+    /// The delay of [`Action::Wait`] ended early, because the member has recovered. The machine forgets earlier
+    /// failures, so that the next delay is short again.
     Woken,
-    /// The version of a waiting reader exists at the member but has not arrived. With `bookmarks`, a bookmark must show
-    /// that the collection has reached the version. Otherwise a list must show this.
+    /// A reader waits for a version that the member has reached but the collection has not. With `bookmarks`, the
+    /// bookmark of a short watch raises the collection's version. Otherwise a list raises the version.
     Progress { bookmarks: bool },
     /// The watch must be reopened because the credentials changed.
     Renewed,
@@ -125,7 +127,8 @@ impl Action {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     phase: ReflectorPhase,
-    /// Whether the cacher tries a WatchList, because the member may support it.
+    /// Whether the next list of the collection is a WatchList. False after a failure which suggests that the member
+    /// does not support WatchLists.
     streaming: bool,
     /// Whether the member's revisions went back. If so, versions from before the current list must no longer be used.
     versions_invalid: bool,
@@ -134,7 +137,7 @@ pub(crate) struct Machine {
     /// Whether the version of the latest list is unproved: no watch from this version has delivered data or stayed open
     /// for 1 s.
     unproved: bool,
-    /// Whether a page, or a list in one piece, was cut off, and no page has been complete since then.
+    /// Whether a page, or a list in one response, was cut off, and no page has been complete since then.
     broke_off: bool,
     /// Whether a watch was silent, and no watch has reached its end since then. While the flag is set, watches are
     /// short. A short watch shows that the member is alive: by its bookmark, or by its end if no bookmark is due.
@@ -207,9 +210,9 @@ impl Machine {
                         .open(ReflectorRequest::Watch { short: false }),
                 }
             }
-            // The continue token expired, and pages of two versions would be inconsistent. The pages take longer than
-            // the member keeps old revisions, and a second attempt would, too. So the list is requested in one piece
-            // (client-go's `FullListIfExpired`).
+            // The continue token expired, and newer pages would not fit the received pages, because their versions
+            // differ. The list takes longer than the member keeps old revisions, and a second list in pages would take
+            // as long. So the reflector requests the list in one response (client-go's `FullListIfExpired`).
             Input::Expired if continue_token.is_some() => {
                 let machine = self.with(PageSize::after_expiry);
                 let whole = ReflectorRequest::Whole { compressed: machine.page_size.is_compressed() };
@@ -224,8 +227,9 @@ impl Machine {
         }
     }
 
-    /// Decides the size of a page that was cut off. After the time limit of a page, the member has probably cut off the
-    /// page for its duration. If a page is cut off twice, a proxy may limit its duration or its size.
+    /// Chooses the size of the next request after a page was cut off. If the page had exceeded its time limit, the
+    /// member has probably limited its duration, so the next page is smaller. If two pages in a row were cut off, a
+    /// proxy may limit their duration or their size, so the next page is smaller as well.
     fn after_break(self, continue_token: Option<String>, read: u32, late: bool) -> (Self, Action) {
         let again = self.broke_off;
         let machine = Self { broke_off: true, ..self };
@@ -247,21 +251,22 @@ impl Machine {
             Input::Progress { bookmarks: false } => self.list(),
             Input::Renewed => self.open(ReflectorRequest::Watch { short: false }),
             Input::Ended if proved => Self { is_silent: false, ..self }.open(ReflectorRequest::Watch { short: false }),
-            // A single watch that ends without data may be chance. The next such watch counts as a failure.
+            // One watch that ends without data may be chance, so the next watch follows at once. If the next watch ends
+            // without data as well, the reflector waits.
             Input::Ended if self.failures == 0 => {
                 Self { failures: 1, ..self }.open(ReflectorRequest::Watch { short: false })
             }
             Input::Ended => self.wait(ReflectorRequest::Latest, None),
             Input::Silent => Self { is_silent: true, ..self }.open(ReflectorRequest::Latest),
             Input::BookmarkBehind => self.open(ReflectorRequest::Latest),
-            // A member that expires the version of its own list must not be listed again without a delay. But a member
-            // that has only discarded an older version, for example by a restart, is healthy. A delay that grew with
-            // earlier failures would keep its objects stale for half a minute.
+            // If a member answers 410 to the version of its own latest list, the reflector must not list again without
+            // a delay. But a member that has only discarded an older version, for example by a restart, is healthy. If
+            // its delay grew with earlier failures, its objects could stay stale for half a minute.
             Input::Expired if !self.unproved || self.failures == 0 => {
                 Self { failures: self.failures.saturating_add(1), ..self }.list()
             }
-            // Without a new list, a member that rejects the version from which the watch starts would reject each
-            // further watch.
+            // The member rejects the version from which the watch starts, and would reject each further watch from this
+            // version. So a new list follows.
             Input::Expired | Input::Unsupported => self.wait_to_list(None),
             Input::Failed { retry_after } => self.wait(ReflectorRequest::Latest, retry_after),
             _ => (self, Action::Read),
@@ -270,8 +275,8 @@ impl Machine {
 
     fn in_latest(self, input: Input) -> (Self, Action) {
         match input {
-            // A user who may watch but not list cannot read the latest version. The watch itself then shows the
-            // member's state.
+            // A user with the right to watch but not to list cannot read the latest version. The watch follows
+            // nevertheless, and shows the state of the member.
             Input::Latest { behind: false } | Input::Unsupported => self.open(ReflectorRequest::Watch { short: false }),
             Input::Failed { retry_after } => self.wait(ReflectorRequest::Latest, retry_after),
             _ => self.wait(ReflectorRequest::Latest, None),
@@ -339,12 +344,13 @@ impl Machine {
         self.wait(then, at_least)
     }
 
-    /// Requests the page with this continue token again after a delay, and keeps the earlier pages. Without a token,
+    /// Requests the page with this continue token again after a delay. The earlier pages remain valid. Without a token,
     /// lists the collection again.
     ///
-    /// Before the page, the member's latest version is requested. A member that was restored to an older state would
-    /// accept the token once it reaches the token's version again, but with different objects. The request is a
-    /// consistent read, so it distinguishes a restored member from a lagging apiserver.
+    /// Before the page, the member's latest version is requested, to detect a member that was restored to an older
+    /// state. Once its revisions reach the token's version again, such a member accepts the token, but returns
+    /// different objects. The request is a consistent read, so its response distinguishes a restored member from a
+    /// kube-apiserver that lags behind.
     fn wait_then_request_latest(self, continue_token: Option<String>, at_least: Option<Duration>) -> (Self, Action) {
         let then = match continue_token {
             Some(continue_token) => ReflectorRequest::LatestThenPage { continue_token },
@@ -390,7 +396,6 @@ mod tests {
         open(ReflectorRequest::Page { continue_token: Some("t".to_owned()), limit, compressed })
     }
 
-    /// Returns the action that requests the latest version before the page with the continue token `t`.
     fn latest_before_page() -> Action {
         open(ReflectorRequest::LatestThenPage { continue_token: "t".to_owned() })
     }
@@ -577,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn page_of_a_restored_member_restarts_the_list() {
+    fn failed_page_restarts_the_list_if_the_member_was_restored_from_a_backup() {
         let second_page = || vec![(Input::Unsupported, open(FIRST)), (page(Some("t")), second(SIZE, false))];
         let half = ReflectorRequest::Page { continue_token: None, limit: SIZE / 2, compressed: false };
         let stories = [
@@ -778,7 +783,7 @@ mod tests {
             assert_eq!(action, open(target));
             assert_eq!(machine.step(FAILED).1, wait(1), "the delay starts small again");
         }
-        // `Woken` has no effect outside of the phase `Waiting`.
+        // The machine ignores `Woken` outside of the phase `Waiting`.
         let watching = run("watched", synced());
         assert_eq!(watching.clone().step(Input::Woken).1, watching.step(Input::Elapsed).1);
     }

@@ -62,8 +62,8 @@ impl ObjectMemoryLimit {
         MemoryReservation { object_memory: self.clone(), used: 0, inherited: 0, is_handed_over: false }
     }
 
-    /// Returns the maximal number of bytes of all collections. The number is lower for collections without the right to
-    /// the reserve.
+    /// Returns the number of bytes that all collections may use together, from the view of a collection with this
+    /// limit: the whole limit with the right to the reserve, or seven eighths of it.
     fn bound(&self) -> u64 {
         if self.may_use_reserve { self.max() } else { self.max() - self.max() / RESERVE_PART }
     }
@@ -89,10 +89,11 @@ pub(crate) struct MemoryLimitReached {
 pub(crate) struct MemoryReservation {
     object_memory: ObjectMemoryLimit,
     used: u64,
-    /// The bytes of the predecessor's objects, which are still served.
+    /// The size of the predecessor's objects in bytes. These objects are still served, so their bytes stay reserved.
     inherited: u64,
-    /// Whether the reservation has moved to a successor. Until the predecessor is dropped, its objects count in the
-    /// successor's reservation. The predecessor's own requests for bytes then always succeed, without effect.
+    /// Whether the reservation has moved to the cacher's successor. Until this cacher is dropped, the successor's
+    /// reservation covers the objects of both cachers. So later requests of this cacher for bytes succeed, and reserve
+    /// nothing.
     is_handed_over: bool,
 }
 
@@ -193,13 +194,14 @@ mod tests {
     }
 
     #[test]
-    fn successor_of_a_cacher_takes_over_its_memory_reservation() {
+    fn new_cacher_takes_over_the_memory_reservation_of_the_replaced_cacher() {
         let object_memory = ObjectMemoryLimit::new(4096, |_| ());
         let [mut pods, mut maps] = std::array::from_fn(|_| object_memory.new_collection());
         assert_eq!((pods.grow_to(800), maps.grow_to(2784)), (Ok(()), Ok(())));
         let mut after = pods.hand_over();
         assert!(after.belongs_to(&object_memory) && !after.belongs_to(&object_memory.with_reserve()));
-        // The predecessor keeps running for a while, and its objects count in the successor's reservation.
+        // The predecessor keeps running for a while. Its requests for bytes succeed without effect, because the
+        // successor's reservation covers its objects.
         assert_eq!((pods.grow_to(900), object_memory.used()), (Ok(()), 3584));
         pods.shrink_to(700);
         assert!(pods.hand_over().grow_to(800).is_err(), "the room is handed over once");

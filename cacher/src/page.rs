@@ -15,7 +15,6 @@ const EXPANDED_AT_ONCE: usize = 4 << 10;
 
 pub(crate) struct Page {
     pub(crate) body: Body,
-    /// The continue token of the request.
     pub(crate) requested_token: Option<String>,
     /// The time at which the request was sent.
     pub(crate) started_at: Instant,
@@ -48,10 +47,10 @@ impl BodyDecoder {
         if gzip { Self::Gzip(Box::new(MultiGzDecoder::new(Vec::new()))) } else { Self::Plain }
     }
 
-    /// Decodes the next bytes of the body and passes their text to `take`, in pieces.
+    /// Decodes the next bytes of the body, and calls `take` with each part of the decoded text.
     ///
     /// # Errors
-    /// An error of `take`, or bytes that are not gzip.
+    /// The error of `take`, or an error for bytes that are not gzip.
     pub(crate) fn push(
         &mut self,
         bytes: &[u8],
@@ -66,10 +65,10 @@ impl BodyDecoder {
         Ok(())
     }
 
-    /// Passes the remaining text to `take`, after the last bytes of the body.
+    /// Calls `take` with the remaining text, after the last bytes of the body.
     ///
     /// # Errors
-    /// An error of `take`, or bytes that end early or have a wrong checksum.
+    /// The error of `take`, or an error for bytes that end early or have a wrong checksum.
     pub(crate) fn finish(&mut self, mut take: impl FnMut(&[u8]) -> Result<(), ListError>) -> Result<(), PageError> {
         let Self::Gzip(decoder) = self else { return Ok(()) };
         decoder.try_finish().map_err(PageError::Gzip)?;
@@ -90,7 +89,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    /// Decodes the body `bytes`. The body arrives in chunks of `size` bytes.
+    /// Decodes the gzip body `bytes`, which arrives in chunks of `size` bytes.
     fn read(bytes: &[u8], size: usize) -> Result<Vec<u8>, PageError> {
         let (mut text, mut out) = (BodyDecoder::new(true), Vec::new());
         for piece in bytes.chunks(size) {

@@ -22,11 +22,11 @@ use std::time::Duration;
 /// a page that takes 1 s is large enough. If a list is cut off within 1 s, the cause is not a time limit.
 const PAGE_TIME_MIN: Duration = Duration::from_secs(1);
 
-/// The time limit of a page. If a page is complete before the limit, the next page is larger. If a page is cut off
-/// after the limit, the next page is smaller.
+/// The time within which a page should be complete. After a page within this time, the next page is larger. If a page
+/// takes longer and is cut off, the next page is smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageTimeTarget {
-    /// The initial limit, which is also the longest limit.
+    /// The initial time, which is also the longest time.
     max: Duration,
     time: Duration,
 }
@@ -44,8 +44,8 @@ impl PageTimeTarget {
         took >= self.time
     }
 
-    /// Returns the limit after a list was cut off: at most a quarter of that list's duration. A page of twice the size
-    /// then takes at most half of that duration.
+    /// Returns the time for pages after a list was cut off: at most a quarter of that list's duration. A page of twice
+    /// the size then takes at most half of that duration.
     pub(crate) fn after_break(self, took: Duration) -> Self {
         if took < PAGE_TIME_MIN {
             return self;
@@ -53,8 +53,8 @@ impl PageTimeTarget {
         Self { time: self.time.min((took / 4).max(PAGE_TIME_MIN)), ..self }
     }
 
-    /// Returns the limit after a complete list: twice as long, up to the initial limit. If a server or proxy does limit
-    /// the time of lists, the longer limit costs one retry of a page.
+    /// Returns the time for pages after a complete list: twice as long, up to the initial time. If a server or proxy
+    /// does limit the time of lists, the longer time costs one retry of a page.
     pub(crate) fn after_list(self) -> Self {
         Self { time: self.time.saturating_mul(2).min(self.max), ..self }
     }
@@ -82,7 +82,8 @@ impl PageSize {
         self.compressed
     }
 
-    /// Doubles the page size after a fast page. A page of twice the size still takes at most half of the time limit.
+    /// Doubles the page size after a page that was complete within its time. The larger page still takes at most half
+    /// of the duration at which the member cuts off a list.
     pub(crate) fn after_soon(self) -> Self {
         Self { limit: self.limit.saturating_mul(2).min(self.max), ..self }
     }
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page_time_limit_is_a_quarter_of_a_cut_off_lists_duration() {
+    fn time_limit_of_a_page_is_a_quarter_of_the_duration_of_an_interrupted_list() {
         let seconds = Duration::from_secs;
         let whole = PageTimeTarget::new(seconds(10));
         let cases = [(0, 10_000), (1, 1000), (3, 1000), (8, 2000), (20, 5000), (60, 10_000)];

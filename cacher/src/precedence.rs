@@ -23,7 +23,8 @@ struct Shared {
 enum FirstCollections {
     #[default]
     Nothing,
-    /// The preceding RBAC collections are current as of this time. `None` if contact with one of them was lost since.
+    /// All preceding RBAC collections are current as of this time. `None` if contact with one of them was lost, and not
+    /// restored.
     Collections(Option<Instant>),
 }
 
@@ -46,8 +47,8 @@ impl Precedence {
         self.set(|_| FirstCollections::Collections(None));
     }
 
-    /// Records that all preceding RBAC collections are current as of this time. Does nothing without preceding
-    /// collections.
+    /// Records that all preceding RBAC collections are current as of this time, which releases the waiters for this or
+    /// an earlier time. Does nothing if there are no preceding collections.
     pub fn mark_known(&self, as_of: Instant) {
         self.set(|first| match first {
             FirstCollections::Nothing => first,
@@ -105,7 +106,8 @@ mod tests {
         precedence.until_awaited().await;
         precedence.mark_known(before);
         assert!(futures::poll!(&mut waiting).is_pending());
-        // The waiter still waits, because `now` is before `moment`. `until_awaited` then reports the wait again.
+        // The waiter still waits, because the RBAC collections are current only as of `before`. So `until_awaited`
+        // completes again.
         precedence.until_awaited().await;
         precedence.mark_known(now);
         precedence.begin();

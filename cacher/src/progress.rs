@@ -1,23 +1,22 @@
 //! Decides when to request the member's latest version for readers that wait for a version.
 //!
-//! An unchanged collection has an unchanged version, while the member's versions advance: versions are etcd's
-//! revisions, shared by all resources. A reader that waits for a recent version would wait for the next bookmark, about
-//! a minute. A remote client cannot request a bookmark. But a kube-apiserver (seen on 1.36) sends a bookmark about 2 s
-//! before a watch ends, with the version that its watch cache has reached. A consistent list makes the watch cache
-//! reach the latest version. The steps:
+//! The version of an unchanged collection stays the same, while the member's version advances: versions are etcd's
+//! revisions, which all resources share. Without this module, a reader that waits for a recent version would wait for
+//! the next bookmark, about a minute. A remote client cannot request a bookmark. But a kube-apiserver (seen on 1.36)
+//! sends a bookmark about 2 s before a watch ends, with the version that its watch cache has reached. A consistent list
+//! makes the watch cache reach the latest version. The steps:
 //!
-//! 1. A waiter's version has not arrived within `progress_after`.
-//! 2. The reflector requests the member's latest version with a list of one object, while the watch continues. One
-//!    request at a time serves all waiters.
-//! 3. If the awaited version exists by then, a short watch from the current version replaces the watch. The bookmark of
-//!    the short watch arrives after about a second. When the short watch ends, a long watch follows.
+//! * A waiter's version has not arrived within `progress_after`.
+//! * The reflector requests the member's latest version with a list of one object, while the watch continues. One
+//!   request at a time serves all waiters.
+//! * If the member has reached the awaited version, a short watch from the current version replaces the watch. The
+//!   bookmark of the short watch arrives after about a second. When the short watch ends, a long watch follows.
 //!
 //! Bookmarks come from the watch cache. A kube-apiserver does not cache some collections (Events,
-//! `--watch-cache-sizes=x#0`, many aggregated servers). For them the only bookmark is the end of the initial events.
-//! Such a collection is listed again instead: the list has the member's version, and unchanged objects are shared.
-//! Events are known to lack bookmarks. Any other collection counts as one without bookmarks after a short watch that
-//! ended without a bookmark, although the member had advanced. When a bookmark arrives, the collection counts as one
-//! with bookmarks again.
+//! `--watch-cache-sizes=x#0`, many aggregated servers). The only bookmark of such a collection is the end of the
+//! initial events. So the reflector lists such a collection again instead: the list has the member's version, and
+//! unchanged objects are shared. Events never have other bookmarks. Any other collection is treated in this way after a
+//! short watch that ended without a bookmark, although the member had advanced, until a bookmark arrives.
 //!
 //! The waiters receive the member's latest version as well: a waiter for a version that the member has not reached
 //! fails early.
@@ -39,11 +38,12 @@ use crate::wait::VersionWaiters;
 pub(crate) struct ProgressRequests {
     due: Option<Instant>,
     pending: Option<PendingLatest>,
-    /// Whether the collection is known to receive no bookmarks, so that a list must replace them.
+    /// Whether the collection receives no bookmarks, as far as is known. If so, a list must raise the collection's
+    /// version instead.
     lacks_bookmarks: bool,
-    /// The start time of the current list, if this list replaces a missing bookmark.
+    /// The start time of the current list, if the list is requested in place of a missing bookmark.
     listing_since: Option<Instant>,
-    /// The earliest start time of the next list that replaces a missing bookmark.
+    /// The earliest time at which the next list may be requested in place of a missing bookmark.
     lists_from: Option<Instant>,
 }
 
@@ -94,7 +94,8 @@ impl ProgressRequests {
         Self { lacks_bookmarks, ..Self::default() }
     }
 
-    /// Records whether the member sent a bookmark when its version had advanced.
+    /// Records whether a bookmark arrived after the member's version had advanced. If none arrived, lists must replace
+    /// bookmarks.
     pub(crate) fn set_has_bookmarks(&mut self, has_bookmarks: bool) {
         self.lacks_bookmarks = !has_bookmarks;
     }
@@ -104,9 +105,9 @@ impl ProgressRequests {
         !self.lacks_bookmarks
     }
 
-    /// Returns whether the collection may be listed now to replace a missing bookmark, and records the start of the
-    /// list. Two such lists start at least `interval` apart, and after a slow list even later. Otherwise continuous
-    /// reads would cause continuous lists.
+    /// Returns whether a list may replace a missing bookmark now. If so, records the start of the list. Two such lists
+    /// start at least `interval` apart, and after a slow list even further apart. Without this pause, continuous reads
+    /// would cause continuous lists.
     pub(crate) fn may_list(&mut self, now: Instant, interval: Duration) -> bool {
         let may = self.lists_from.is_none_or(|from| now >= from);
         if may {
@@ -116,8 +117,8 @@ impl ProgressRequests {
         may
     }
 
-    /// Records that a list is complete. Returns whether the list replaced a missing bookmark. A restarted list counts
-    /// as the same list.
+    /// Records that a list is complete. Returns whether the list replaced a missing bookmark. If the list was restarted
+    /// meanwhile, it is still the same list.
     pub(crate) fn listed(&mut self, now: Instant) -> bool {
         let Some(since) = self.listing_since.take() else { return false };
         self.lists_from = self.lists_from.max(Some(now + PAUSE_PER_LIST * (now - since)));

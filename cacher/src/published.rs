@@ -8,8 +8,9 @@ use tributary_apimachinery::{Object, ResourceVersion};
 /// The published objects, by hashes of their keys. An object takes 24 bytes, and up to as many again for free slots of
 /// the table. A stored object takes ten times as much, in addition to its text.
 ///
-/// Two objects with equal hashes would count as one. The hash is keyed, so clients cannot choose names with equal
-/// hashes. Among a hundred thousand objects, chance produces a collision once in four billion collections.
+/// Two objects whose keys have equal hashes would be treated as one object. The hash is keyed, so clients cannot choose
+/// names with equal hashes. Among a hundred thousand objects, chance produces a collision once in four billion
+/// collections.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PublishedObjects {
     by_key: HashMap<u64, PublishedObject>,
@@ -21,7 +22,7 @@ struct PublishedObject {
     version: ResourceVersion,
     /// A hash of the uid. 32 bits suffice, because uids are compared only between objects with equal key and version.
     uid: u32,
-    /// The former size of the object in memory, in bytes; larger sizes count as 4 GiB.
+    /// The former size of the object in memory, in bytes; a larger size is stored as 4 GiB.
     size: u32,
 }
 
@@ -49,9 +50,10 @@ impl PublishedObjects {
         self.by_key.insert(self.hasher.hash_one(object.key().as_str()), published);
     }
 
-    /// Removes an object and returns its size in bytes, or 0 for an unknown object.
+    /// Removes an object and returns its size in bytes, or 0 if the object was not published.
     pub(crate) fn remove(&mut self, key: &str) -> u64 {
-        // For collections whose objects stay in memory, the map is empty, and no hash is computed.
+        // In a collection whose objects stay in memory, the map is always empty. No hash is computed for such a
+        // collection.
         if self.by_key.is_empty() {
             return 0;
         }

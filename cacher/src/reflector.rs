@@ -44,7 +44,8 @@ impl Reflector {
             };
             let input = done.unwrap_or_else(|ResetRequested| self.went_back());
             self.publish_state();
-            // The server enables this separate log target at a higher verbosity than the other messages (its `log.rs`).
+            // `tributary serve` logs this separate target only at a higher verbosity than the other messages
+            // (`output/log.rs` of the server crate).
             tracing::debug!(target: "tributary_cacher::events", ?input, "reflector");
             (self.machine, action) = self.machine.clone().step(input.clone());
             if action.begins_list() && self.store.is_some() {
@@ -65,7 +66,8 @@ impl Reflector {
         let (mut member, begun_at) = (self.member.clone(), self.recoveries);
         let wake = self.early_wakeups.next(Instant::now(), tuning.backoff_max, rand::random());
         let woken = async {
-            // The reflector owns the sender, so the channel stays open.
+            // The result is ignored, because the wait cannot fail: the reflector owns the sender, so the channel stays
+            // open.
             let _ = member.wait_for(|health| health.loss.is_none() && health.recoveries > begun_at).await;
             sleep(wake.after).await;
         };
@@ -78,7 +80,8 @@ impl Reflector {
             }
         });
         ended.await?;
-        // After a recovery, the next request counts as woken, even if another branch of the `select!` ended the wait.
+        // If the member has recovered meanwhile, the next request is one after a report of a recovery, whichever branch
+        // of the `select!` ended the wait.
         if self.member.borrow().recoveries == begun_at {
             return Ok(Input::Elapsed);
         }

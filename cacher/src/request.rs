@@ -28,7 +28,7 @@ pub(crate) enum ReflectorRequest {
     Page { continue_token: Option<String>, limit: u32, compressed: bool },
     /// The whole collection in one response, with the most recent version.
     Whole { compressed: bool },
-    /// A list of one object, which has the member's latest version.
+    /// A list with `limit=1`. Its resourceVersion is the member's latest version.
     Latest,
     /// Like [`Latest`](Self::Latest), sent before the page with this continue token.
     LatestThenPage { continue_token: String },
@@ -68,7 +68,7 @@ const REASON_LENGTH_MAX: usize = 300;
 /// Builds the HTTP request for `target`. A watch starts with the events after `version`.
 ///
 /// # Errors
-/// A continue token that does not fit into a URI.
+/// An error if the continue token does not fit into a URI.
 pub(crate) fn build(
     config: &CacherConfig,
     target: &ReflectorRequest,
@@ -118,7 +118,7 @@ fn accept_header(retention: ObjectRetention, target: &ReflectorRequest) -> &'sta
 pub struct MemberError {
     /// The HTTP status code.
     pub code: u16,
-    /// The meaning of the refusal.
+    /// The refusal, as a reason why the collection is stale.
     pub reason: StaleReason,
     /// The time to wait before the next request, from the `Retry-After` header or the Status.
     pub retry_after: Option<Duration>,
@@ -160,7 +160,7 @@ const AHEAD: &str = "ResourceVersionTooLarge";
 impl MemberError {
     /// Decodes the Status of an ERROR event, or of a response with the HTTP status code `code`.
     ///
-    /// If the body is not a Status, the reason consists of the status code alone, without the text of the unknown body.
+    /// If the body is not a Status, the reason consists of the status code alone, without the text of the body.
     pub(crate) fn from_status(text: &[u8], code: Option<u16>) -> Self {
         let raw: RawStatus = serde_json::from_slice(text).unwrap_or_default();
         let code = code.unwrap_or(raw.code);
@@ -229,8 +229,8 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 /// Returns whether the body of a response is compressed with gzip.
 ///
 /// # Errors
-/// The name of an encoding that the request did not accept. A proxy may compress a response although the request did
-/// not accept it.
+/// An error with the name of the encoding, if the request did not accept the encoding. A proxy may compress a response
+/// nevertheless.
 pub(crate) fn is_gzip(headers: &HeaderMap, target: &ReflectorRequest) -> Result<bool, String> {
     match headers.get(CONTENT_ENCODING) {
         None => Ok(false),
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn request_uris_follow_the_kubernetes_api() {
+    fn list_and_watch_uris_have_the_parameters_of_the_kubernetes_api() {
         let path = "/apis/apps/v1/deployments";
         assert_eq!(
             uri(None, &ReflectorRequest::WatchList),

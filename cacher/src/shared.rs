@@ -61,7 +61,7 @@ impl ReflectorShared {
         }
     }
 
-    /// Drops the predecessor's snapshot. The lock is released before, because freeing the objects may take long.
+    /// Drops the predecessor's snapshot. Releases the lock first, because freeing the objects may take long.
     pub(crate) fn drop_predecessor_snapshot(&self) {
         let predecessor_snapshot = self.predecessor_snapshot.lock().take();
         self.object_memory.lock().drop_inherited();

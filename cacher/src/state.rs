@@ -77,7 +77,7 @@ pub enum StaleReason {
     Other(String),
 }
 
-/// The maximum length of a version that is not a number in a message, in characters.
+/// The number of characters to which messages shorten a resourceVersion that is not a number.
 const OPAQUE_SHOWN_MAX: usize = 64;
 
 impl StaleReason {

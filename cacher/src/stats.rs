@@ -14,14 +14,14 @@ pub struct Stats {
     /// The number of bytes received in bodies.
     pub received_bytes: u64,
     /// The number of complete lists, after the first, that were necessary because events were lost. Lists that replace
-    /// a missing bookmark are regular for a collection without bookmarks, and do not count.
+    /// a missing bookmark are not included, because they are normal for a collection without bookmarks.
     pub relists: u64,
     /// The number of relists because the member's revisions went back.
     pub resets: u64,
     /// The number of opened watches.
     pub watches: u64,
-    /// The number of failed or refused requests and of broken watches. Silent watches do not count, because silence is
-    /// normal for an unchanged collection.
+    /// The number of failed or refused requests and of broken watches. Silent watches are not included, because silence
+    /// is normal for an unchanged collection.
     pub failures: u64,
     /// The number of malformed objects and frames that were skipped.
     pub decode_errors: u64,

@@ -40,8 +40,8 @@ impl Store {
 
     /// Applies a watch event and returns the resulting change, if any.
     ///
-    /// An event with a version below the store's revision is a repetition: watches are in order of revision, so the
-    /// store already contains the event. Several events may have the store's revision; such an event counts if it
+    /// An event with a version below the store's revision is a repetition. Watches are in order of revision, so the
+    /// store already contains its change. Several events may have the store's revision; such an event is applied if it
     /// changes the store. The type of the change depends on the store and not on the event: an existing object becomes
     /// `Modified` even if the event is ADDED, and an absent object cannot be `Deleted`.
     pub(crate) fn apply(&mut self, change_type: ChangeType, object: Object) -> Option<Change> {
@@ -133,8 +133,8 @@ pub(crate) struct Staging {
 
 impl Staging {
     /// Creates an empty collection with an index for each of the `fields`. If a listed object equals the object in
-    /// `before`, both collections share one object. A relist then does not use twice the memory, and comparing pointers
-    /// finds the differences.
+    /// `before`, both collections share one object. So a relist does not double the memory, and the observer can find
+    /// the changed objects by comparing pointers.
     pub(crate) fn new(fields: &[SelectableField], before: Option<Snapshot>) -> Self {
         Self { store: Store { snapshot: Snapshot::indexed(fields), ..Store::default() }, before }
     }
@@ -158,7 +158,7 @@ impl Staging {
         self.store.remove(key);
     }
 
-    /// Completes the list with the version of the collection.
+    /// Completes the list, and sets the version of the collection.
     pub(crate) fn finish(mut self, version: ResourceVersion) -> Store {
         self.store.snapshot.set_resource_version(version);
         self.store
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_dropped_from_memory_still_count_in_the_store() {
+    fn store_keeps_the_number_of_objects_after_dropping_their_content() {
         use ChangeType::{Added, Deleted, Modified};
         let mut store = Staging::new(&[], None).finish(ResourceVersion(10));
         let text = "x".repeat(100);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_of_dropped_objects_reveal_that_revisions_went_back() {
+    fn versions_of_dropped_objects_reveal_that_the_members_revisions_decreased() {
         type Objects<'a> = &'a [(&'a str, &'a str, u64)];
         let named = |name: &str, uid: &str, version: u64| {
             let metadata =
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn relist_shares_unchanged_objects() {
+    fn relist_reuses_the_memory_of_unchanged_objects() {
         let mut staging = Staging::new(&[], None);
         for (name, text) in [("a", "1"), ("b", "1"), ("c", "1")] {
             staging.put(object(name, 5, text));

@@ -15,8 +15,8 @@ use crate::machine::Input;
 use crate::progress::{ProgressRequests, ProgressWakeup};
 use crate::wait::VersionWaiters;
 
-/// The tolerance for a watch that ends before its `timeoutSeconds`. Half a second: the member counts from the receipt
-/// of the request, and the reflector counts from the response.
+/// The time by which a watch may end before its `timeoutSeconds` and still count as complete. Half a second: the member
+/// measures from the receipt of the request, and the reflector measures from the response.
 const ENDS_EARLY: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,11 +39,13 @@ pub(crate) struct MemberWatch {
     /// Whether a short watch has not delivered its bookmark yet, although the member is ahead of the collection's
     /// version.
     pub(crate) bookmark_due: bool,
-    /// Whether the watch has delivered an object's event. The member sends no bookmark with the version of that event.
+    /// Whether the watch has delivered an object's event. The member sends no bookmark with the version of that event,
+    /// so a missing bookmark then proves nothing.
     pub(crate) has_event: bool,
     /// Whether the state machine has received [`Input::Proved`] for this watch.
     pub(crate) proved: bool,
-    /// The input that the state machine receives in the next call, after [`Input::Proved`].
+    /// The input that arrived together with the first data. The state machine receives it in the next call, after
+    /// [`Input::Proved`].
     pub(crate) deferred: Option<Input>,
     opened: Instant,
     last_data_at: Instant,
@@ -98,13 +100,13 @@ impl MemberWatch {
         self.short && now + ENDS_EARLY >= self.opened + tuning.progress_timeout
     }
 
-    /// Returns whether a watch lasted until its end and did not deliver the bookmark that was due. False for a watch
-    /// with events, because the member may then suppress the bookmark.
+    /// Returns whether the bookmark that was due did not arrive. Called after the watch has lasted until its end. False
+    /// for a watch with events, because the member may then suppress the bookmark.
     pub(crate) fn lacks_bookmark(&self) -> bool {
         self.bookmark_due && !self.has_event
     }
 
-    /// Returns the maximum time without data, after which the watch counts as silent.
+    /// Returns the time without data after which the watch is silent.
     pub(crate) fn silence_max(&self) -> Duration {
         if self.initial { self.limits.initial_events_silence } else { self.limits.watch_silence }
     }
@@ -145,13 +147,15 @@ impl MemberWatch {
     }
 }
 
-/// Completes at the time in the channel. A newer time in the channel replaces the awaited time.
+/// Completes at the time at which the watch must be reopened. If the channel receives another time meanwhile, waits for
+/// that time.
 async fn due(reopen_at: &mut watch::Receiver<Option<Instant>>) {
     loop {
         let at = *reopen_at.borrow_and_update();
         tokio::select! {
             () = sleep_until(at.unwrap_or_else(Instant::now)), if at.is_some() => return,
-            // The reflector owns the sender, so the channel stays open.
+            // The result is ignored, because the wait cannot fail: the reflector owns the sender, so the channel stays
+            // open.
             _ = reopen_at.changed() => {}
         }
     }

@@ -7,7 +7,7 @@ use tributary_apimachinery::{Change, Snapshot};
 ///
 /// The reflector's task makes the calls, one at a time and in the member's order.
 /// [`Cacher::snapshot`](crate::Cacher::snapshot) returns the snapshot of an update only after the call with that update
-/// has returned. A call must not block, because the reflector reads nothing meanwhile. The first call is
+/// has returned. A call must not block, because the reflector reads nothing during the call. The first call is
 /// [`Update::Synced`], exactly once. After the cacher is dropped, at most the running call completes.
 pub trait UpdateObserver: Send + Sync + 'static {
     /// Receives an update of the collection.
@@ -57,7 +57,8 @@ pub enum Update {
         /// The collection that is served from now on. Its version may be above or below that of `before`.
         after: Snapshot,
     },
-    /// The version advanced although no object changed: by a bookmark, or by the deletion of an unknown object.
+    /// The version advanced although no object changed: by a bookmark, or by the deletion of an object that the
+    /// collection did not contain.
     Progress {
         /// The collection; only its version has changed.
         snapshot: Snapshot,

@@ -40,8 +40,8 @@ pub struct StillExists {
     pub uid: String,
 }
 
-/// The awaited versions, and the member's latest version. The reflector reads the awaited versions and decides whether
-/// to request the member's latest version. It stores the response here.
+/// The versions for which readers wait, and the member's latest version. The reflector reads the awaited versions to
+/// decide whether to request the member's latest version, and stores the response here for the readers.
 #[derive(Debug, Default)]
 pub(crate) struct VersionWaiters {
     versions: Mutex<BTreeMap<CollectionVersion, usize>>,
@@ -60,14 +60,14 @@ pub(crate) struct LatestVersion {
 }
 
 impl VersionWaiters {
-    /// Registers a waiter for a version that the waiter has just received, and wakes the reflector. Dropping the guard
-    /// removes the waiter.
+    /// Registers a waiter for a version, and wakes the reflector. Only responses to requests after this call can show
+    /// that the member has not reached the version. Dropping the guard removes the waiter.
     pub(crate) fn register(&self, version: CollectionVersion) -> VersionWaiter<'_> {
         self.register_known(version, self.requests.load(Ordering::SeqCst))
     }
 
-    /// Registers a waiter for a version that the waiter received when `requests` requests for the latest version had
-    /// been sent.
+    /// Registers a waiter for a version that the reader received when `requests` requests for the latest version had
+    /// been sent. Only responses to later requests can show that the member has not reached the version.
     pub(crate) fn register_known(&self, version: CollectionVersion, requests: u64) -> VersionWaiter<'_> {
         *self.versions.lock().entry(version).or_default() += 1;
         self.arrived.notify_one();
@@ -79,7 +79,7 @@ impl VersionWaiters {
         self.arrived.notified().await;
     }
 
-    /// Returns the number of the next request for the latest version.
+    /// Assigns and returns the number of the next request for the latest version.
     pub(crate) fn assign_request_number(&self) -> u64 {
         self.requests.fetch_add(1, Ordering::SeqCst) + 1
     }
@@ -100,7 +100,8 @@ impl VersionWaiters {
 pub(crate) struct VersionWaiter<'a> {
     wanted: &'a VersionWaiters,
     version: CollectionVersion,
-    /// The number of requests for the latest version when the awaited version was received.
+    /// The number of requests for the latest version that had been sent when the reader received the awaited version.
+    /// The responses to these requests are ignored.
     requests: u64,
 }
 
@@ -109,17 +110,17 @@ impl VersionWaiter<'_> {
         self.version
     }
 
-    /// Completes when the member reports a latest version below the awaited version. Returns the member's version.
+    /// Completes when the member reports a latest version below the awaited version. Returns the latest version.
     ///
-    /// Responses count only if their requests were sent after the waiter had received the awaited version. The member
-    /// may have reached the awaited version after an earlier response.
+    /// Ignores responses to requests from before the reader received the awaited version, because the member may have
+    /// reached the awaited version after such a response.
     pub(crate) async fn beyond(&self) -> ResourceVersion {
         let mut answers = self.wanted.answer.subscribe();
         let beyond = |answer: &LatestVersion| answer.request_number > self.requests && self.version > answer.latest;
         let latest = answers.wait_for(beyond).await.ok().map(|answer| answer.latest);
         match latest {
             Some(latest) => latest,
-            // `self` keeps the sender, so the channel stays open.
+            // Unreachable, because the wait cannot fail: `self` keeps the sender alive, so the channel stays open.
             None => std::future::pending().await,
         }
     }
@@ -142,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn awaited_version_is_forgotten_when_its_last_waiter_leaves() {
+    fn awaited_version_is_removed_when_its_last_waiter_is_dropped() {
         let wanted = VersionWaiters::default();
         let version = |revision| CollectionVersion::whole(ResourceVersion(revision));
         let first = wanted.register(version(5));

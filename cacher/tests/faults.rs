@@ -92,7 +92,8 @@ async fn silent_watch_is_dropped_and_resumed_from_the_last_version() {
     member.expect(&["watch=1", "resourceVersion=6"]).await;
 }
 
-/// A proxy in front of a failed member may accept watches and deliver nothing.
+/// A proxy in front of a failed member may accept watches and deliver nothing. So an open watch alone does not prove
+/// that the collection is current.
 #[tokio::test(start_paused = true)]
 async fn collection_with_silent_watches_is_stale_until_data_arrives() {
     let (cacher, mut member, mut updates) = start();
@@ -117,8 +118,9 @@ async fn collection_with_silent_watches_is_stale_until_data_arrives() {
     assert!(matches!(*cacher.continuity().borrow(), Continuity::Resumed(_)));
 }
 
-/// The watch of a healthy, quiet collection is silent every 90 s. The request for the latest version takes longer if
-/// preceding RBAC collections are refreshed first and the round trip is long.
+/// The watch of a healthy, quiet collection delivers nothing, so about every 90 s the cacher checks it by a request for
+/// the latest version. This check takes longer if preceding RBAC collections are refreshed first and the round trip is
+/// long.
 #[tokio::test(start_paused = true)]
 async fn quiet_collection_stays_synced_while_its_silent_watch_is_checked() {
     let precedence = Precedence::default();
@@ -145,7 +147,7 @@ async fn quiet_collection_stays_synced_while_its_silent_watch_is_checked() {
         assert!(!states.has_changed().unwrap(), "{cacher:?}");
         assert!(matches!(*cacher.continuity().borrow(), Continuity::Resumed(_)));
     }
-    // The short watch that follows the silent watch delivers nothing.
+    // If the short watch after the silent watch also delivers nothing, the collection becomes stale.
     member.expect(&["limit=1"]).await.text(list(&[], 5, None));
     let silent = Instant::now();
     precedence.until_awaited().await;
@@ -247,7 +249,7 @@ async fn cacher_reports_the_reason_of_each_refusal_and_recovers() {
     }
     let feed = member.sync(&[], 5).await;
     state(&cacher, |state| *state == CacherState::Synced).await;
-    // After the first list, the same refusals make the state stale. The collection is still served.
+    // After the first list, responses with 401 make the state stale. The collection is still served.
     feed.cut();
     let lost = Instant::now();
     while !matches!(cacher.state(), CacherState::Stale { .. }) {
@@ -293,12 +295,13 @@ async fn cacher_state_becomes_stale_when_the_grace_time_passes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn member_whose_revisions_went_back_causes_a_reset() {
+async fn decreased_revision_of_a_member_resets_the_cacher() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 90), pod("b", 91)], 100).await;
     updates.synced().await;
     feed.cut();
-    // The member was restored to version 50. It would accept a watch from version 100, and send no events.
+    // The member was restored to version 50. It would accept a watch from version 100, but send no events. So the
+    // cacher first requests the latest version.
     member.expect(&["limit=1"]).await.text(list(&[], 50, None));
     // The member's version exceeds 100 again before the list is complete.
     member.sync(&[pod("a", 90), pod("b", 101)], 120).await;
@@ -317,7 +320,7 @@ async fn member_whose_revisions_went_back_causes_a_reset() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reset_of_a_cacher_lists_the_collection_again() {
+async fn call_of_reset_makes_the_cacher_list_the_collection_again() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -325,7 +328,7 @@ async fn reset_of_a_cacher_lists_the_collection_again() {
     feed.dropped().await;
     member.sync(&[pod("a", 1)], 6).await;
     assert!(matches!(updates.next().await, Update::Reset { .. }));
-    // A reset also ends the delay after a failure.
+    // `Cacher::reset` also ends the delay after a failure.
     member.expect(&["resourceVersion=6"]).await.refuse_connection();
     tokio::task::yield_now().await;
     cacher.reset();
@@ -356,7 +359,7 @@ async fn failed_watch_resumes_without_the_right_to_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_that_only_repeat_events_are_reopened_with_delays() {
+async fn watch_that_only_repeats_old_events_is_reopened_after_a_delay() {
     let (_cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -477,8 +480,8 @@ async fn collection_with_opaque_versions_is_listed_again_after_a_minute() {
             again.text(list(&[pod("a", 3)], 7, None));
             state(&cacher, |state| *state == CacherState::Synced).await;
         }
-        // A server without watches answers a WatchList with a list. The first such response does not count as a
-        // failure.
+        // An API server without watches answers a WatchList with a list. The cacher does not report the first such
+        // response as a failure, but requests a list.
         let (cacher, mut member, _updates) = start();
         member.expect(&["sendInitialEvents=true"]).await.text(opaque(list(&[pod("a", 7)], 7, None)));
         let request = member.expect(&["limit="]).await;

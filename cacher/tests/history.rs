@@ -107,8 +107,9 @@ impl Model<'_> {
         }
     }
 
-    /// Advances the history by `count` events and sends all events above `from`. The text `tail` follows in the same
-    /// chunk. For some chunk sizes, earlier events are repeated, although no kube-apiserver should repeat events.
+    /// Advances the history by `count` events. Sends all events with a version above `from`, and `tail` directly after
+    /// them. For some chunk sizes, also sends earlier events again: the cacher must tolerate repeated events, although
+    /// no kube-apiserver should repeat events.
     fn watch(&mut self, feed: &Feed, from: u64, count: usize, tail: &str) {
         let from = from.saturating_sub(self.chunk as u64 % 3);
         self.now = (self.now + count).min(self.history.len());
@@ -171,7 +172,7 @@ impl Model<'_> {
         }
     }
 
-    /// Answers a list request with one of two pages, whatever its limit.
+    /// Answers a list request with one of two pages. Ignores the `limit` of the request.
     fn page(&self, request: PendingRequest) {
         let mut pods = self.pods();
         let rest = pods.split_off(pods.len() / 2);
@@ -183,7 +184,7 @@ impl Model<'_> {
 
 #[derive(Default)]
 struct Checker {
-    /// The number of the member's events that the cacher has published, or that a list contained.
+    /// The number of the member's events that the cacher has published as changes or as a part of a list.
     seen: usize,
     synced: bool,
     /// Whether more deletions of the current revision may follow in the next update.

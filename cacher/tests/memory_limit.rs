@@ -65,7 +65,8 @@ async fn first_list_above_the_memory_limit_is_refused() {
     assert!(text.contains("131072 (--max-total-collection-bytes)") && text.contains("more memory"), "{text}");
     feed.dropped().await;
     assert_eq!((object_memory.used(), served.state()), (own, CacherState::Synced), "the unfinished list was released");
-    // The collection is requested again after the delay, and is cached once it is small enough.
+    // After the retry delay, the cacher lists the collection again. The collection is now small enough, so the cacher
+    // keeps it.
     let _feed = large.sync(&pods(20), 300).await;
     is_synced(&refused).await;
     assert_eq!(object_memory.used(), own + refused.stats().object_bytes);
@@ -90,7 +91,7 @@ async fn collection_growing_above_the_memory_limit_serves_its_last_state() {
     assert!((40..120).contains(&count), "{count} objects are served, of the last state that fitted");
     assert!(object_memory.used() > ROOM - ROOM / 4, "{} of {ROOM}", object_memory.used());
     assert_eq!(served.state(), CacherState::Synced);
-    // A collection that starts later is refused until bytes of the limit are free.
+    // A collection that starts later is refused until the other collection frees its memory.
     let (late, mut other, _updates) = start_within(&object_memory);
     drop(send_first_objects(&mut other, 2).await);
     state(&late, has_no_room).await;
@@ -99,8 +100,8 @@ async fn collection_growing_above_the_memory_limit_serves_its_last_state() {
     is_synced(&late).await;
 }
 
-/// Objects that are dropped after publication also count towards the limit, because the observer stores a compiled form
-/// of similar size.
+/// The cacher drops these objects after their publication. The memory limit still includes them, because the observer
+/// stores a compiled form of similar size.
 #[tokio::test(start_paused = true)]
 async fn rbac_objects_use_the_reserved_part_of_the_memory_limit() {
     let object_memory = ObjectMemoryLimit::new(ROOM, |_| ());
@@ -117,7 +118,8 @@ async fn rbac_objects_use_the_reserved_part_of_the_memory_limit() {
     assert_eq!(object_memory.used(), before + first.stats().object_bytes);
 }
 
-/// The next list waits for the preceding RBAC collections, which are not current while the member is unreachable.
+/// The cacher opens the next list only after the preceding RBAC collections are current. While the member is
+/// unreachable, these collections are not current, so the wait can be long.
 #[tokio::test(start_paused = true)]
 async fn interrupted_list_releases_its_memory_before_the_next_list() {
     let (object_memory, precedence) = (ObjectMemoryLimit::new(ROOM, |_| ()), Precedence::default());
@@ -134,9 +136,9 @@ async fn interrupted_list_releases_its_memory_before_the_next_list() {
     assert_eq!(object_memory.used(), 0);
 }
 
-/// A cluster whose configuration changes gets a new cacher.
+/// When the configuration of a cluster changes, a new cacher (the successor) replaces the cacher of the collection.
 #[tokio::test(start_paused = true)]
-async fn successor_takes_over_the_memory_reservation_of_its_predecessor() {
+async fn collection_of_a_new_cacher_uses_the_reservation_of_the_replaced_cacher() {
     let object_memory = ObjectMemoryLimit::new(ROOM, |_| ());
     let (served, mut member, mut updates) = start_within(&object_memory);
     let _feed = member.sync(&pods(20), 100).await;
@@ -151,9 +153,10 @@ async fn successor_takes_over_the_memory_reservation_of_its_predecessor() {
     assert!(object_memory.used() <= ROOM);
 }
 
-/// The observer finds differences by comparing pointers, and only changed objects are in memory twice.
+/// The successor reuses unchanged objects, so only changed objects are in memory twice. The observer can then find the
+/// differences by comparing pointers.
 #[tokio::test(start_paused = true)]
-async fn successor_shares_unchanged_objects_with_its_predecessor() {
+async fn new_cacher_shares_unchanged_objects_with_the_replaced_cacher() {
     let (served, mut member, mut updates) = start();
     let _feed = member.sync(&pods(3), 100).await;
     let before = updates.synced().await;
@@ -171,10 +174,10 @@ async fn successor_shares_unchanged_objects_with_its_predecessor() {
     }
 }
 
-/// A cluster's configuration may change again during a list, or while its collection exceeds the memory limit. The
-/// first collection is served all the time.
+/// The configuration of a cluster may change again while the second cacher still lists the collection, or while the
+/// second collection exceeds the memory limit. Until the third cacher is ready, clients read the first collection.
 #[tokio::test(start_paused = true)]
-async fn third_cacher_shares_objects_with_the_first_after_incomplete_second() {
+async fn third_cacher_shares_objects_with_the_first_if_the_second_is_incomplete() {
     for (sent, is_refused) in [(10, false), (200, true)] {
         let object_memory = ObjectMemoryLimit::new(ROOM, |_| ());
         let (first, mut member, mut updates) = start_within(&object_memory);
@@ -198,7 +201,8 @@ async fn third_cacher_shares_objects_with_the_first_after_incomplete_second() {
         let after = updates.synced().await;
         let is_shared = |old: &Arc<Object>| Arc::ptr_eq(old, after.get(old.key().as_str()).unwrap());
         assert_eq!(before.iter().filter(|old| is_shared(old)).count(), 19, "{sent}");
-        // The bytes of the collection count once. A replaced object is freed when its last reader drops the snapshot.
+        // The shared objects use the memory limit only once. A replaced object is freed when its last reader drops the
+        // snapshot.
         assert_eq!((third.state(), object_memory.used()), (CacherState::Synced, own), "{sent}");
         let replaced = Arc::downgrade(before.get("ns/p19").unwrap());
         drop(before);
@@ -206,7 +210,7 @@ async fn third_cacher_shares_objects_with_the_first_after_incomplete_second() {
     }
 }
 
-/// A replaced cacher keeps running beside its successor until the last reader drops the replaced cacher.
+/// Readers may still use a replaced cacher. So it keeps running beside its successor until its last reader drops it.
 #[tokio::test(start_paused = true)]
 async fn replaced_cacher_keeps_running_without_a_memory_reservation() {
     let object_memory = ObjectMemoryLimit::new(ROOM, |_| ());

@@ -21,7 +21,7 @@ fn start_collection(group: &str, resource: &str) -> (Cacher, Member, Updates) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiter_for_kubernetes_events_causes_a_list() {
+async fn waiting_read_of_kubernetes_events_causes_a_list_at_once() {
     for group in ["", "events.k8s.io"] {
         let (cacher, mut member, mut updates) = start_collection(group, "events");
         let feed = member.sync(&[pod("a", 1)], 5).await;
@@ -49,7 +49,7 @@ async fn waiter_for_kubernetes_events_causes_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_for_a_waiter_with_an_older_version_causes_a_reset() {
+async fn list_that_returns_an_older_version_to_a_waiting_read_resets_the_cacher() {
     let (cacher, mut member, mut updates) = start_collection("", "events");
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -65,7 +65,7 @@ async fn list_for_a_waiter_with_an_older_version_causes_a_reset() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn missing_bookmark_makes_the_second_waiter_cause_a_list() {
+async fn second_waiting_read_causes_a_list_if_the_member_sent_no_bookmark() {
     let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -86,7 +86,8 @@ async fn missing_bookmark_makes_the_second_waiter_cause_a_list() {
     };
     let (second, again) = tokio::join!(cacher.wait_for(ResourceVersion(30), THREE_SECONDS), script);
     assert!(second.is_ok() && long.is_dropped());
-    // After a bookmark, the collection counts as one that receives bookmarks.
+    // After a bookmark, the cacher again expects bookmarks for this collection, and opens a short watch for a waiting
+    // reader.
     again.send(bookmark(31));
     let script = async {
         member.expect(&["limit=1"]).await.text(list(&[], 40, None));
@@ -98,8 +99,8 @@ async fn missing_bookmark_makes_the_second_waiter_cause_a_list() {
     assert!(third.is_ok());
 }
 
-/// The watch of a quiet collection without bookmarks is silent. The cacher requests the member's latest version before
-/// the state becomes stale.
+/// Without bookmarks, the watch of a quiet collection delivers nothing. The cacher requests the member's latest version
+/// before the state would become stale.
 #[tokio::test(start_paused = true)]
 async fn silent_collection_without_bookmarks_stays_synced() {
     let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
@@ -113,17 +114,16 @@ async fn silent_collection_without_bookmarks_stays_synced() {
         drop(short);
         let long = member.expect(&["resourceVersion=5&"]).await;
         assert!(!long.has("timeoutSeconds=3&"), "{}", long.uri);
-        // The reopened watch is silent again.
         feeds.push(long.stream());
         tokio::time::sleep(Duration::from_secs(20)).await;
         assert!(!states.has_changed().unwrap(), "{cacher:?}");
     }
 }
 
-/// An unchanged member has no bookmark to send. If the cacher concluded that bookmarks are missing, it would list the
-/// collection for each waiting reader.
+/// If a member does not change, it has no bookmark to send. If the cacher concluded from this that bookmarks are
+/// missing, it would list the collection for each waiting reader.
 #[tokio::test(start_paused = true)]
-async fn silence_of_an_unchanged_member_does_not_imply_missing_bookmarks() {
+async fn silent_watch_of_an_unchanged_member_is_not_taken_for_missing_bookmarks() {
     let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
     let mut feeds = vec![member.sync(&[pod("a", 1)], 5).await];
     updates.synced().await;
@@ -148,7 +148,7 @@ async fn silence_of_an_unchanged_member_does_not_imply_missing_bookmarks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn short_watch_that_ends_early_does_not_imply_missing_bookmarks() {
+async fn short_watch_that_ends_early_is_not_taken_for_missing_bookmarks() {
     let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -167,7 +167,7 @@ async fn short_watch_that_ends_early_does_not_imply_missing_bookmarks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn continuous_waiters_cause_at_most_one_list_per_second() {
+async fn continuously_waiting_reads_cause_at_most_one_list_per_second() {
     let (cacher, mut member, mut updates) = start_collection("", "events");
     let mut feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -198,7 +198,7 @@ async fn continuous_waiters_cause_at_most_one_list_per_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_lists_for_waiters_delay_the_next_list() {
+async fn slow_list_for_waiting_reads_delays_the_next_list() {
     let (cacher, mut member, mut updates) = start_collection("", "events");
     let mut feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -226,7 +226,7 @@ async fn slow_lists_for_waiters_delay_the_next_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiter_for_a_latest_revision_with_deletions_causes_a_list() {
+async fn read_that_waits_for_all_deletions_of_the_latest_revision_causes_a_list() {
     let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -240,7 +240,7 @@ async fn waiter_for_a_latest_revision_with_deletions_causes_a_list() {
     };
     let (found, again) = tokio::join!(cacher.wait_for(ResourceVersion(6), THREE_SECONDS), script);
     assert_eq!(found.unwrap().resource_version(), ResourceVersion(6));
-    // The collection still counts as one with bookmarks, so the next waiting reader causes a short watch.
+    // The cacher still expects bookmarks for this collection, so it opens a short watch for the next waiting reader.
     let script = async {
         member.expect(&["limit=1"]).await.text(list(&[], 9, None));
         let short = member.expect(&["resourceVersion=6&", "timeoutSeconds=3&"]).await.stream();
@@ -252,7 +252,7 @@ async fn waiter_for_a_latest_revision_with_deletions_causes_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn short_watch_with_an_event_does_not_imply_missing_bookmarks() {
+async fn short_watch_that_sends_an_event_is_not_taken_for_missing_bookmarks() {
     let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;

@@ -24,7 +24,6 @@ fn well(recoveries: u64) -> MemberHealth {
     MemberHealth { loss: None, unready_since: None, recoveries }
 }
 
-/// Answers each request like a healthy member.
 async fn serve(member: &mut Member) -> Vec<Feed> {
     let mut feeds = Vec::new();
     loop {
@@ -56,7 +55,6 @@ async fn expect_fresh_soon(story: &str, cacher: &Cacher, mut member: Member) {
     assert!(started_at.elapsed() <= FRESH_WITHIN, "{story}: {:?}", started_at.elapsed());
 }
 
-/// Creates a synced collection whose member becomes unreachable.
 async fn synced_and_lost() -> (Cacher, Member, Updates, Feed) {
     let (cacher, mut member, mut updates) = start();
     cacher.set_member_health(well(1));
@@ -138,7 +136,7 @@ async fn request_to_a_healthy_member_survives_a_recovery_report() {
     let (cacher, mut member, _updates) = start();
     cacher.set_member_health(well(1));
     let request = member.next_request().await;
-    // The member becomes ready only after the first report of recovery.
+    // The member becomes ready only after the first report of recovery, so a second report follows.
     cacher.set_member_health(well(2));
     sleep(Duration::from_secs(20)).await;
     let feed = request.stream();
@@ -146,7 +144,8 @@ async fn request_to_a_healthy_member_survives_a_recovery_report() {
     state(&cacher, |state| *state == CacherState::Synced).await;
 }
 
-/// A member that rejects Tributary's credentials may still answer `/readyz` with 200, and so be reported as recovered.
+/// A member that rejects Tributary's credentials may still answer `/readyz` with 200. Tributary then reports a
+/// recovery, although other requests still fail.
 #[tokio::test(start_paused = true)]
 async fn false_reports_of_recovery_cause_requests_with_growing_delay() {
     let (cacher, mut member, _updates, feed) = synced_and_lost().await;
@@ -173,7 +172,7 @@ async fn false_reports_of_recovery_cause_requests_with_growing_delay() {
     assert!(within(0, 60) <= 20, "{sent_at:?}");
     assert!(within(300, 600) <= 21, "one request in 15 s: {sent_at:?}");
     assert!(matches!(cacher.state(), CacherState::Stale { reason: StaleReason::Unauthorized, .. }), "{cacher:?}");
-    // A true recovery is detected, and later reports are trusted again.
+    // After the real recovery, the collection becomes fresh, although all earlier reports were false.
     serve_until_fresh(&cacher, member).await;
 }
 
@@ -193,7 +192,7 @@ async fn concurrent_lists_of_a_member_are_limited() {
     for _ in 0..20 {
         let config = CacherConfig { list_permits: list_permits.clone(), ..config(ReflectorTuning::default()) };
         let (cacher, mut member, mut updates) = start_with_config(config);
-        // The first list of a collection needs no permit, because a client waits for the list.
+        // The first list of a collection needs no list permit, because a client waits for the list.
         let feed = member.sync(&[], 5).await;
         updates.synced().await;
         all.push((cacher, member, updates, feed));
@@ -206,13 +205,13 @@ async fn concurrent_lists_of_a_member_are_limited() {
     let count = |all: &[(Cacher, Member, _, _)]| all.iter().filter(|(_, member, ..)| member.has_request()).count();
     sleep(Duration::from_millis(1)).await;
     assert_eq!(count(&all), 8);
-    // A complete list releases its permit at once. The next collection then sends its list request.
+    // A complete list releases its permit immediately, so the next collection sends its list request.
     let at = all.iter().position(|(_, member, ..)| member.has_request()).unwrap();
     let (_, member, ..) = &mut all[at];
     let feed = member.sync(&[], 6).await;
     sleep(Duration::from_millis(1)).await;
     assert_eq!(count(&all), 8, "seven earlier lists and a new one");
-    // Long lists occupy a permit for at most a second.
+    // A list that takes longer than a second releases its permit.
     sleep(Duration::from_secs(1)).await;
     assert_eq!(count(&all), 16);
     sleep(Duration::from_secs(1)).await;
@@ -221,8 +220,8 @@ async fn concurrent_lists_of_a_member_are_limited() {
     drop(feed);
 }
 
-/// Checks that the watch is opened only after the preceding RBAC collections are current. Returns the watch, which has
-/// delivered one event.
+/// Checks that the cacher opens the watch only after the preceding RBAC collections are current. Sends one event on the
+/// watch, and returns it.
 async fn expect_resumed_after_precedence(cacher: &Cacher, member: &mut Member, precedence: &Precedence) -> Feed {
     sleep(Duration::from_secs(20)).await;
     assert!(!member.has_request(), "the state before the loss of contact does not suffice");
@@ -255,7 +254,7 @@ async fn watch_resumes_only_after_preceding_collections_are_current() {
     member.expect(&["watch=1"]).await;
 }
 
-/// A proxy may have lost all watches of a member, also the watches of the preceding RBAC collections.
+/// A proxy may have lost all watches of a member, including the watches of the preceding RBAC collections.
 #[tokio::test(start_paused = true)]
 async fn silent_watch_resumes_only_after_preceding_collections_are_current() {
     let precedence = Precedence::default();

@@ -47,7 +47,7 @@ async fn reopened_watch_reveals_revoked_access_rights() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_of_a_cacher_ends_the_delay_after_a_refusal() {
+async fn call_of_retry_ends_the_cachers_delay_after_a_refusal() {
     let (cacher, mut member, mut updates) = start();
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -64,7 +64,7 @@ async fn retry_of_a_cacher_ends_the_delay_after_a_refusal() {
     cacher.retry();
     let request = member.expect(&["limit=1"]).await;
     assert_eq!((request.at, cacher.failed_at()), (wanted, Some(first)));
-    // Without the right to list, the member's latest version cannot be read. The watch itself is refused.
+    // The user may neither list nor watch: the request for the member's latest version and the watch both get 403.
     request.status(403, "{}");
     member.expect(&["watch=1", "resourceVersion=5&"]).await.status(403, "{}");
     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -78,10 +78,11 @@ async fn retry_of_a_cacher_ends_the_delay_after_a_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reopening_of_a_watch_follows_the_list_and_is_not_repeated() {
+async fn watch_reopening_requested_during_a_list_happens_once_after_the_list() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.expect(&["sendInitialEvents=true"]).await.stream();
-    // The reopening of the watch is requested during the list, which carries the old credentials.
+    // The test calls `reopen` during the list, which was sent with the old credentials. So the cacher opens a new watch
+    // after the list.
     cacher.reopen(Duration::from_secs(5));
     tokio::time::sleep(Duration::from_secs(6)).await;
     feed.send(event("ADDED", &pod("a", 1)) + &end_bookmark(5));
@@ -89,8 +90,8 @@ async fn reopening_of_a_watch_follows_the_list_and_is_not_repeated() {
     let feed = member.expect(&["watch=1", "resourceVersion=5&"]).await.stream();
     feed.send(bookmark(8));
     updates.next().await;
-    // The member ends the watch before the time of the reopening. The next watch carries the new credentials, so the
-    // watch is not reopened a second time.
+    // The member ends the watch before `WITHIN` has passed. The cacher opens the next watch with the new credentials,
+    // so it does not reopen that watch.
     cacher.reopen(WITHIN);
     drop(feed);
     let _feed = member.expect(&["watch=1", "resourceVersion=8&"]).await.stream();

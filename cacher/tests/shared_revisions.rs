@@ -1,5 +1,5 @@
 //! Tests of several deletions at one revision, as at the end of an etcd lease. The member sends a DELETED event for
-//! each deletion, and marks none as the last.
+//! each deletion. No event shows that it is the last of its revision.
 
 mod common;
 
@@ -53,7 +53,7 @@ async fn watch_cut_between_deletions_of_one_revision_resumes_before_the_revision
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiter_for_all_deletions_of_a_revision_causes_a_list() {
+async fn read_that_waits_for_all_deletions_of_one_revision_causes_a_list() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1), pod("b", 2)], 10).await;
     updates.synced().await;
@@ -63,8 +63,8 @@ async fn waiter_for_all_deletions_of_a_revision_causes_a_list() {
     assert_eq!(cacher.wait_for(own, Duration::ZERO).await.unwrap().len(), 1);
     let script = async {
         member.expect(&["limit=1"]).await.text(list(&[], 11, None));
-        // The new watch starts before the deletion, so it receives the deletion again, and no bookmark with the
-        // deletion's revision.
+        // A reopened watch would start before revision 11. It would repeat the deletion, but send no bookmark of
+        // revision 11, so it could not prove that the revision is complete. The cacher therefore lists the collection.
         let again = member.expect(&["sendInitialEvents=true"]).await.stream();
         again.send(end_bookmark(11));
         again

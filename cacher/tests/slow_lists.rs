@@ -180,7 +180,7 @@ async fn expect_latest(member: &mut Member) -> PendingRequest {
     request
 }
 
-/// Serves the first page, of version 1000, and returns the request for the second page.
+/// Answers the list request with a first page of version 1000. Returns the request for the second page.
 async fn second_page(member: &mut Member) -> PendingRequest {
     member.expect(&["sendInitialEvents"]).await.status(422, r#"{"code":422}"#);
     member.expect(&["limit=10000"]).await.text(list(&[pod("a", 900)], 1000, Some("t1")));
@@ -214,7 +214,8 @@ async fn page_refused_by_a_lagging_apiserver_is_requested_again() {
     assert!(question.at - refused_at >= Duration::from_secs(1), "the request respects Retry-After");
     assert_ne!(cacher.state().reason(), Some(&StaleReason::Reset), "no answer showed that revisions went back");
     question.text(list(&[pod("a", 900)], 1000, None));
-    // The member did not refuse the page for its duration, so the page size is unchanged.
+    // The member refused the page because of its version, not because the page was too slow. So the page size is
+    // unchanged.
     member.expect(&["limit=10000", "continue=t1"]).await.text(list(&[pod("b", 950)], 1000, None));
     assert_eq!(contents(&updates.synced().await), names(&[("a", 900), ("b", 950)]));
     member.expect(&["watch=1", "resourceVersion=1000"]).await;
@@ -236,7 +237,7 @@ async fn page_refusal_by_a_lagging_apiserver_causes_no_reset() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_page_of_a_restored_member_restarts_the_list() {
+async fn page_that_fails_at_a_restored_member_restarts_the_list() {
     for timed_out in [false, true] {
         let (_cacher, mut member, updates) = start();
         let page = second_page(&mut member).await;

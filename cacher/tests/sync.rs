@@ -49,7 +49,7 @@ async fn collection_is_streamed_from_a_member_with_watch_list_support() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn warning_headers_reach_the_observer_before_the_objects() {
+async fn warning_headers_of_a_list_are_reported_before_its_objects() {
     use http::HeaderValue;
     struct Warned(std::sync::mpsc::Sender<Vec<HeaderValue>>, Arc<dyn Fn() -> bool + Send + Sync>);
     impl UpdateObserver for Warned {
@@ -154,7 +154,7 @@ async fn initial_events_without_an_end_bookmark_are_replaced_by_pages() {
     request.text(list(&[pod("a", 3)], 5, None));
     assert_eq!(updates.synced().await.len(), 1);
 
-    // A bookmark without the annotation does not end the initial events.
+    // A bookmark without the annotation `k8s.io/initial-events-end` does not end the initial events.
     let (_cacher, mut member, _updates) = start();
     let feed = member.expect(&["sendInitialEvents"]).await.stream();
     feed.send(event("ADDED", &pod("a", 3)) + &bookmark(5));
@@ -198,7 +198,7 @@ async fn malformed_objects_are_skipped_and_counted_without_ending_the_watch() {
     assert!(!feed.is_dropped());
     assert_eq!(cacher.state(), CacherState::Synced);
 
-    // Objects in pages are decoded in the same way.
+    // In pages, the cacher also skips objects that it cannot decode.
     let (cacher, mut member, mut updates) = start();
     member.expect(&["sendInitialEvents"]).await.status(400, "");
     let items = [pod("a", 3), "7".to_owned(), r#"{"metadata":{}}"#.to_owned(), pod("b", 4)];

@@ -33,7 +33,7 @@ async fn wait_for_a_version_ends_when_an_event_reaches_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_for_a_version_includes_the_first_list() {
+async fn wait_for_a_version_lasts_until_the_first_list_is_complete() {
     let (cacher, mut member, _updates) = start();
     let early = cacher.wait_for(ResourceVersion(5), THREE_SECONDS).await;
     assert_eq!(early.unwrap_err(), NotReached::TooNew { wanted: ResourceVersion(5).into(), current: None });
@@ -136,7 +136,7 @@ async fn wait_for_a_version_that_the_member_has_not_reached_fails_early() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_for_a_version_fails_after_a_later_list_below_it() {
+async fn wait_for_a_version_fails_if_a_later_list_has_a_lower_version() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -145,13 +145,13 @@ async fn wait_for_a_version_fails_after_a_later_list_below_it() {
     let early = cacher.wait_for(ResourceVersion(31), Duration::from_secs(60));
     let script = async {
         tokio::task::yield_now().await;
-        // The list below the awaited version proves nothing, because it was in progress when the waiter received the
-        // version.
+        // This list was already in progress when the wait began. So its version 20 does not prove that the member lacks
+        // version 31.
         list.send(end_bookmark(20));
         tokio::task::yield_now().await;
         list.send(expired());
-        // The list after the wait began is below the awaited version, so the member does not have the version. Later
-        // changes do not matter.
+        // This list began after the wait, so its version 30 proves that the member does not have version 31 yet. The
+        // event with version 31 comes too late to change the result.
         let list = member.expect(&["sendInitialEvents=true"]).await.stream();
         list.send(end_bookmark(30) + &event("ADDED", &pod("a", 31)));
         list
@@ -162,7 +162,7 @@ async fn wait_for_a_version_fails_after_a_later_list_below_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_fails_as_too_new_if_the_member_returns_errors() {
+async fn wait_for_a_version_fails_as_too_new_if_the_member_returns_errors() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -181,13 +181,13 @@ async fn wait_fails_as_too_new_if_the_member_returns_errors() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn members_latest_version_below_the_collections_version_causes_a_reset() {
+async fn member_version_below_the_version_of_the_collection_resets_the_cacher() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 50).await;
     updates.synced().await;
     let script = async {
-        // An event raises the collection's version while the request is pending. The response is then older than the
-        // collection. It must not count as a sign that revisions went back.
+        // An event raises the collection's version to 55 while the request for the latest version is pending. The
+        // response (52) is older than the collection, but does not mean that revisions went back.
         let request = member.expect(&["limit=1"]).await;
         feed.send(event("ADDED", &pod("a", 55)));
         tokio::task::yield_now().await;
@@ -227,7 +227,7 @@ async fn wait_for_a_deletion_ends_when_the_uid_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn latest_version_request_returns_the_version_or_the_error() {
+async fn latest_version_request_returns_the_members_version_or_its_error() {
     let (cacher, mut member, mut updates) = start();
     let _feed = member.sync(&[], 5).await;
     updates.synced().await;

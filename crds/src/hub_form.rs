@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn object_of_a_hub_may_not_contain_files_secrets_or_plain_addresses() {
+    fn hub_object_with_file_paths_secrets_or_plain_http_addresses_is_refused() {
         for (spec, field) in [
             (json!({"kubeconfig": {"path": "/kubeconfig"}}), "spec.kubeconfig"),
             (json!({"caFile": "ca.pem"}), "spec.caFile"),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_of_an_object_of_a_hub_are_refused_by_name() {
+    fn refusal_of_a_hub_object_names_its_unknown_fields() {
         let document = json!({"metadata": {"name": "eu"}, "spec": {"endpoint": "x", "index": "y"}});
         let error = decode_hub_object::<UpstreamCluster>(document, "UpstreamCluster").unwrap_err().to_string();
         assert!(error.contains("spec.endpoint: unknown field"), "{error}");

@@ -13,7 +13,8 @@ fn objects(text: &str) -> ConfigurationObjects {
     parse(text, Path::new("test.yaml")).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// Returns the validation problems of a cluster with additional fields, each with the prefix `E` or `W`.
+/// Validates a cluster with these additional fields. Returns its problems, each with the prefix `E` (error) or `W`
+/// (warning).
 fn problems_of_cluster(fields: &str) -> Vec<String> {
     problems(&format!(
         "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {{name: eu}}\nspec: {{endpoints: \
@@ -202,7 +203,7 @@ fn flow_control_schemas_are_validated() {
 }
 
 #[test]
-fn merged_endpoint_is_named_all_and_has_no_endpoints() {
+fn merged_endpoint_with_another_name_than_all_or_with_endpoints_is_refused() {
     assert_eq!(problems_of_merged("all", &format!("dispatchPolicies: [{{rules: [{RULE}]}}]")), Vec::<String>::new());
     let found = problems_of_merged("merged", "logging: {mode: Enabled}");
     assert!(found[0].starts_with("E metadata.name: \"merged\" is not allowed; the only MergedEndpoint"), "{found:?}");
@@ -274,7 +275,7 @@ fn global_dispatch_policies_are_validated_against_schemas() {
 }
 
 #[test]
-fn validation_problem_contains_the_documents_of_its_object() {
+fn validation_error_lists_the_files_and_documents_of_its_object() {
     let cluster = "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {name: eu}\nspec: {endpoints: \
                    ['https://a'], caFile: ca.pem, credentials: {tokenFile: t}}\n";
     let denial = format!("dispatchPolicies: [{{rules: [{RULE}], deny: {{message: never}}}}]");

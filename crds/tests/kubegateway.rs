@@ -198,7 +198,7 @@ fn rule_that_never_matches_in_kubegateway_is_removed() {
 
 /// KubeGateway matches the request that opens a WebSocket to a Pod by its method, GET.
 #[test]
-fn kubegateway_rule_that_allows_exec_by_get_is_reported() {
+fn conversion_reports_a_kubegateway_rule_that_allows_exec_by_get() {
     let of = |verbs: Value, resources: Value| rule(json!({"verbs": verbs, "apiGroups": [""], "resources": resources}));
     for (verbs, resources) in [
         (json!(["get", "list", "watch"]), json!(["*"])),

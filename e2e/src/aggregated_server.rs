@@ -1,4 +1,5 @@
-//! An aggregated API server behind the aggregator of a member. A test sets the JSON document at each path.
+//! Simulates an aggregated API server, which a member reaches through its aggregator. A test sets the JSON document at
+//! each path.
 
 use crate::{TestCluster, certificates::TestCertificates};
 use anyhow::Context;
@@ -19,7 +20,7 @@ use std::{
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
-/// A function that makes a JSON answer from a request's head, or returns `None` for an unknown path.
+/// Function that makes a JSON answer from the head of a request. `None` leaves the path unknown.
 pub type Responder = Box<dyn Fn(&Parts) -> Option<Value> + Send>;
 
 /// A running aggregated API server. Dropping it stops the server, and the member reports the APIService as unavailable.
@@ -34,18 +35,19 @@ pub struct AggregatedServer {
 #[derive(Clone)]
 struct Acceptor(TlsAcceptor);
 
-/// The configured answers, in the order in which the server tries them.
+/// Configures the answers of the server. The server tries the fields in this order.
 #[derive(Default)]
 struct Behavior {
     delay: Duration,
-    /// The URL of the server to redirect to. Requests for `/apis`, groups and versions are never redirected.
+    /// URL of the server to which requests are redirected. Discovery requests (`/apis`, API groups and versions) are
+    /// never redirected.
     redirect: Option<String>,
     /// The status of every answer; `None` serves the configured documents.
     failure: Option<StatusCode>,
     pages: BTreeMap<String, Value>,
     responder: Option<Responder>,
-    /// The resourceVersion that the server sets in echoed objects. With this setting, the server answers a request at a
-    /// path without a document with the object in the request.
+    /// resourceVersion that the server sets in an echoed object. If set, the server answers a request for a path
+    /// without a document with the object in the request's body.
     echo: Option<String>,
     requests: usize,
 }
@@ -55,7 +57,6 @@ impl AggregatedServer {
     /// with 404.
     ///
     /// # Errors
-    ///
     /// If no certificate can be made, or no port is free.
     pub async fn start() -> anyhow::Result<Self> {
         let certificates = TestCertificates::generate("aggregated")?;
@@ -92,13 +93,13 @@ impl AggregatedServer {
         lock(&self.behavior).pages.remove(path);
     }
 
-    /// Answers requests for paths without a document with the result of this function.
+    /// Answers each request for a path without a document with the result of this function.
     pub fn respond(&self, responder: Responder) {
         lock(&self.behavior).responder = Some(responder);
     }
 
-    /// Answers each request for a path without a document with the object in the request, and sets this resourceVersion
-    /// in the object.
+    /// Answers each request for a path without a document with the object in the request's body, and sets this
+    /// resourceVersion in the object.
     pub fn echo(&self, resource_version: &str) {
         lock(&self.behavior).echo = Some(resource_version.to_owned());
     }

@@ -1,7 +1,7 @@
-//! Checks that cargo has built a program from the current sources.
+//! Checks that a program is built from the current sources.
 //!
-//! Cargo writes `tributary.d` beside the program only for `cargo build`. Every kind of build writes one list of sources
-//! per crate into `deps`, and cargo itself uses these lists.
+//! Cargo writes `tributary.d` beside the program only for `cargo build`. This check therefore reads the lists of
+//! sources in `deps`, one per crate, which every kind of build writes and cargo itself uses.
 
 use anyhow::{Context, ensure};
 use std::{
@@ -11,19 +11,18 @@ use std::{
     time::SystemTime,
 };
 
-/// The name of the program's crate, and the prefix of the names of all workspace crates.
+/// Name of the program's crate. The names of all workspace crates begin with this name.
 const PROGRAM: &str = "tributary";
 
-/// Workspace crates that are not linked into the program. A change of the crates' sources does not make the program
-/// outdated.
+/// Workspace crates that are not part of the program, so a change of their sources does not make the program outdated.
 const BESIDE: [&str; 3] = ["tributary_bench", "tributary_e2e", "tributary_fuzz_properties"];
 
 pub(crate) const REMEDY: &str = "run `cargo test --workspace --no-run --locked` (for the benchmarks `cargo build \
                                  --profile dist -p tributary-server --locked`), or name another program in \
                                  TRIBUTARY_BIN";
 
-/// Checks that no source of a program is newer than the program. Paths of sources are relative to `workspace`. Reads
-/// the modification times of about a thousand files.
+/// Checks that the program is not older than any of its source files. Relative paths of sources are below `workspace`.
+/// Reads the modification times of about a thousand files.
 ///
 /// # Errors
 /// If a source is newer, with [`REMEDY`] in the message, or if cargo's lists of sources are not beside the program.
@@ -44,7 +43,7 @@ fn changed(path: &Path) -> std::io::Result<SystemTime> {
     fs::metadata(path)?.modified()
 }
 
-/// The source files of the program and of its libraries. The list omits test sources.
+/// Returns the source files of the program and of its libraries, without test sources.
 fn sources(lists: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     let mut sources = BTreeSet::new();
     for entry in fs::read_dir(lists)? {
@@ -70,7 +69,7 @@ fn sources(lists: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     Ok(sources)
 }
 
-/// Splits a line of cargo's list into paths. A backslash escapes a space within a path.
+/// Splits the paths in a line of one of cargo's source lists. A backslash escapes a space within a path.
 fn paths(line: &str) -> Vec<PathBuf> {
     let marked = line.replace("\\ ", "\0");
     marked.split(' ').filter(|path| !path.is_empty()).map(|path| PathBuf::from(path.replace('\0', " "))).collect()
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn program_with_a_newer_source_is_outdated() {
+    fn built_program_is_outdated_if_a_source_file_is_newer() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let program = path("target/debug/tributary");

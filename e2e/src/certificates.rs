@@ -10,11 +10,11 @@ use std::{fs, path::Path};
 /// them from a kubeconfig.
 #[derive(Clone, Debug)]
 pub struct TestCertificates {
-    /// The certificate of the authority (PEM).
+    /// PEM certificate of the certificate authority that signed the serving certificate.
     pub authority: String,
     /// The serving certificate for 127.0.0.1 and localhost.
     pub serving_certificate: String,
-    /// The key of the serving certificate.
+    /// Private key of the serving certificate (PEM).
     pub serving_key: String,
     /// The key that signs service account tokens.
     pub service_account_key: String,

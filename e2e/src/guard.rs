@@ -32,7 +32,7 @@ for folder in $folders; do rm -rf -- "$folder"; done
 
 struct Guard {
     input: Mutex<ChildStdin>,
-    /// The running script. This process does not wait for the script, which ends after this process.
+    /// Guard script. The test process never waits for the script, because the script ends after the test process.
     _script: Child,
 }
 
@@ -67,13 +67,13 @@ pub(crate) fn add_group(group: u32) {
     print_line(&format!("add {group}\n"));
 }
 
-/// Removes an ended process group from the guard's list. The guard then never kills another group that reuses the id.
+/// Removes an ended process group from the guard's list, so that the guard does not kill a new group with the same ID.
 pub(crate) fn remove_group(group: u32) {
     print_line(&format!("del {group}\n"));
 }
 
-/// Removes a temporary folder at the end of this process, if it still exists. The guard ignores paths with blanks,
-/// because the script splits lines at blanks.
+/// Lets the guard remove a temporary folder at the end of this process, if the folder still exists. The guard ignores
+/// paths with blanks, because the script splits lines at blanks.
 pub fn remove_folder_at_exit(folder: &Path) {
     if let Some(folder) = folder.to_str().filter(|folder| !folder.contains(char::is_whitespace)) {
         print_line(&format!("dir {folder}\n"));

@@ -1,5 +1,5 @@
-//! A plain HTTP client for the Kubernetes API. It sends paths unchanged and returns responses as they are, so that
-//! tests check bytes and headers and not the interpretation of a client library.
+//! HTTP client for the Kubernetes API. The client sends paths unchanged and returns responses unchanged, so tests check
+//! bytes and headers, and not the interpretation of a client library.
 
 use crate::kubeconfig::{self, Access};
 use anyhow::{Context, bail};
@@ -15,7 +15,8 @@ use hyper_util::{
 use serde_json::Value;
 use std::{path::Path, time::Duration};
 
-/// The timeout for a complete response (not a watch); longer than kube-apiserver's own timeout of 60 s.
+/// Timeout for a complete response (not for a watch). The timeout is longer than kube-apiserver's timeout of 60 s, so a
+/// test sees kube-apiserver's timeout response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(70);
 
 /// A client of one server. Clones share connections: HTTP/2 if the server supports it.
@@ -27,7 +28,8 @@ pub struct HttpClient {
     /// The prefix for each path, without a trailing slash: `/clusters/member1`, or empty.
     prefix: String,
     pub(crate) authorization: Option<HeaderValue>,
-    /// The TLS configuration, which connections outside this client (WebSockets) use, too.
+    /// TLS configuration. WebSocket connections, which bypass this client's connection pool, use the same
+    /// configuration.
     pub(crate) tls: std::sync::Arc<rustls::ClientConfig>,
 }
 
@@ -40,10 +42,10 @@ impl HttpClient {
         Self::from_config(&kubeconfig::config(path, context).await?)
     }
 
-    /// A client of one member.
+    /// Creates a client of one member from the member's address and credentials.
     ///
     /// # Errors
-    /// When the certificates cannot be read.
+    /// If the certificates cannot be read.
     pub async fn from_access(access: &Access) -> anyhow::Result<Self> {
         let folder = crate::guard::temporary_folder("access")?;
         let path = folder.path().join("kubeconfig");
@@ -87,7 +89,8 @@ impl HttpClient {
         Self { authorization: None, ..self.clone() }
     }
 
-    /// A client with the same server and connections, and another prefix, such as `/clusters/member1`.
+    /// Returns a client with the same server and connections, and this prefix (such as `/clusters/member1`) for each
+    /// path.
     #[must_use]
     pub fn below(&self, prefix: &str) -> Self {
         Self { prefix: prefix.trim_end_matches('/').to_owned(), ..self.clone() }
@@ -99,7 +102,7 @@ impl HttpClient {
         &self.origin
     }
 
-    /// Begins a request. The path (with its query) is sent exactly as given.
+    /// Begins a request. The client sends the path, including its query, unchanged.
     #[must_use]
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let mut headers = HeaderMap::new();
@@ -135,8 +138,7 @@ impl HttpClient {
         self.request(Method::PUT, path).json(body)
     }
 
-    /// Begins a PATCH; `kind` is the part between `application/` and `+json` or `-yaml` of its content type, such as
-    /// `merge-patch+json`.
+    /// Begins a PATCH. `kind` is the content type without `application/`, such as `merge-patch+json`.
     #[must_use]
     pub fn patch(&self, path: &str, kind: &str, body: &Value) -> RequestBuilder {
         self.request(Method::PATCH, path).json(body).header("content-type", &format!("application/{kind}"))
@@ -148,16 +150,16 @@ impl HttpClient {
         self.request(Method::DELETE, path)
     }
 
-    /// Opens a watch: a GET with a stream of JSON events as answer.
+    /// Opens a watch and returns the stream of its JSON events.
     ///
     /// # Errors
-    /// When the request fails or the status is not 200.
+    /// If the request fails or the status is not 200.
     pub async fn watch(&self, path: &str) -> anyhow::Result<EventStream> {
         self.get(path).stream().await?.events()
     }
 }
 
-/// A builder of one HTTP request.
+/// Builder of one HTTP request to a server.
 #[derive(Clone, Debug)]
 pub struct RequestBuilder {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -168,8 +170,8 @@ pub struct RequestBuilder {
 }
 
 impl RequestBuilder {
-    /// Sets a header and replaces headers with the same name. An invalid name or value is a programming error of the
-    /// test: the header is omitted, and the test's assertion fails.
+    /// Sets a header and replaces headers with the same name. The method omits a header with an invalid name or value,
+    /// so that the test's assertion fails.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value.as_bytes())) {
@@ -213,10 +215,10 @@ impl RequestBuilder {
         self.header("content-type", content_type)
     }
 
-    /// Sends the request and reads the whole answer.
+    /// Sends the request and reads the complete response. An HTTP error status is not an error of this function.
     ///
     /// # Errors
-    /// Without an answer within 70 s. An HTTP error status is an answer, not an error.
+    /// If no complete response arrives within 70 s.
     pub async fn send(self) -> anyhow::Result<HttpResponse> {
         let shown = format!("{} {}", self.method, self.url);
         let whole = async {
@@ -230,10 +232,10 @@ impl RequestBuilder {
             .with_context(|| format!("{shown}: no answer in {ANSWER_TIMEOUT:?}"))?
     }
 
-    /// Sends the request and returns after the head of the answer.
+    /// Sends the request and returns when the response head arrives.
     ///
     /// # Errors
-    /// Without an answer within 70 s.
+    /// If no response head arrives within 70 s.
     pub async fn stream(self) -> anyhow::Result<Streaming> {
         let shown = format!("{} {}", self.method, self.url);
         let mut request = Request::builder().method(self.method).uri(&self.url);
@@ -250,10 +252,10 @@ impl RequestBuilder {
     }
 }
 
-/// An answer with its whole body.
+/// HTTP response with its complete body.
 #[derive(Clone, Debug)]
 pub struct HttpResponse {
-    /// Method and URL, for messages.
+    /// Method and URL of the request, for error messages.
     pub request: String,
     /// The HTTP status of the answer.
     pub status: StatusCode,
@@ -299,7 +301,7 @@ impl HttpResponse {
     }
 }
 
-/// The beginning of a body, for an error message.
+/// Returns at most the first 600 characters of a body, for an error message.
 fn shorten(text: &str) -> String {
     match text.char_indices().nth(600) {
         Some((end, _)) => format!("{}… ({} bytes)", &text[..end], text.len()),
@@ -310,7 +312,7 @@ fn shorten(text: &str) -> String {
 /// A response whose body is not read yet.
 #[derive(Debug)]
 pub struct Streaming {
-    /// Method and URL, for messages.
+    /// Method and URL of the request, for error messages.
     pub request: String,
     /// The HTTP status of the answer.
     pub status: StatusCode,
@@ -321,10 +323,10 @@ pub struct Streaming {
 }
 
 impl Streaming {
-    /// The body as a stream of newline-separated JSON.
+    /// Returns the body as a stream of events, with one JSON document per line.
     ///
     /// # Errors
-    /// When the status is not 200.
+    /// If the status is not 200.
     pub fn events(self) -> anyhow::Result<EventStream> {
         if self.status != StatusCode::OK {
             bail!("{}: {} instead of a stream", self.request, self.status);
@@ -333,7 +335,7 @@ impl Streaming {
     }
 }
 
-/// The events of a watch. Dropping it ends the watch.
+/// Event stream of a watch. Dropping it ends the watch.
 #[derive(Debug)]
 pub struct EventStream {
     request: String,
@@ -344,7 +346,7 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// The next event, or `None` at the end of the stream.
+    /// Returns the next event, or `None` at the end of the stream.
     ///
     /// Cancel safe: bytes that have arrived stay in the buffer.
     ///
@@ -360,15 +362,16 @@ impl EventStream {
     /// Returns the next event.
     ///
     /// # Errors
-    /// As [`EventStream::next`], and at the end of the stream.
+    /// If [`EventStream::next`] fails, or the stream ends.
     pub async fn expect(&mut self, patience: Duration) -> anyhow::Result<Value> {
         self.next(patience).await?.with_context(|| format!("{}: the stream ended", self.request))
     }
 
-    /// Reads events until no event arrives for `quiet`, or until the stream ends. The flag is true if the stream ended.
+    /// Reads events until no event arrives for `quiet`, or until the stream ends. Returns the events, and true if the
+    /// stream ended.
     ///
     /// # Errors
-    /// When the stream breaks or a line is not JSON.
+    /// If the stream breaks or a line is not JSON.
     pub async fn drain(&mut self, quiet: Duration) -> anyhow::Result<(Vec<Value>, bool)> {
         let mut events = Vec::new();
         loop {

@@ -1,4 +1,4 @@
-//! Kubeconfig files: written for members, read to find a server's address and the client's credentials.
+//! Writes kubeconfig files for members, and reads a server's address and a client's credentials from kubeconfig files.
 
 use anyhow::Context;
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -6,21 +6,21 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use std::{fs, path::Path};
 
-/// Address and credentials of one server, as in a kubeconfig's context.
+/// Address and credentials of one server. A context of a kubeconfig has the same data.
 #[derive(Clone, Debug)]
 pub struct Access {
-    /// Name of the context, the cluster and the user.
+    /// Common name of the kubeconfig's context, cluster and user entries.
     pub name: String,
     /// URL of the server.
     pub server: String,
-    /// The authority that signed the serving certificate, PEM.
+    /// Certificate authority that signed the serving certificate (PEM).
     pub certificate_authority: String,
     /// The bearer token of the user.
     pub token: String,
 }
 
 impl Access {
-    /// The cluster, user and context entries of a kubeconfig. Tests change them for invalid kubeconfigs.
+    /// Returns the kubeconfig entries for this server. A test can change the entries to make an invalid kubeconfig.
     #[must_use]
     pub fn entries(&self) -> ContextParts {
         ContextParts {
@@ -34,14 +34,14 @@ impl Access {
     }
 }
 
-/// The parts of a context as JSON, which a test can change to make an invalid kubeconfig.
+/// Kubeconfig entries of one context as JSON. A test can change the entries to make an invalid kubeconfig.
 #[derive(Clone, Debug)]
 pub struct ContextParts {
-    /// Name of the context, the cluster and the user.
+    /// Common name of the context, cluster and user entries.
     pub name: String,
-    /// The `cluster` object.
+    /// Fields of the `cluster` entry, such as the server's URL.
     pub cluster: Value,
-    /// The `user` object.
+    /// Fields of the `user` entry, such as the token.
     pub user: Value,
 }
 
@@ -55,10 +55,10 @@ pub fn write(path: &Path, members: &[&Access]) -> anyhow::Result<()> {
     write_entries(path, &entries)
 }
 
-/// Writes a kubeconfig from parts. The file is JSON, which is also YAML.
+/// Writes a kubeconfig with these entries. The file is JSON, which is also YAML.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn write_entries(path: &Path, entries: &[ContextParts]) -> anyhow::Result<()> {
     let named = |key: &str, value: fn(&ContextParts) -> Value| -> Vec<Value> {
         entries.iter().map(|entry| json!({"name": entry.name, key: value(entry)})).collect()
@@ -75,10 +75,10 @@ pub fn write_entries(path: &Path, entries: &[ContextParts]) -> anyhow::Result<()
     fs::write(path, text).with_context(|| format!("write {}", path.display()))
 }
 
-/// The client configuration of one context (the current context if `context` is `None`), as kube reads it.
+/// Reads one context as a client configuration, with the crate `kube`. `None` selects the current context.
 ///
 /// # Errors
-/// When the file or the context cannot be read.
+/// If the file or the context cannot be read.
 pub async fn config(path: &Path, context: Option<&str>) -> anyhow::Result<kube::Config> {
     let file = Kubeconfig::read_from(path).with_context(|| format!("read {}", path.display()))?;
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };

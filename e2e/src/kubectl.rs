@@ -1,5 +1,5 @@
-//! The real kubectl and Helm. Each instance has its own home folder, so that caches and settings of the user have no
-//! effect.
+//! Runs the real kubectl and Helm. Each instance has a separate home folder, so caches and settings of the developer
+//! have no effect.
 
 use crate::{Process, Tools, guard};
 use anyhow::{Context, bail};
@@ -10,10 +10,10 @@ use std::{
     time::Duration,
 };
 
-/// The timeout of a command. A stuck command fails its own test and not the whole run.
+/// Timeout of a command, so that a stuck command fails one test and does not block the whole run.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// kubectl for one kubeconfig.
+/// Runs kubectl commands with one kubeconfig.
 #[derive(Debug)]
 pub struct Kubectl {
     name: &'static str,
@@ -23,10 +23,10 @@ pub struct Kubectl {
     runs: AtomicUsize,
 }
 
-/// The output of a command.
+/// Output and exit code of a finished command.
 #[derive(Clone, Debug)]
 pub struct KubectlOutput {
-    /// The arguments, for error messages.
+    /// Arguments of the command, for error messages.
     pub command: String,
     /// The exit code; `None` after a signal.
     pub code: Option<i32>,
@@ -37,10 +37,10 @@ pub struct KubectlOutput {
 }
 
 impl KubectlOutput {
-    /// Standard output of a successful run.
+    /// Returns the standard output of a successful command.
     ///
     /// # Errors
-    /// When the exit code is not 0.
+    /// If the exit code is not 0.
     pub fn success(self) -> anyhow::Result<String> {
         if self.code != Some(0) {
             bail!("{} failed ({:?})\nstdout: {}\nstderr: {}", self.command, self.code, self.stdout, self.stderr);
@@ -48,10 +48,10 @@ impl KubectlOutput {
         Ok(self.stdout)
     }
 
-    /// Standard error of a failed run.
+    /// Returns the standard error of a failed command.
     ///
     /// # Errors
-    /// When the exit code is 0.
+    /// If the exit code is 0.
     pub fn failure(self) -> anyhow::Result<String> {
         if self.code == Some(0) {
             bail!("{} succeeded\nstdout: {}", self.command, self.stdout);
@@ -69,10 +69,10 @@ impl Kubectl {
         Self::with_kubeconfig("kubectl", tools.server("kubectl"), kubeconfig)
     }
 
-    /// Helm of a major version with `kubeconfig`. Its methods run Helm instead of kubectl.
+    /// Creates a runner of Helm with this major version. The methods of the returned value run Helm instead of kubectl.
     ///
     /// # Errors
-    /// When no temporary folder can be made.
+    /// If no temporary folder can be made.
     pub fn helm(tools: &Tools, version: u8, kubeconfig: &Path) -> anyhow::Result<Self> {
         Self::with_kubeconfig("helm", tools.helm(version), kubeconfig)
     }
@@ -82,7 +82,7 @@ impl Kubectl {
         Ok(Self { name, program, kubeconfig, home, runs: AtomicUsize::new(0) })
     }
 
-    /// A command for this kubeconfig. The caller may change and spawn it.
+    /// Builds a command with this kubeconfig. The caller may change the command and must start it.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
@@ -106,10 +106,10 @@ impl Kubectl {
         path.to_str().map(str::to_owned).context("a temporary path is not UTF-8")
     }
 
-    /// Runs kubectl to its end.
+    /// Runs a kubectl command until it ends. A failed command is an output, not an error.
     ///
     /// # Errors
-    /// When kubectl cannot be started or runs longer than 90 s. A failed command is an output, not an error.
+    /// If kubectl cannot be started or runs longer than 90 s.
     pub async fn run(&self, arguments: &[&str]) -> anyhow::Result<KubectlOutput> {
         self.run_with(self.command(arguments), None).await
     }
@@ -144,10 +144,11 @@ impl Kubectl {
         self.run(arguments).await?.success()
     }
 
-    /// Starts a kubectl that keeps running (`-w`, `port-forward`, `logs -f`). It is killed on drop.
+    /// Starts a kubectl command that does not end by itself (`-w`, `port-forward`, `logs -f`). Dropping the returned
+    /// value kills kubectl.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If kubectl cannot be started.
     pub fn spawn(&self, arguments: &[&str]) -> anyhow::Result<Process> {
         self.start(self.command(arguments), Stdio::null())
     }
@@ -157,10 +158,10 @@ impl Kubectl {
         self.start(command, Stdio::null())
     }
 
-    /// Starts a kubectl with a pipe as its standard input, taken with [`Process::take_input`].
+    /// Starts a kubectl command whose standard input is a pipe. [`Process::take_input`] returns the pipe.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If kubectl cannot be started.
     pub fn spawn_with_input(&self, arguments: &[&str]) -> anyhow::Result<Process> {
         self.start(self.command(arguments), Stdio::piped())
     }

@@ -1,4 +1,5 @@
-//! A kubelet that trusts another client CA, so it rejects its own kube-apiserver and every other client.
+//! Simulates a kubelet that trusts a client CA of a different cluster. The kubelet rejects every client, also the
+//! kube-apiserver of its cluster.
 
 use crate::{TestCluster, certificates::TestCertificates};
 use anyhow::Context;
@@ -13,7 +14,7 @@ use std::{convert::Infallible, sync::Arc};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
-/// A running kubelet. Dropping it stops the server.
+/// Simulated kubelet that rejects all requests. Dropping it stops the server.
 #[derive(Debug)]
 pub struct RefusingKubelet {
     port: u16,

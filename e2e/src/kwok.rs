@@ -1,11 +1,11 @@
-//! The configuration of kwok: the stages that simulate nodes and pods, and the answers of its kubelet to logs, exec,
-//! attach and port-forward.
+//! Configures kwok: the stages that simulate nodes and pods, and the responses of its kubelet to logs, exec, attach and
+//! port-forward.
 
 use anyhow::Context;
 use serde_json::json;
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-/// The stage files, below the module's `kustomize/stage`.
+/// Stage files to use, relative to the folder `kustomize/stage` of kwok's Go module.
 const STAGES: [&str; 5] = [
     "node/fast/node-initialize.yaml",
     "node/heartbeat/node-heartbeat.yaml",
@@ -14,18 +14,17 @@ const STAGES: [&str; 5] = [
     "pod/fast/pod-delete.yaml",
 ];
 
-/// The line before a stage's conditions, and a condition that is added. The condition excludes pods whose command is
-/// `sleep`. Otherwise kwok completes these pods at once, and specs that wait for a running job rarely see a running
-/// job.
+/// Line before the conditions of a stage, and an additional condition. The condition excludes pods whose command is
+/// `sleep`. Without the condition, kwok completes these pods at once, and Kubernetes specs that wait for a running job
+/// rarely see it running.
 const CONDITIONS: &str = "    matchExpressions:\n";
 const DOES_NOT_SLEEP: &str = "    - {key: '.spec.containers.[].command.[0]', operator: NotIn, values: [sleep]}\n";
 
-/// The folder for replacements of this machine's programs, inside the member's folder. Commands of pods find these
-/// programs first.
+/// Folder in the member's folder with programs that replace programs of this machine in the commands of pods.
 pub(crate) const PROGRAMS: &str = "programs";
 
-/// The `tar` for pods. kwok never closes the standard input of a command, and GNU tar waits for the end of its input.
-/// Python's tarfile module stops at the end of the archive.
+/// Replacement of `tar` in the commands of pods. kwok never closes the standard input of a command, and GNU tar waits
+/// for the end of its input. Python's tarfile module stops at the end of the archive.
 const TAR: &str = r#"#!/bin/sh
 case " $* " in
   *" -xmf - "*)

@@ -54,7 +54,8 @@ pub use self::{
     tributary::{Tributary, TributaryBuilder},
 };
 
-/// Makes aws-lc-rs the process-wide TLS provider. Each test binary calls this function first; later calls do nothing.
+/// Makes aws-lc-rs the TLS provider of the process. Each test binary calls this function first. Later calls have no
+/// effect.
 pub fn install_crypto_provider() {
     let _already_installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }

@@ -1,5 +1,5 @@
-//! A member cluster: etcd and kube-apiserver, optionally kube-controller-manager and kwok, on loopback ports in a
-//! temporary folder.
+//! Runs a member cluster on loopback ports in a temporary folder: etcd and kube-apiserver, optionally
+//! kube-controller-manager and kwok.
 
 use crate::{
     Access, HttpClient, PeopleAuthority, Process, Tools, certificates::TestCertificates, guard, kubeconfig, kwok,
@@ -21,10 +21,10 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// A kube-apiserver is ready about 4 s after its start, and much later on a busy machine.
+/// Timeout for the start of a kube-apiserver. The start takes about 4 s, and much longer on a busy machine.
 const READY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The time for a server to end after SIGTERM before it is killed.
+/// Longest time between SIGTERM and the end of a server. Afterwards the server is killed.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The controllers for namespaces, Deployments, aggregated roles and garbage collection. The root CA publisher is left
@@ -40,7 +40,7 @@ pub const FRONT_PROXY: &str = "front-proxy-client";
 const DATA: &str = "etcd";
 const BACKUP: &str = "etcd.backup";
 
-/// The configuration of a member.
+/// Configures and starts a member.
 #[derive(Clone, Debug)]
 pub struct MemberBuilder {
     name: String,
@@ -56,7 +56,7 @@ pub struct MemberBuilder {
 }
 
 impl MemberBuilder {
-    /// Also runs kube-controller-manager, with the few controllers that tests need.
+    /// Selects whether the member also runs kube-controller-manager, with the few controllers that tests need.
     #[must_use]
     pub fn controllers(mut self, yes: bool) -> Self {
         self.controllers = yes.then(|| CONTROLLERS.to_owned());
@@ -77,8 +77,8 @@ impl MemberBuilder {
         self
     }
 
-    /// Mounts a service account's token in pods, as in a complete cluster. kube-apiserver refuses a pod until a
-    /// controller has created the namespace's service account.
+    /// Mounts the token of a service account in pods, as in a complete cluster. kube-apiserver then refuses a pod until
+    /// a controller has created the service account of the pod's namespace.
     #[must_use]
     pub fn service_accounts(mut self, yes: bool) -> Self {
         self.service_accounts = yes;
@@ -201,12 +201,12 @@ struct Ports {
 
 #[derive(Debug, Default)]
 struct MemberProcesses {
-    // Rust drops fields in this order: clients before servers. Otherwise the clients' logs end with connection errors.
+    // Rust drops fields in the order of their declaration. Clients are declared before their servers, because otherwise
+    // their logs end with connection errors.
     kwok: Option<Process>,
     scheduler: Option<Process>,
     controller_manager: Option<Process>,
     apiserver: Option<Process>,
-    /// Additional kube-apiservers, with their ports as keys.
     further_apiservers: BTreeMap<u16, Process>,
     etcd: Option<Process>,
 }
@@ -227,7 +227,7 @@ pub struct TestCluster {
 }
 
 impl TestCluster {
-    /// Begins a member with only etcd and kube-apiserver.
+    /// Configures a member that runs only etcd and kube-apiserver.
     #[must_use]
     pub fn builder(name: &str) -> MemberBuilder {
         MemberBuilder {
@@ -250,7 +250,7 @@ impl TestCluster {
         &self.builder.name
     }
 
-    /// The temporary folder of the member; tests may put files there.
+    /// Temporary folder of the member. Tests may create files in this folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
@@ -262,22 +262,22 @@ impl TestCluster {
         self.access.clone()
     }
 
-    /// A kubeconfig with this member only.
+    /// Path of a kubeconfig that contains only this member.
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder().join("kubeconfig")
     }
 
-    /// A client of the member's kube-apiserver.
+    /// HTTP client of the member's kube-apiserver, with the administrator's token.
     #[must_use]
     pub fn http(&self) -> &HttpClient {
         &self.http
     }
 
-    /// A client of the member's kube-apiserver, with a certificate for a user with this name and these groups.
+    /// Creates an HTTP client of the member's kube-apiserver, with a client certificate of this user and these groups.
     ///
     /// # Errors
-    /// When the certificate cannot be made.
+    /// If the certificate cannot be made.
     pub async fn http_of(&self, name: &str, groups: &[&str]) -> anyhow::Result<HttpClient> {
         let folder = guard::temporary_folder("person")?;
         let path = folder.path().join("kubeconfig");
@@ -296,19 +296,19 @@ impl TestCluster {
         &self.front_proxy
     }
 
-    /// Writes a kubeconfig with a certificate for a user with this name and these groups.
+    /// Writes a kubeconfig with a client certificate for a user with this name and these groups.
     ///
     /// # Errors
-    /// When the certificate cannot be made, or the file not be written.
+    /// If the certificate cannot be made, or the file cannot be written.
     pub fn write_kubeconfig_of(&self, path: &Path, name: &str, groups: &[&str]) -> anyhow::Result<()> {
         let user = self.people.user(name, groups)?;
         kubeconfig::write_entries(path, &[kubeconfig::ContextParts { user, ..self.access.entries() }])
     }
 
-    /// A kube client of the member's kube-apiserver.
+    /// Creates a client of the member's kube-apiserver, with the crate `kube`.
     ///
     /// # Errors
-    /// When the kubeconfig cannot be used.
+    /// If the kubeconfig cannot be used.
     pub async fn client(&self) -> anyhow::Result<kube::Client> {
         let config = kubeconfig::config(&self.kubeconfig(), None).await?;
         kube::Client::try_from(config).context("make a client")
@@ -336,10 +336,10 @@ impl TestCluster {
         Ok(())
     }
 
-    /// Kills kube-apiserver and etcd (SIGKILL). Connections break without a message.
+    /// Kills kube-apiserver and etcd with SIGKILL, so that they cannot shut down in order.
     ///
     /// # Errors
-    /// When one of the two processes does not end.
+    /// If one of the two processes does not end.
     pub async fn kill9(&self) -> anyhow::Result<()> {
         let mut processes = self.processes.lock().await;
         for process in [processes.apiserver.take(), processes.etcd.take()].iter_mut().flatten() {
@@ -395,10 +395,11 @@ impl TestCluster {
         Ok(())
     }
 
-    /// Kills kube-apiserver but not etcd (SIGKILL): the data stays, and a restart rebuilds the watch cache.
+    /// Kills kube-apiserver (SIGKILL) but not etcd. The data survives, and a restarted kube-apiserver rebuilds its
+    /// watch cache.
     ///
     /// # Errors
-    /// When the process does not end.
+    /// If the process does not end.
     pub async fn kill_apiserver(&self) -> anyhow::Result<()> {
         let process = self.processes.lock().await.apiserver.take();
         match process {
@@ -417,20 +418,21 @@ impl TestCluster {
         self.start_again().await
     }
 
-    /// Restores the last backup, as after a disaster: later changes are lost, and etcd uses their revisions again.
+    /// Restores the last backup, as after a disaster. Later changes are lost, and etcd assigns their revisions again to
+    /// new changes.
     ///
     /// # Errors
-    /// As [`back_up`](Self::back_up), and when there is no backup.
+    /// If [`back_up`](Self::back_up) would fail, or there is no backup.
     pub async fn restore(&self) -> anyhow::Result<()> {
         self.kill9().await?;
         self.replace_data(DATA, BACKUP).await?;
         self.start_again().await
     }
 
-    /// Replaces the cluster by a new one at the same address: deletes all data, so that UIDs are new.
+    /// Replaces the cluster by a new cluster at the same address: deletes all data, so that all objects get new UIDs.
     ///
     /// # Errors
-    /// When a program does not end or start, or the data cannot be removed.
+    /// If a program does not end or start, or the data cannot be removed.
     pub async fn make_anew(&self) -> anyhow::Result<()> {
         self.kill9().await?;
         tokio::fs::remove_dir_all(self.folder().join(DATA)).await.context("remove etcd's data")?;
@@ -450,18 +452,18 @@ impl TestCluster {
         .context("join")?
     }
 
-    /// Suspends kube-apiserver (SIGSTOP): its connections stay open and silent.
+    /// Suspends kube-apiserver (SIGSTOP). Its connections stay open, but no data arrives.
     ///
     /// # Errors
-    /// When it is not running.
+    /// If kube-apiserver is not running.
     pub async fn freeze(&self) -> anyhow::Result<()> {
         self.signal_apiserver(Signal::STOP).await
     }
 
-    /// Resumes a frozen kube-apiserver (SIGCONT).
+    /// Resumes a suspended kube-apiserver (SIGCONT).
     ///
     /// # Errors
-    /// When it is not running.
+    /// If kube-apiserver is not running.
     pub async fn thaw(&self) -> anyhow::Result<()> {
         self.signal_apiserver(Signal::CONT).await
     }
@@ -474,10 +476,10 @@ impl TestCluster {
         self.signal_etcd(Signal::STOP).await
     }
 
-    /// Resumes a frozen etcd (SIGCONT).
+    /// Resumes a suspended etcd (SIGCONT).
     ///
     /// # Errors
-    /// When it is not running.
+    /// If etcd is not running.
     pub async fn thaw_etcd(&self) -> anyhow::Result<()> {
         self.signal_etcd(Signal::CONT).await
     }
@@ -498,10 +500,10 @@ impl TestCluster {
         processes.apiserver.as_ref().context("kube-apiserver is not running")?.signal(signal)
     }
 
-    /// Starts the stopped programs, with the same ports and data, and waits until all are ready.
+    /// Starts the stopped programs with the same ports and data, and waits until all are ready.
     ///
     /// # Errors
-    /// When a program does not start or is not ready in time; the message has the end of its log.
+    /// If a program does not start or is not ready in time. The message contains the end of its log.
     pub async fn start_again(&self) -> anyhow::Result<()> {
         let mut processes = self.processes.lock().await;
         if processes.etcd.is_none() {
@@ -535,7 +537,8 @@ impl TestCluster {
                     bail!("{} of {} ended: {status}\n{}", process.name(), self.name(), process.log_tail(20));
                 }
             }
-            // kube-apiserver becomes ready a moment before it has created the namespace `default`.
+            // kube-apiserver reports ready before it has created the namespace `default`, so the test also waits for
+            // this namespace.
             if self.answers_ok("/readyz").await && self.answers_ok("/api/v1/namespaces/default").await {
                 return Ok(());
             }
@@ -605,14 +608,14 @@ impl TestCluster {
         log.write_all(kwok::log_line(text).as_bytes()).context("write the container log")
     }
 
-    /// The plain HTTP port on 127.0.0.1 to which port 8080 of every pod leads. The port belongs to etcd, which answers
-    /// `/health`.
+    /// Plain HTTP port on 127.0.0.1 to which kwok forwards port 8080 of every pod. The port belongs to etcd, which
+    /// answers `/health`.
     #[must_use]
     pub fn forwarded_port(&self) -> u16 {
         self.ports.etcd
     }
 
-    /// The last lines of one program's log.
+    /// Returns the last lines of the log of one of the member's programs.
     #[must_use]
     pub fn log_tail(&self, program: &str) -> String {
         process::tail(&self.folder().join(format!("{program}.log")), 25)
@@ -722,7 +725,7 @@ impl TestCluster {
             "--tls-private-key-file=serving.key",
         ]);
         command.arg(format!("--node-port={}", self.ports.kubelet));
-        // By default, kwok listens on all addresses. The test machine must not offer it to other machines.
+        // By default, kwok listens on all addresses, so other machines could reach it.
         command.arg(format!("--server-address=127.0.0.1:{}", self.ports.kubelet));
         command
     }

@@ -1,4 +1,4 @@
-//! A small metrics server: `metrics.k8s.io/v1beta1`, with usage values that a test sets.
+//! Simulates a metrics server (`metrics.k8s.io/v1beta1`) with CPU and memory values that a test sets.
 
 use crate::{AggregatedServer, TestCluster};
 use http::{header, request::Parts};
@@ -10,7 +10,7 @@ use std::{
 
 const GROUP_VERSION: &str = "metrics.k8s.io/v1beta1";
 
-/// A running metrics server. Dropping it stops the server, and the member reports the metrics API as unavailable.
+/// Running metrics server. Dropping it stops the server, and the member then reports the metrics API as unavailable.
 #[derive(Debug)]
 pub struct MetricsServer {
     server: AggregatedServer,
@@ -24,10 +24,10 @@ struct Figures {
 }
 
 impl MetricsServer {
-    /// Starts a metrics server without usage values on a free port of 127.0.0.1.
+    /// Starts a metrics server without CPU and memory values on a free port of 127.0.0.1.
     ///
     /// # Errors
-    /// When no certificate can be made or no port is free.
+    /// If no certificate can be made or no port is free.
     pub async fn start() -> anyhow::Result<Self> {
         let server = AggregatedServer::start().await?;
         server.set_resources(GROUP_VERSION, &resources());
@@ -37,7 +37,7 @@ impl MetricsServer {
         Ok(Self { server, figures })
     }
 
-    /// Sets the usage of a node: CPU and memory as quantities.
+    /// Sets the CPU and memory usage of a node, as Kubernetes quantities.
     pub fn set_node(&self, name: &str, cpu: &str, memory: &str) {
         let node = json!({
             "metadata": {"name": name, "labels": {"node": name}}, "timestamp": "2026-01-01T00:00:00Z", "window": "10s",
@@ -46,7 +46,7 @@ impl MetricsServer {
         set(&mut lock(&self.figures).nodes, node);
     }
 
-    /// Sets the usage of a pod of one container: CPU and memory as quantities.
+    /// Sets the CPU and memory usage of a pod with one container, as Kubernetes quantities.
     pub fn set_pod(&self, namespace: &str, name: &str, cpu: &str, memory: &str) {
         let pod = json!({
             "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}},

@@ -1,4 +1,4 @@
-//! Namespaces for tests: each test has its own, so that tests can share members.
+//! Creates namespaces for tests. Each test has its own namespaces, so tests can share members.
 
 use crate::TestCluster;
 use serde_json::json;
@@ -22,7 +22,7 @@ pub async fn create(name: &str, members: &[&TestCluster]) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// A listing of the objects that a failed test leaves in its namespace, one line per object.
+/// Lists the objects in a namespace, one line per object. The output helps to explain a failed test.
 pub async fn dump(name: &str, member: &TestCluster) -> String {
     let mut text = String::new();
     for (group, resource) in

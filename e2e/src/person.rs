@@ -1,11 +1,11 @@
-//! Users with client certificates, and their certificate authority.
+//! Certificate authority for users, and the client certificates that it issues.
 
 use anyhow::Context;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SigningKey};
 use serde_json::{Value, json};
 
-/// An authority that issues certificates for users.
+/// Certificate authority that issues client certificates for users.
 #[derive(Debug)]
 pub struct PeopleAuthority {
     pem: String,
@@ -13,10 +13,10 @@ pub struct PeopleAuthority {
 }
 
 impl PeopleAuthority {
-    /// Makes an authority with a new key.
+    /// Makes a certificate authority with a new key.
     ///
     /// # Errors
-    /// When key generation or signing fails.
+    /// If key generation or signing fails.
     pub fn new(name: &str) -> anyhow::Result<Self> {
         let mut parameters = CertificateParams::new(Vec::<String>::new())?;
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -26,16 +26,16 @@ impl PeopleAuthority {
         Ok(Self { pem, issuer: Issuer::new(parameters, key) })
     }
 
-    /// The authority's certificate, PEM.
+    /// Certificate of the certificate authority (PEM).
     #[must_use]
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// A serving certificate of the authority for these host names, and its key (PEM).
+    /// Issues a serving certificate for these host names. Returns the certificate and its private key (PEM).
     ///
     /// # Errors
-    /// When key generation or signing fails.
+    /// If key generation or signing fails.
     pub fn serving(&self, names: &[&str]) -> anyhow::Result<(String, String)> {
         let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
         let mut parameters = CertificateParams::new(names)?;
@@ -45,10 +45,11 @@ impl PeopleAuthority {
         Ok((certificate.pem(), key.serialize_pem()))
     }
 
-    /// The `user` entry of a kubeconfig for a user with this name and these groups.
+    /// Issues a client certificate for a user with this name and these groups. Returns the `user` entry of a
+    /// kubeconfig.
     ///
     /// # Errors
-    /// When key generation or signing fails.
+    /// If key generation or signing fails.
     pub fn user(&self, name: &str, groups: &[&str]) -> anyhow::Result<Value> {
         let (certificate, key) = self.client(name, groups)?;
         Ok(json!({
@@ -57,10 +58,11 @@ impl PeopleAuthority {
         }))
     }
 
-    /// A client certificate of the authority with this common name and these organizations, and its key (PEM).
+    /// Issues a client certificate with this common name and these organizations. Returns the certificate and its
+    /// private key (PEM).
     ///
     /// # Errors
-    /// When key generation or signing fails.
+    /// If key generation or signing fails.
     pub fn client(&self, name: &str, groups: &[&str]) -> anyhow::Result<(String, String)> {
         let mut parameters = CertificateParams::new(Vec::<String>::new())?;
         parameters.distinguished_name.push(DnType::CommonName, name);
@@ -73,8 +75,8 @@ impl PeopleAuthority {
         Ok((certificate.pem(), key.serialize_pem()))
     }
 
-    /// Makes a user like [`Self::user`], with a certificate of X.509 version 1, as `openssl x509 -req` without
-    /// `-extfile` makes it.
+    /// Makes a `user` entry like [`Self::user`], but with an X.509 version 1 certificate. The command `openssl x509
+    /// -req` without `-extfile` makes such certificates.
     ///
     /// # Errors
     /// If key generation or signing fails.
@@ -92,7 +94,7 @@ impl PeopleAuthority {
     }
 }
 
-/// Makes a certificate (DER) without version and extensions, and signs it.
+/// Converts a certificate (DER) to X.509 version 1, which has no extensions, and signs the result.
 fn as_version_one(certificate: &[u8], signer: &impl SigningKey) -> anyhow::Result<Vec<u8>> {
     let (_, contents, _) = element(certificate)?;
     let (_, mut rest, _) = element(contents)?;
@@ -110,7 +112,7 @@ fn as_version_one(certificate: &[u8], signer: &impl SigningKey) -> anyhow::Resul
     wrapped(0x30, &[signed, algorithm, wrapped(0x03, &signature)?].concat())
 }
 
-/// Splits DER: the first element, the contents of that element, and the rest.
+/// Reads the first DER element. Returns the whole element, its contents, and the bytes after the element.
 fn element(der: &[u8]) -> anyhow::Result<(&[u8], &[u8], &[u8])> {
     let length = *der.get(1).context("no length")?;
     let (head, length) = match length {
@@ -127,7 +129,7 @@ fn element(der: &[u8]) -> anyhow::Result<(&[u8], &[u8], &[u8])> {
 
 fn wrapped(tag: u8, contents: &[u8]) -> anyhow::Result<Vec<u8>> {
     let length = u16::try_from(contents.len())?.to_be_bytes();
-    // DER requires the shortest form of a length.
+    // DER requires the shortest encoding of a length.
     let head = match length {
         [0, short @ 0..0x80] => vec![tag, short],
         [0, long] => vec![tag, 0x81, long],

@@ -1,4 +1,4 @@
-//! Free loopback ports that stay free between the stop and the restart of a server.
+//! Chooses loopback ports that stay free between the stop and the restart of a server.
 
 use anyhow::{Context, bail};
 use rand::Rng;
@@ -8,19 +8,19 @@ use std::{
     sync::Mutex,
 };
 
-/// A range below Linux's local ports of outgoing connections (from 32768), so that no connection takes the port of a
-/// stopped member.
+/// Range of ports below the ports that Linux assigns to outgoing connections (from 32768), so that no connection takes
+/// the port of a stopped member.
 const RANGE: std::ops::Range<u16> = 15_000..32_000;
 
-/// Enough tries to find a free port even if most of the range is in use.
+/// Number of ports to try. It suffices even if most ports of the range are in use.
 const TRIES: usize = 2_000;
 
 static GIVEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
 
-/// A port on 127.0.0.1 without a listener, which this process has not returned before.
+/// Returns a port on 127.0.0.1 that has no listener, and that this process has not returned before.
 ///
 /// # Errors
-/// When no free port is found.
+/// If no free port is found.
 pub fn free_port() -> anyhow::Result<u16> {
     let mut given = GIVEN.lock().map_err(|_| anyhow::anyhow!("a thread panicked while it chose a port"))?;
     let given = given.get_or_insert_with(HashSet::new);

@@ -1,4 +1,4 @@
-//! A child process in its own process group, with its output in a file. Dropping it kills the group.
+//! Runs a child process in a new process group, with its output in a file. Dropping the process kills the group.
 
 use crate::guard;
 use anyhow::{Context, bail};
@@ -35,10 +35,11 @@ impl Process {
         Self::spawn_with(name, command, log, log, Stdio::null())
     }
 
-    /// Starts a process like [`Self::spawn`], with separate files for the two streams and a chosen standard input.
+    /// Starts a process like [`Self::spawn`], with separate files for standard output and standard error, and with this
+    /// standard input.
     ///
     /// # Errors
-    /// When a file cannot be written, or the program cannot be started.
+    /// If a file cannot be written, or the program cannot be started.
     pub fn spawn_with(
         name: &str,
         mut command: Command,
@@ -68,7 +69,7 @@ impl Process {
         })
     }
 
-    /// The name of the process in messages.
+    /// Name of the process in error messages.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -80,18 +81,19 @@ impl Process {
         self.group
     }
 
-    /// The child's standard input, once, if it was piped.
+    /// Takes the child's standard input. Returns `None` if the input is not a pipe or was taken before.
     pub fn take_input(&mut self) -> Option<std::process::ChildStdin> {
         self.child.stdin.take()
     }
 
-    /// The standard output so far.
+    /// Reads the standard output that the process has written until now.
     #[must_use]
     pub fn output(&self) -> String {
         read_lossy(&self.output)
     }
 
-    /// The standard error so far. It equals the standard output if both streams share one file.
+    /// Reads the standard error that the process has written until now. If both streams share one file, this is also
+    /// the standard output.
     #[must_use]
     pub fn errors(&self) -> String {
         read_lossy(&self.errors)
@@ -108,10 +110,10 @@ impl Process {
         self.exited
     }
 
-    /// Sends a signal to the whole group.
+    /// Sends a signal to the whole process group.
     ///
     /// # Errors
-    /// When the group is gone.
+    /// If the process group no longer exists.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         let group = i32::try_from(self.group).ok().and_then(Pid::from_raw).context("the process has no id")?;
         rustix::process::kill_process_group(group, signal).with_context(|| format!("signal {}", self.name))
@@ -134,10 +136,10 @@ impl Process {
         }
     }
 
-    /// Sends SIGTERM, and SIGKILL after `patience`.
+    /// Sends SIGTERM. If the process still runs after `patience`, sends SIGKILL.
     ///
     /// # Errors
-    /// When even SIGKILL does not end the process.
+    /// If even SIGKILL does not end the process.
     pub async fn terminate(&mut self, patience: Duration) -> anyhow::Result<ExitStatus> {
         if self.exit_status().is_none() {
             let _gone = self.signal(Signal::TERM);
@@ -183,7 +185,7 @@ impl Process {
         }
     }
 
-    /// The last `lines` of standard error.
+    /// Returns the last `lines` lines of standard error.
     #[must_use]
     pub fn log_tail(&self, lines: usize) -> String {
         tail(&self.errors, lines)
@@ -204,7 +206,7 @@ fn read_lossy(path: &Path) -> String {
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
-/// The last `lines` of a file, or the empty string if the file cannot be read.
+/// Returns the last `lines` lines of a file, or the empty string if the file cannot be read.
 #[must_use]
 pub fn tail(path: &Path, lines: usize) -> String {
     let text = read_lossy(path);

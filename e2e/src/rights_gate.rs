@@ -32,31 +32,30 @@ const RIGHTS: &str = "/apis/rbac.authorization.k8s.io/";
 
 type GateBody = UnsyncBoxBody<Bytes, io::Error>;
 
-/// The treatment of requests for RBAC objects. All other requests pass, unless stated otherwise.
+/// Treatment of requests for RBAC objects. Requests for other resources pass in every state except `SilentBesideOpen`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RightsPassage {
     /// All requests pass the gate.
     Clear,
-    /// Open watches get no more events, and stay open. New requests pass.
+    /// Watches of RBAC objects that are already open get no more events, but stay open. New requests pass.
     OpenSilent,
-    /// Watches of RBAC objects get no events: the gate forwards the heads of the responses and delays the bodies. Lists
-    /// pass.
+    /// The gate delivers no events of watches of RBAC objects: it forwards the response heads and delays the bodies.
+    /// Lists of RBAC objects pass.
     Silent,
-    /// As [`Silent`](Self::Silent), but open watches of all other resources get no more events, either. New watches of
-    /// other resources pass.
+    /// Treats watches of RBAC objects as [`Silent`](Self::Silent). Watches of other resources that are already open
+    /// also get no more events. New watches of other resources pass.
     SilentBesideOpen,
     /// The gate resets open streams for RBAC objects, and resets new requests without a response.
     Refused,
 }
 
-/// The current passage, and the number of changes of the passage since the gate's start.
 #[derive(Clone, Copy, Debug)]
 struct GateState {
     passage: RightsPassage,
     generation: u64,
 }
 
-/// A running gate. Dropping it closes the port and all connections.
+/// Running proxy in front of a member. Dropping it closes the port and all connections.
 #[derive(Debug)]
 pub struct RightsGate {
     port: u16,
@@ -66,10 +65,10 @@ pub struct RightsGate {
 }
 
 impl RightsGate {
-    /// Starts a gate before a member, on a free port of 127.0.0.1. All requests pass at first.
+    /// Starts a gate in front of a member, on a free port of 127.0.0.1. Initially all requests pass.
     ///
     /// # Errors
-    /// When no certificate can be made or no port is free.
+    /// If no certificate can be made or no port is free.
     pub async fn start(member: &TestCluster) -> anyhow::Result<Self> {
         let certificates = TestCertificates::generate("gate")?;
         let chain = CertificateDer::pem_slice_iter(certificates.serving_certificate.as_bytes())
@@ -96,14 +95,14 @@ impl RightsGate {
         self.port
     }
 
-    /// The authority that signed the certificate of the gate, PEM.
+    /// Certificate authority that signed the gate's certificate (PEM).
     #[must_use]
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// Changes the treatment of new requests and open streams. The gate delivers delayed events when they may pass
-    /// again.
+    /// Changes the treatment of new requests and open streams. If events may pass again, the gate first delivers the
+    /// delayed events.
     pub fn set(&self, passage: RightsPassage) {
         self.state.send_modify(|state| *state = GateState { passage, generation: state.generation + 1 });
     }
@@ -117,7 +116,8 @@ impl Drop for RightsGate {
 
 type MemberClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// Makes a client that trusts the member and has no credentials. The forwarded requests carry the credentials.
+/// Makes a client that trusts the member's certificate. The client needs no credentials, because the forwarded requests
+/// contain their senders' credentials.
 fn client(member: &TestCluster) -> MemberClient {
     let tls = rustls::ClientConfig::clone(&member.http().tls);
     let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_all_versions().build();
@@ -149,11 +149,9 @@ async fn serve(stream: TcpStream, acceptor: &TlsAcceptor, connection: MemberConn
     server.serve_connection(TokioIo::new(stream), service).await.context("HTTP")
 }
 
-/// The connection of the gate to the member.
 #[derive(Clone)]
 struct MemberConnection {
     client: MemberClient,
-    /// Scheme and authority of the member.
     origin: String,
     state: watch::Receiver<GateState>,
 }
@@ -188,13 +186,14 @@ fn refused() -> io::Error {
     io::Error::other("nothing that is asked of roles and bindings passes")
 }
 
-/// A response body whose frames the gate can delay. The response is for RBAC objects, or is a watch of another
+/// Response body that the gate can delay. The response belongs to a request for RBAC objects, or to a watch of another
 /// resource.
 struct GatedBody {
     body: Incoming,
     is_of_rights: bool,
     is_watch: bool,
-    /// The number of passage changes before the request arrived.
+    /// Number of changes of the treatment before the request arrived. The gate compares the number to find out whether
+    /// the stream was open before the last change.
     generation: u64,
     state: watch::Receiver<GateState>,
 }
@@ -208,7 +207,7 @@ impl GatedBody {
         StreamBody::new(frames).boxed_unsync()
     }
 
-    /// Waits until the gate passes the next frame, and returns the frame.
+    /// Waits until the next frame may pass the gate, and returns the frame.
     async fn next(&mut self) -> Option<io::Result<Frame<Bytes>>> {
         loop {
             let GateState { passage, generation } = *self.state.borrow_and_update();

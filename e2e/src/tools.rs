@@ -1,10 +1,10 @@
-//! The real servers and clients, built once by `e2e/tools/build.sh` and cached outside the checkout.
+//! Finds the real servers and clients. `e2e/tools/build.sh` builds them once and caches them outside the checkout.
 
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use tokio::process::Command;
 
-/// The folders of the built programs.
+/// Folders of the built programs.
 #[derive(Clone, Debug)]
 pub struct Tools {
     servers: PathBuf,
@@ -14,10 +14,10 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Runs `tools/build.sh`, which builds missing programs (minutes, once) and otherwise returns at once.
+    /// Runs `tools/build.sh`. The script builds missing programs, which takes minutes, and otherwise returns at once.
     ///
     /// # Errors
-    /// When Go is missing or a build fails; the script's message is passed on.
+    /// If Go is missing or a build fails. The error contains the script's message.
     pub async fn locate() -> anyhow::Result<Self> {
         let script = script();
         let servers = run(Command::new(&script).arg("servers")).await?;
@@ -92,31 +92,31 @@ impl Tools {
         Ok(run(Command::new(script()).arg("haproxy")).await?.into())
     }
 
-    /// One of `kube-apiserver`, `kubectl`, `etcd`, `kube-controller-manager`, `kwok`.
+    /// Path of one of the programs `kube-apiserver`, `kubectl`, `etcd`, `kube-controller-manager` and `kwok`.
     #[must_use]
     pub fn server(&self, name: &str) -> PathBuf {
         self.servers.join(name)
     }
 
-    /// The Go program that drives client-go and controller-runtime.
+    /// Path of the Go program that runs client-go and controller-runtime clients.
     #[must_use]
     pub fn clients(&self) -> PathBuf {
         self.clients.join("tributary-e2e-clients")
     }
 
-    /// The Go program that drives a controller-runtime client which reads its own writes.
+    /// Path of the Go program that runs a controller-runtime client which reads its own writes.
     #[must_use]
     pub fn consistent_client(&self) -> PathBuf {
         self.clients.join("tributary-e2e-consistent")
     }
 
-    /// Helm of a major version: 3 or 4.
+    /// Path of Helm with this major version (3 or 4).
     #[must_use]
     pub fn helm(&self, version: u8) -> PathBuf {
         self.helm.join(format!("helm{version}"))
     }
 
-    /// kwok's folder of predefined stages, which describe the lifecycle of nodes and pods.
+    /// Folder with kwok's predefined stages, which simulate the lifecycle of nodes and pods.
     #[must_use]
     pub fn kwok_stages(&self) -> &Path {
         &self.kwok_stages
@@ -127,8 +127,8 @@ fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/build.sh")
 }
 
-/// Runs a command and returns the last line of its output. The command's standard error shows the progress of builds,
-/// and goes to the standard error of this process.
+/// Runs a command and returns the last line of its output. The standard error of the command, which reports the
+/// progress of builds, goes to the standard error of this process.
 async fn run(command: &mut Command) -> anyhow::Result<String> {
     let shown = format!("{:?}", command.as_std());
     let output =

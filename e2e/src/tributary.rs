@@ -1,4 +1,4 @@
-//! The `tributary` binary, run as a user runs it.
+//! Runs the `tributary` binary in the same way as a user.
 
 use crate::kubeconfig::ContextParts;
 use crate::{HttpClient, Kubectl, Process, Tools, built, guard, kubectl::KubectlOutput};
@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-/// The timeout for the line `ready:`. Unreachable members must not delay it for longer.
+/// Timeout for the line `ready:` at the start. Unreachable members must not delay the start for longer.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The timeout for a run that is expected to fail.
@@ -23,11 +23,11 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The timeout for a drain after SIGTERM.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
-/// The path of the binary: `TRIBUTARY_BIN`, or else the binary in the target folder of the running program. Checks once
+/// Path of the binary: `TRIBUTARY_BIN`, or the binary in the target folder of the test program. The first call checks
 /// that the binary is up to date with its sources.
 ///
 /// # Errors
-/// When there is no binary, or a source has changed since the build; the message says how to build it.
+/// If there is no binary, or a source has changed since the build. The message contains the build command.
 pub fn binary() -> anyhow::Result<PathBuf> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     if let Some(path) = std::env::var_os("TRIBUTARY_BIN") {
@@ -51,18 +51,19 @@ fn built_binary() -> anyhow::Result<PathBuf> {
     Ok(binary)
 }
 
-/// Runs the binary to its end with any arguments, for commands that are expected to fail.
+/// Runs the binary with these arguments until it ends. Tests use it for commands that are expected to fail, so a failed
+/// command is an output, not an error.
 ///
 /// # Errors
-/// When it cannot be started or still runs after 60 s. A failed command is an output, not an error.
+/// If the binary cannot be started or still runs after 60 s.
 pub async fn run(arguments: &[&str]) -> anyhow::Result<KubectlOutput> {
     run_with(arguments, &[]).await
 }
 
-/// [`run`] with additional environment variables.
+/// Runs the binary like [`run`], with additional environment variables.
 ///
 /// # Errors
-/// As [`run`].
+/// If the binary cannot be started or still runs after 60 s.
 pub async fn run_with(arguments: &[&str], environment: &[(&str, &OsString)]) -> anyhow::Result<KubectlOutput> {
     let folder = guard::temporary_folder("run")?;
     let mut command = Command::new(binary()?);
@@ -80,10 +81,10 @@ pub async fn run_with(arguments: &[&str], environment: &[(&str, &OsString)]) -> 
     }
 }
 
-/// The configuration of a `tributary serve`.
+/// Configures and starts a `tributary serve`.
 #[derive(Clone, Debug)]
 pub struct TributaryBuilder {
-    /// The served kubeconfig, and the served contexts in it.
+    /// Kubeconfig that the server reads, and the names of the contexts to serve.
     contexts: Option<(PathBuf, Vec<String>)>,
     /// The path of the binary; `None` runs the binary that [`binary`] returns.
     program: Option<PathBuf>,
@@ -95,15 +96,15 @@ pub struct TributaryBuilder {
 }
 
 impl TributaryBuilder {
-    /// Runs in shared mode with client certificates of this authority. The server writes no kubeconfig;
-    /// [`Tributary::kubeconfig_of`] writes one for a user.
+    /// Runs the server in shared mode with client certificates of this certificate authority. The server writes no
+    /// kubeconfig; [`Tributary::kubeconfig_of`] writes one for a user.
     #[must_use]
     pub fn shared(self, client_ca_file: &Path) -> Self {
         self.in_shared_mode().argument(format!("--client-ca-file={}", client_ca_file.display()))
     }
 
-    /// Runs in shared mode. The caller configures shared mode with additional arguments. The server writes no
-    /// kubeconfig.
+    /// Runs the server in shared mode, without a way to authenticate users. The caller adds the arguments for
+    /// authentication. The server writes no kubeconfig.
     #[must_use]
     pub fn in_shared_mode(mut self) -> Self {
         self.shared = true;
@@ -230,23 +231,24 @@ impl Tributary {
         }
     }
 
-    /// Configures a `tributary serve` of the UpstreamClusters in a folder, without contexts of a kubeconfig.
+    /// Configures a `tributary serve` that reads its clusters from the UpstreamCluster files in a folder, and not from
+    /// a kubeconfig.
     #[must_use]
     pub fn configured(folder: &Path) -> TributaryBuilder {
         Self::of_configuration().argument("--config").argument(folder.display().to_string())
     }
 
-    /// Configures a `tributary serve` in hub mode, without other sources. The caller configures the authentication of
-    /// users.
+    /// Configures a `tributary serve` that reads its clusters only from a hub. The caller configures the authentication
+    /// of users.
     #[must_use]
     pub fn in_hub_mode(hub_kubeconfig: &Path) -> TributaryBuilder {
         Self::of_configuration().argument("--hub-kubeconfig").argument(hub_kubeconfig.display().to_string())
     }
 
-    /// Writes a kubeconfig for a user: the context `all`, and one for each of these clusters.
+    /// Writes a kubeconfig for a user: the context `all`, and one context for each of these clusters.
     ///
     /// # Errors
-    /// When the serving certificate's authority cannot be read, or the file cannot be written.
+    /// If the certificate authority of the serving certificate cannot be read, or the file cannot be written.
     pub fn kubeconfig_of(&self, path: &Path, user: &Value, clusters: &[&str]) -> anyhow::Result<()> {
         let authority = std::fs::read(self.folder.join("data/ca.crt")).context("read the serving authority")?;
         let entries = |name: &str, path: String| ContextParts {
@@ -262,13 +264,13 @@ impl Tributary {
         crate::kubeconfig::write_entries(path, &all)
     }
 
-    /// The URL of the endpoint.
+    /// URL of the Tributary endpoint.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The folder with log, data and kubeconfig.
+    /// Folder with the server's log, data and kubeconfig.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -286,26 +288,26 @@ impl Tributary {
         self.process.pid()
     }
 
-    /// A client of the merged endpoint.
+    /// Creates an HTTP client of the merged view.
     ///
     /// # Errors
-    /// When the server's kubeconfig cannot be used.
+    /// If the server's kubeconfig cannot be used.
     pub async fn http(&self) -> anyhow::Result<HttpClient> {
         HttpClient::from_kubeconfig(&self.kubeconfig, None).await
     }
 
-    /// A client of one cluster's own path, through the context with the cluster's name.
+    /// Creates an HTTP client of one cluster's path at Tributary, with the kubeconfig context of the same name.
     ///
     /// # Errors
-    /// When the server's kubeconfig cannot be used.
+    /// If the server's kubeconfig cannot be used.
     pub async fn http_of(&self, cluster: &str) -> anyhow::Result<HttpClient> {
         HttpClient::from_kubeconfig(&self.kubeconfig, Some(cluster)).await
     }
 
-    /// A kube client of the merged endpoint.
+    /// Creates a client of the merged view, with the crate `kube`.
     ///
     /// # Errors
-    /// When the server's kubeconfig cannot be used.
+    /// If the server's kubeconfig cannot be used.
     pub async fn client(&self) -> anyhow::Result<kube::Client> {
         let config = crate::kubeconfig::config(&self.kubeconfig, None).await?;
         kube::Client::try_from(config).context("make a client")
@@ -319,7 +321,7 @@ impl Tributary {
         Kubectl::new(tools, &self.kubeconfig)
     }
 
-    /// The complete log so far.
+    /// Reads the complete log that the server has written until now.
     #[must_use]
     pub fn log(&self) -> String {
         self.process.errors()
@@ -336,10 +338,10 @@ impl Tributary {
         self.process.exit_status().is_none()
     }
 
-    /// Reloads the configuration (SIGHUP).
+    /// Reloads the configuration with SIGHUP.
     ///
     /// # Errors
-    /// When the process has ended.
+    /// If the process has ended.
     pub fn reload(&self) -> anyhow::Result<()> {
         self.process.signal(Signal::HUP)
     }

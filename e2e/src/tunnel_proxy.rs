@@ -1,4 +1,4 @@
-//! A proxy in front of a member: CONNECT over HTTP or HTTPS, or SOCKS5.
+//! Runs a proxy in front of a member: an HTTP or HTTPS proxy with CONNECT, or a SOCKS5 proxy.
 
 use crate::certificates::TestCertificates;
 use anyhow::{Context, bail, ensure};
@@ -20,9 +20,9 @@ use tokio_rustls::TlsAcceptor;
 /// The protocol of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyKind {
-    /// CONNECT, over plain HTTP.
+    /// CONNECT over plain HTTP, without encryption between client and proxy.
     Http,
-    /// CONNECT, over HTTP in TLS.
+    /// CONNECT over HTTPS, with the proxy's certificate.
     Https,
     /// SOCKS version 5 (RFC 1928), without authentication.
     Socks5,
@@ -82,13 +82,13 @@ impl TunnelProxy {
         format!("{scheme}://{}", self.address)
     }
 
-    /// The authority that signed the proxy's certificate, PEM.
+    /// Certificate authority that signed the proxy's certificate (PEM).
     #[must_use]
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// The number of connections to the proxy so far.
+    /// Number of connections that the proxy has accepted.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
@@ -110,7 +110,7 @@ async fn serve(kind: ProxyKind, stream: TcpStream, acceptor: &TlsAcceptor) -> an
     }
 }
 
-/// Answers CONNECT. The client must send no byte between its request and the answer.
+/// Executes an HTTP CONNECT request. The client must send no data before the response.
 async fn connect(mut client: impl AsyncRead + AsyncWrite + Unpin) -> anyhow::Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -124,7 +124,7 @@ async fn connect(mut client: impl AsyncRead + AsyncWrite + Unpin) -> anyhow::Res
     join(client, member).await
 }
 
-/// Answers a client without credentials that asks to connect to an IPv4 address or a host name.
+/// Executes a SOCKS5 request without authentication. The destination must be an IPv4 address or a host name.
 async fn socks5(mut client: TcpStream) -> anyhow::Result<()> {
     let mut greeting = [0; 2];
     client.read_exact(&mut greeting).await.context("read the greeting")?;

@@ -1,4 +1,4 @@
-//! A WebSocket client of the Kubernetes API that behaves like a browser.
+//! WebSocket client of the Kubernetes API, which sends the same handshake as a browser.
 
 use crate::HttpClient;
 use anyhow::{Context, bail};
@@ -19,18 +19,18 @@ pub type WebSocket = WebSocketStream<TlsStream<TcpStream>>;
 /// The result of a WebSocket handshake.
 #[derive(Debug)]
 pub enum Opened {
-    /// The WebSocket is open; the subprotocol is the server's choice, or empty.
+    /// The WebSocket is open. The text is the subprotocol that the server chose, or empty.
     Open(Box<WebSocket>, String),
-    /// The server refused the handshake: status and text.
+    /// The server refused the handshake with this HTTP status and body.
     Refused(u16, String),
 }
 
 impl HttpClient {
-    /// Opens a WebSocket on a new connection. `headers` are added to the handshake's headers; a name without a value
-    /// removes a header of the handshake.
+    /// Opens a WebSocket on a new connection. The function adds `headers` to the headers of the handshake. A name with
+    /// an empty value removes the header of that name.
     ///
     /// # Errors
-    /// When there is no connection, or no answer within 30 s.
+    /// If there is no connection, or no answer within 30 s.
     pub async fn websocket(&self, path: &str, headers: &[(&str, &str)]) -> anyhow::Result<Opened> {
         tokio::time::timeout(HANDSHAKE_TIMEOUT, self.open_websocket(path, headers))
             .await
@@ -73,10 +73,10 @@ impl HttpClient {
     }
 }
 
-/// The next message other than a ping; `None` after the server has closed the WebSocket.
+/// Returns the next message that is not a ping, or `None` after the server has closed the WebSocket.
 ///
 /// # Errors
-/// When no message arrives within `patience`, or the connection breaks.
+/// If no message arrives within `patience`, or the connection breaks.
 pub async fn next(socket: &mut WebSocket, patience: Duration) -> anyhow::Result<Option<Message>> {
     use futures::StreamExt;
     loop {

@@ -1,9 +1,9 @@
 //! Accounts of a schema. An account counts the slots or tokens that one key (a user, for instance) uses. The number of
 //! accounts is bounded.
 //!
-//! An account with unused slots and full buckets is removed. An account in use is never removed. When accounts in use
-//! reach the maximum, all new keys share one extra account. So an attacker with many addresses can neither fill memory
-//! nor reset the limit of an existing key.
+//! An account without slots in use and with full buckets is removed. An account in use is never removed. When accounts
+//! in use reach the maximum, all new keys share one extra account. So an attacker with many addresses can neither fill
+//! memory nor reset the limit of an existing key.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::allowance::Allowance;
 use crate::attributes::Key;
 use crate::fair_queues::FairQueues;
 
-/// Maximal number of accounts of one schema. This number takes about 2 MB.
+/// Maximal number of accounts of one schema. So many accounts take about 2 MB.
 pub(crate) const KEYS_MAX: usize = 16_384;
 
-/// Number of accounts from which on scans for unused accounts run.
+/// Minimal number of accounts for a scan for unused accounts.
 const SWEEP_MIN_ACCOUNTS: usize = 64;
 
 /// Pause between two scans for unused accounts. A scan takes about 100 µs for 16,384 keys.
@@ -33,7 +33,7 @@ pub(crate) struct KeyAccount<A, W> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum AccountId {
     Own(Key),
-    /// The account that all keys without their own account share.
+    /// The account that all keys without a separate account share.
     Rest,
 }
 
@@ -72,7 +72,8 @@ impl<A: Allowance, W> Accounts<A, W> {
         }
     }
 
-    /// Returns the account of a key, or the shared account if the maximum is reached.
+    /// Returns the account of a key, and creates the account if necessary. If the maximum number of accounts is
+    /// reached, returns the shared account.
     pub(crate) fn open(&mut self, key: Key, now: Instant) -> AccountId {
         if self.own.contains_key(&key) {
             return AccountId::Own(key);
@@ -118,7 +119,7 @@ impl<A: Allowance, W> Accounts<A, W> {
         self.own.len()
     }
 
-    /// Returns whether a new key can have its own account. If a scan is due, first removes unused accounts.
+    /// Returns whether a new key can have a separate account. If a scan is due, first removes unused accounts.
     fn may_open_account(&mut self, now: Instant) -> bool {
         if self.own.len() >= self.sweep_at && self.sweep_from.is_none_or(|from| now >= from) {
             self.own.retain(|_, account| !account.is_unused(now));

@@ -21,8 +21,8 @@ impl Counts {
         if is_without_slot { &self.long_running } else { &self.short }
     }
 
-    /// Number of requests in flight. If `is_without_slot` is true: the long-running requests without a slot; otherwise
-    /// all other requests.
+    /// Returns the number of long-running requests without a slot that are in flight if `is_without_slot` is true, and
+    /// the number of all other requests in flight if it is false.
     pub(crate) fn in_flight(&self, is_without_slot: bool) -> usize {
         self.in_flight_counter(is_without_slot).load(Ordering::Relaxed)
     }

@@ -8,7 +8,8 @@ use tributary_limiters::{SpentTokens, TokenRate};
 
 use crate::schema::{MaxRequestsInflight, TokenBucket};
 
-/// The used part of a limit. Slots become free when requests end; tokens refill with time.
+/// The used part of a limit, counted in seats: slots or tokens. Slots become free when requests end; tokens refill with
+/// time.
 pub(crate) trait Allowance: Default + Debug + Send + 'static {
     type Limit: Copy + Debug + PartialEq + Send;
 
@@ -25,8 +26,8 @@ pub(crate) trait Allowance: Default + Debug + Send + 'static {
     /// `admitted_at` are not added again.
     fn give_back(&mut self, limit: Self::Limit, seats: u32, admitted_at: Instant, now: Instant);
 
-    /// Returns the time at which the bucket has enough tokens. `None` for slots, because the passage of time frees no
-    /// slot.
+    /// Returns the time at which the bucket has enough tokens for `seats`. Returns `None` for slots, because they
+    /// become free when requests end, and not at a known time.
     fn due(&self, limit: Self::Limit, seats: u32, now: Instant) -> Option<Instant>;
 
     /// Returns whether no slot or token of the limit is in use, so that the account can be removed.

@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 
 use tributary_limiters::GroupedShareKey;
 
-/// A random seed. Without the seed, a client could choose a user name whose hash equals the hash of a different user.
+/// Creates hashes with a random seed. Without the seed, a client could choose a user name whose hash equals the hash of
+/// a different user.
 static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// Prefix of built-in Kubernetes groups such as `system:authenticated`. These groups do not identify a team.
@@ -41,10 +42,10 @@ pub struct Attributes<'a> {
     pub flow: Flow,
 }
 
-/// The resource of a request. A subresource counts as a separate resource.
+/// The resource of a request. A subresource is treated as a separate resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowResource<'a> {
-    /// API group, empty for the core group. All versions of a group count together.
+    /// API group, empty for the core group. The version is omitted, so that all versions of a resource share a limit.
     pub group: &'a str,
     /// Plural name of the resource.
     pub resource: &'a str,
@@ -68,7 +69,7 @@ impl Flow {
         Self::from_hash(HASHES.hash_one(user))
     }
 
-    /// Returns the flow `all` for a request of the user `user`. The flow may have several users.
+    /// Returns the flow that all users with the identity `all` share, for a request of the user `user`.
     pub fn from_shared_identity(all: &impl Hash, user: &impl Hash) -> Self {
         Self { flow_hash: HASHES.hash_one(all), user: HASHES.hash_one((all, user)) }
     }
@@ -107,7 +108,7 @@ pub enum Dimension {
     /// form one group. If a member's TokenReview reports a group, the group differs from an equally named group of a
     /// different member.
     Group,
-    /// The client address. Only the first 64 bits of an IPv6 address count, because one network usually owns all
+    /// The client address. Only the first 64 bits of an IPv6 address are used, because one network usually owns all
     /// addresses that begin with these bits.
     ClientAddress,
     /// The verb of the request.
@@ -117,7 +118,7 @@ pub enum Dimension {
 }
 
 impl Dimension {
-    /// The noun of the dimension for the text of a refusal, such as `user` in "for each user".
+    /// The noun of the dimension for the message of a refusal, such as `user` in "for each user".
     pub fn noun(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn account_key_depends_only_on_the_dimensions_of_its_schema() {
+    fn flow_control_key_depends_only_on_the_dimensions_of_its_schema() {
         let ann = attributes();
         let others = [
             (Dimension::User, Attributes { verifier: "oidc", ..ann }),
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn group_key_ignores_group_order_and_system_groups() {
+    fn flow_control_key_by_group_ignores_group_order_and_system_groups() {
         let groups = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
         let [one, turned, other, none] = [
             groups(&["system:authenticated", "web", "db"]),
@@ -228,7 +229,7 @@ mod tests {
 
     /// A member's TokenReview may return any user name and any group.
     #[test]
-    fn group_from_one_members_token_review_differs_from_other_groups() {
+    fn group_from_the_token_review_of_a_member_has_a_separate_flow_control_key() {
         let groups = ["web".to_owned()];
         let by = |member| Attributes { member, groups: &groups, ..attributes() };
         let (configured, eu, us) = (by(None), by(Some("eu")), by(Some("us")));
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn users_of_a_shared_flow_remain_distinct() {
+    fn users_of_one_shared_flow_are_distinguishable_inside_the_flow() {
         let (ann, bob) = (Flow::from_shared_identity(&"eu", &"ann"), Flow::from_shared_identity(&"eu", &"bob"));
         assert!(ann.is_same_flow(bob) && ann != bob && ann.is_shared() && ann.group() == bob.group());
         assert!(!ann.is_same_flow(Flow::from_shared_identity(&"us", &"ann")));
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_network_counts_as_one_client() {
+    fn clients_of_one_ipv6_network_share_one_flow_control_key() {
         let from = |address: &str| Attributes { client_address: address.parse().ok(), ..attributes() };
         for (one, other, is_one) in [
             ("2001:db8::1", "2001:db8::ffff:1", true),

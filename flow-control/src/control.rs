@@ -14,7 +14,7 @@ use crate::limiter::Candidate;
 use crate::refusal::{REFUSAL_REASONS, ReachedLimit, RefusalCause, Refused};
 use crate::schema::{Limited, MaxRequestsInflight, Schema, SchemaKind, TokenBucket};
 
-/// Schemas of one configuration, by name. A new configuration keeps the usage of each schema that remains.
+/// Schemas of one configuration, by name. A schema that is also in the next configuration keeps its usage.
 #[derive(Clone, Debug, Default)]
 pub struct FlowControl {
     schemas: HashMap<Arc<str>, SchemaLimiter>,

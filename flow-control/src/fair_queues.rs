@@ -20,8 +20,8 @@ use crate::attributes::Flow;
 use crate::hand::Deck;
 use crate::queue::{Queue, Waiter};
 
-/// Usage that an occupied slot counts in advance, and usage of one token, in nanoseconds. Nearly all requests take less
-/// than one second.
+/// Usage of an occupied slot that is counted in advance, and usage of one token, in nanoseconds. One second, because
+/// nearly all requests take less than one second.
 const ADVANCE_USAGE: u128 = 1_000_000_000;
 
 /// Queues of one key. The queues exist only while requests of the key wait.
@@ -32,8 +32,8 @@ pub(crate) struct FairQueues<W> {
     deck: Deck,
     origin: Instant,
     /// Queues by index: those with waiting requests, those whose requests occupy slots, and empty queues whose usage is
-    /// above the minimum. A queue that is absent would start with the minimum usage. A map, because most keys have one
-    /// flow and few queues.
+    /// above the minimum. A new queue starts with the minimum usage, so all other empty queues can be absent. A map,
+    /// because most keys have one flow and few queues.
     queues: HashMap<usize, QueueWithUsage<W>>,
     waiting: usize,
     /// The queue to serve next. The choice is fixed until the first request of the queue is admitted or cancelled.
@@ -67,7 +67,8 @@ impl QueueUsage {
         self.settled + (self.seats * now).saturating_sub(self.since)
     }
 
-    /// Returns the usage, with the advance of occupied slots. The queue with the smallest result is served next.
+    /// Returns the usage, including the seconds that occupied slots count in advance. The queue with the smallest
+    /// result is served next.
     fn with_advance(&self, now: u128) -> u128 {
         self.until(now) + self.seats * ADVANCE_USAGE
     }
@@ -93,7 +94,8 @@ impl<W> FairQueues<W> {
         self.deck.deal(flow.flow_hash()).min_by_key(others).unwrap_or(0)
     }
 
-    /// Returns the number of requests in the queue that count against the maximal queue length for this flow.
+    /// Returns the number of requests in the queue that are compared with the maximal queue length when a request of
+    /// this flow arrives.
     pub(crate) fn length_for(&self, at: usize, flow: Flow) -> usize {
         self.queues.get(&at).map_or(0, |queue| queue.waiters.length_for(flow))
     }
@@ -106,8 +108,8 @@ impl<W> FairQueues<W> {
         self.waiting += 1;
     }
 
-    /// Gives an empty queue the least usage of all queues with waiting requests. Removes the empty queues whose usage
-    /// is not above this minimum.
+    /// Raises the usage of an empty queue to the least usage of all queues with waiting requests. Removes the empty
+    /// queues whose usage is not above this minimum and whose requests occupy no slots.
     fn restart_queue(&mut self, at: usize, now: Instant) {
         let now = self.elapsed(now);
         let waiting = self.queues.values().filter(|queue| !queue.waiters.is_empty());
@@ -151,7 +153,8 @@ impl<W> FairQueues<W> {
         Some(waiter)
     }
 
-    /// Selects the next queue again if the first request of the selected queue has left.
+    /// Records that a request has left a queue. If it was the first request of the selected queue, the queue to serve
+    /// next must be selected again.
     fn record_removal(&mut self, at: usize, was_first: bool) {
         self.waiting -= 1;
         if self.selected == Some(at) && was_first {
@@ -159,7 +162,7 @@ impl<W> FairQueues<W> {
         }
     }
 
-    /// Counts the slots that a request from this queue occupies after its admission.
+    /// Records that a request from this queue was admitted and occupies slots.
     pub(crate) fn begin(&mut self, at: usize, seats: u32, now: Instant) {
         let now = self.elapsed(now);
         if let Some(QueueWithUsage { used, .. }) = self.queues.get_mut(&at) {
@@ -168,7 +171,7 @@ impl<W> FairQueues<W> {
         }
     }
 
-    /// Counts the slots that a request from this queue has freed at its end.
+    /// Records that a request from this queue has ended and has freed its slots.
     pub(crate) fn end(&mut self, at: usize, seats: u32, since: Instant, now: Instant) {
         let (since, now) = (self.elapsed(since), self.elapsed(now));
         // The queue is still present, because a queue is not removed while its requests occupy slots.
@@ -179,7 +182,7 @@ impl<W> FairQueues<W> {
         }
     }
 
-    /// Counts the tokens that a request from this queue has spent.
+    /// Adds the tokens that a request from this queue has spent to the queue's usage.
     pub(crate) fn spend(&mut self, at: usize, seats: u32) {
         if let Some(QueueWithUsage { used, .. }) = self.queues.get_mut(&at) {
             used.settled += u128::from(seats) * ADVANCE_USAGE;
@@ -209,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn flow_stays_in_one_queue_and_other_flows_avoid_it() {
+    fn requests_of_a_flow_stay_in_one_queue_and_other_flows_avoid_that_queue() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, Deck::default(), now);
         let flood = Flow::from_hash(0x5EED_0123_4567_89AB);
@@ -241,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn long_and_short_requests_share_slots_by_time() {
+    fn flows_with_long_and_short_requests_occupy_slots_for_equal_times() {
         let start = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), start);
         let mut ticket = 0;
@@ -276,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_flow_gains_no_credit_for_later_requests() {
+    fn flow_that_was_idle_gets_no_priority_over_active_flows() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         for ticket in 0..100 {
@@ -326,7 +329,7 @@ mod tests {
 
     /// If a queue is empty only for a moment, it keeps its usage above the minimum.
     #[test]
-    fn flow_with_one_waiting_request_at_a_time_gets_no_advantage() {
+    fn flow_with_one_waiting_request_at_a_time_is_not_served_more_often() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         for ticket in 0..30 {

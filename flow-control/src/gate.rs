@@ -157,7 +157,8 @@ impl<A: Allowance> Waiting<'_, A> {
 }
 
 impl GatePermit<SpentTokens> {
-    /// Marks the tokens as spent. After this call, only the passage of time refills the tokens.
+    /// Marks the tokens as spent, so that dropping the permit does not return the tokens. Only the passage of time
+    /// refills them.
     pub(crate) fn spend(mut self) {
         self.permit = None;
     }

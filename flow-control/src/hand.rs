@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn consecutive_flow_hashes_select_each_ordered_hand_of_queues_once() {
+    fn consecutive_flow_hashes_select_each_ordered_set_of_queues_equally_often() {
         for (queues, hand) in [(1, 1), (5, 1), (4, 4), (6, 3), (9, 4), (7, 6)] {
             let deck = Deck::new(queues, hand).unwrap();
             let hands: u64 = (0..u64::from(hand)).map(|dealt| u64::from(queues) - dealt).product();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_of_the_flow_hash_select_the_queues_of_its_hand() {
+    fn digits_of_the_flow_hash_select_the_candidate_queues_of_the_flow() {
         let deck = Deck::new(10, 3).unwrap();
         // The first digit selects queue 7 of ten. The second digit selects index 7 of the remaining nine queues, which
         // is queue 8. The third digit selects index 0.
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_numbers_of_queues_are_refused() {
+    fn queue_configuration_with_an_invalid_number_of_queues_is_refused() {
         for (queues, hand) in [(0, 0), (0, 1), (5, 0), (5, 6), (100, 11)] {
             assert_eq!(Deck::new(queues, hand), Err(DeckError::Size { queues, hand }));
         }
@@ -141,7 +141,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hand_of_a_flow_has_distinct_queues_of_the_deck(queues in 1_u16..2000, hand in 1_u8..11, hash: u64) {
+        fn candidate_queues_of_a_flow_are_distinct_and_exist(queues in 1_u16..2000, hand in 1_u8..11, hash: u64) {
             let Ok(deck) = Deck::new(queues, hand) else { return Ok(()) };
             let cards: BTreeSet<_> = deck.deal(hash).collect();
             prop_assert_eq!(cards.len(), usize::from(hand));

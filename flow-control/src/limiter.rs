@@ -31,7 +31,7 @@ pub(crate) struct Limiter<A: Allowance, W> {
     /// Number of waiting requests of each flow, over all keys. Each key has separate queues, so without this limit one
     /// user with many keys (resources, for instance) could fill all queues.
     waiting: Shares<Flow>,
-    /// Highest number given so far to a waiting request (its ticket), or to the queues of a key (their generation).
+    /// Last number that was assigned to a waiting request (its ticket), or to the queues of a key (their generation).
     last: u64,
 }
 
@@ -146,7 +146,7 @@ impl<A: Allowance, W> Limiter<A, W> {
     /// Takes seats from the account of a key, if enough seats are free and no other request waits.
     ///
     /// # Errors
-    /// The account if its free seats do not suffice.
+    /// The identifier of the key's account, if too few seats are free or another request waits.
     fn try_admit(
         &mut self,
         key: Key,
@@ -237,8 +237,8 @@ impl<A: Allowance, W> KeyAccount<A, W> {
         granted: &mut Granted<W>,
     ) {
         let Some(queues) = &mut self.queues else { return };
-        // No request overtakes the next request. Otherwise requests that need few seats could block a request that
-        // needs many for ever.
+        // No request overtakes the request to serve next. If small requests could overtake, they could block a request
+        // for many seats forever.
         while let Some((queue, seats)) = queues.next(now)
             && let Some(seats) = A::seats(limit, seats)
             && self.allowance.try_spend(limit, seats, now)

@@ -33,7 +33,8 @@ pub(crate) struct Queue<W> {
 struct Queued<W> {
     /// Round in which the queue serves the request.
     round: u64,
-    /// A flow that several users share serves its users round-robin. This is the user round of the request.
+    /// Round in which the shared flow serves the user of the request. A flow that several users share serves its users
+    /// round-robin.
     within: u64,
     waiter: Waiter<W>,
 }
@@ -58,9 +59,9 @@ impl<W> Queue<W> {
         self.queued.iter().any(|one| one.waiter.flow.is_same_flow(flow))
     }
 
-    /// Returns the number of requests that count against the maximal length of the queue for this flow: requests of the
-    /// same user, and requests of flows with a single user. Other requests of flows with several users do not count,
-    /// because the total number of waiting requests bounds them.
+    /// Returns the number of requests that are compared with the maximal length of the queue when a request of this
+    /// flow arrives: requests of the same user, and requests of flows with a single user. Other requests of flows with
+    /// several users are ignored, because the limit of all waiting requests bounds their number.
     pub(crate) fn length_for(&self, flow: Flow) -> usize {
         let counts = |one: &&Queued<W>| one.waiter.flow == flow || !one.waiter.flow.is_shared();
         self.queued.iter().filter(counts).count()
@@ -195,7 +196,7 @@ mod tests {
     /// A client may send each request immediately after the response to the previous request. It is not served more
     /// often than a client with many waiting requests.
     #[test]
-    fn immediately_repeated_request_does_not_delay_other_clients() {
+    fn client_that_repeats_requests_immediately_does_not_delay_other_clients() {
         for (eve, ann) in [
             (Flow::from_identity(&"eve"), Flow::from_identity(&"ann")),
             (Flow::from_shared_identity(&"eu", &"eve"), Flow::from_shared_identity(&"eu", &"ann")),

@@ -1,4 +1,4 @@
-//! Refusals (429) by a schema, with the facts for the text to the client.
+//! Refusals (429) by a schema, with the data for the message to the client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub enum RefusalCause {
     Exceeded,
     /// The limit is reached, and the queue of the flow is full.
     QueueFull,
-    /// The request has waited for the maximal time, and no slot or token was free. The value is the time.
+    /// The request has waited for the maximal time (the value), and no slot or token became free.
     TimedOut(Duration),
 }
 

@@ -18,11 +18,11 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// Returns this schema with the part of its limit for one of `replicas` replicas of Tributary.
+    /// Returns this schema with a part of its limit, for one of `replicas` replicas of Tributary.
     ///
     /// The sum of the parts does not exceed the limit, with one exception: if the limit is smaller than the number of
-    /// replicas, each replica gets 1. A replica with 0 would refuse every request from the load balancer. A limit of 0
-    /// stays 0. Queues stay unchanged, because each replica has its own queues.
+    /// replicas, each replica gets 1. A replica with a limit of 0 would refuse every request from the load balancer. A
+    /// limit of 0 stays 0. Queues stay unchanged, because each replica has separate queues.
     #[must_use]
     pub fn divided_among(mut self, replicas: NonZeroU32) -> Self {
         let part = |limit: NonZeroU32| NonZeroU32::new(limit.get() / replicas).unwrap_or(NonZeroU32::MIN);
@@ -39,7 +39,7 @@ impl Schema {
     }
 }
 
-/// Kind of a limit. If a change of the configuration stays within one variant, the usage of the schema is kept.
+/// Kind of a limit. A schema keeps its usage when a new configuration changes its limit, but not when its kind changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SchemaKind {
     /// No limit: requests are only counted.

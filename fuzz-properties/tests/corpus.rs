@@ -28,7 +28,7 @@ fn check_property(target: &str, property: fn(&[u8]), input: &[u8], what: &dyn st
 }
 
 #[test]
-fn fuzz_properties_hold_for_the_corpus() {
+fn every_fuzz_property_holds_for_each_file_of_the_corpus() {
     for (target, property) in TARGETS {
         let corpus = corpus(target);
         assert!(corpus.len() >= 5, "{target} has at least five inputs");
@@ -39,7 +39,7 @@ fn fuzz_properties_hold_for_the_corpus() {
 }
 
 #[test]
-fn fuzz_properties_hold_for_random_changes_of_the_corpus() {
+fn every_fuzz_property_holds_for_randomly_changed_corpus_files() {
     let changes = std::env::var("TRIBUTARY_CHANGES").ok().map_or(CHANGES, |text| text.parse().expect("a number"));
     let mut random = StdRng::seed_from_u64(changes as u64);
     for (target, property) in TARGETS {

@@ -1,5 +1,5 @@
-//! A semaphore with a bounded amount (of requests, bytes or connections) that holders share fairly. A holder that
-//! requests too much is refused at once.
+//! A counting semaphore that its holders (users or connections) share fairly. The units are requests, bytes or
+//! connections. A holder never waits: a request for more than the holder's fair share fails at once.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use crate::fair_share::{FairShare, GroupedShareKey, Shares, Shortage};
 
-/// Metrics of a semaphore. Several semaphores may share these metrics.
+/// Prometheus metrics of a semaphore. Several semaphores may share one value, which then shows their sum.
 #[derive(Clone, Debug, Default)]
 pub struct ShareMetrics {
-    /// The amount that all holders use now.
+    /// Sum of the amounts of all permits now.
     pub used: Gauge,
-    /// The number of refused requests.
+    /// Number of requests for a permit that the semaphore has refused.
     pub refused: Counter,
 }
 
-/// A semaphore whose holders share its amount by the rule of [`FairShare::with_reserve`].
+/// A semaphore whose holders share the maximum by the fair-share rule of [`FairShare::with_reserve`].
 #[derive(Debug)]
 pub struct FairSemaphore<H> {
-    /// Noun for the text of a refusal, for example `requests in flight (--max-requests-inflight)`.
+    /// Name of the counted units in the error message, for example `requests in flight (--max-requests-inflight)`.
     what: &'static str,
     max: AtomicUsize,
     unit: usize,
@@ -31,7 +31,7 @@ pub struct FairSemaphore<H> {
     shares: Mutex<Shares<H>>,
 }
 
-/// The amount that one holder has acquired, which may grow and shrink. Dropping the permit returns the amount to the
+/// A permit of one holder, with an amount that can grow and shrink. Dropping the permit returns the whole amount to the
 /// semaphore.
 pub struct FairPermit<H: GroupedShareKey> {
     semaphore: Arc<FairSemaphore<H>>,
@@ -59,7 +59,7 @@ fn format_group_limit(shortage: &Shortage) -> &'static str {
 }
 
 impl<H: GroupedShareKey> FairSemaphore<H> {
-    /// Creates a semaphore with an amount of `max`, which must be at least 2.
+    /// Creates a semaphore for at most `max` units, which must be at least 2.
     pub fn new(what: &'static str, max: usize, metrics: ShareMetrics) -> Arc<Self> {
         Self::with_unit(what, max, 1, metrics)
     }
@@ -69,7 +69,8 @@ impl<H: GroupedShareKey> FairSemaphore<H> {
         Arc::new(Self { what, max: AtomicUsize::new(max), unit, metrics, shares: Mutex::default() })
     }
 
-    /// Changes the maximal amount of the semaphore for later requests. Existing permits keep their amounts.
+    /// Changes the maximum for later requests. Existing permits keep their amounts, even if the sum exceeds the new
+    /// maximum.
     pub fn resize(&self, max: usize) {
         self.max.store(max, Ordering::Relaxed);
     }
@@ -78,25 +79,26 @@ impl<H: GroupedShareKey> FairSemaphore<H> {
         FairShare::with_reserve(self.max.load(Ordering::Relaxed), self.unit)
     }
 
-    /// Returns the maximal amount of all permits together.
+    /// Returns the maximum of the sum of all permits.
     pub fn max(&self) -> usize {
         self.share().max()
     }
 
-    /// Returns the amount of all permits together.
+    /// Returns the sum of the amounts of all permits.
     pub fn used(&self) -> usize {
         self.shares.lock().total()
     }
 
-    /// Returns the number of refused requests since the start of the process, of all semaphores with the same metrics.
+    /// Returns the number of refusals since the start of the process, summed over all semaphores with the same metrics.
     pub fn refused(&self) -> u64 {
         self.metrics.refused.get()
     }
 
-    /// Takes an amount for a holder. The amount may be 0, to grow later.
+    /// Creates a permit with an amount for a holder, without waiting. The amount may be 0 for a permit that grows
+    /// later.
     ///
     /// # Errors
-    /// [`Exceeded`].
+    /// [`Exceeded`] if the amount exceeds the fair share of the holder.
     pub fn acquire(self: &Arc<Self>, share_key: H, amount: usize) -> Result<FairPermit<H>, Exceeded> {
         let mut permit = FairPermit { semaphore: Arc::clone(self), share_key, amount: 0 };
         permit.grow(amount)?;
@@ -110,25 +112,26 @@ impl<H: GroupedShareKey> FairPermit<H> {
         self.share_key
     }
 
-    /// Returns the amount, in the units of the semaphore.
+    /// Returns the amount of this permit: a number of requests, bytes or connections.
     pub fn amount(&self) -> usize {
         self.amount
     }
 
-    /// Increases the amount by `more`. The amount is unchanged after an error.
+    /// Increases the amount by `more`. After an error, the permit keeps its old amount.
     ///
     /// # Errors
-    /// [`Exceeded`].
+    /// [`Exceeded`] if the new amount exceeds the fair share of the holder.
     pub fn grow(&mut self, more: usize) -> Result<(), Exceeded> {
         self.try_grow(more).inspect_err(|_| {
             self.semaphore.metrics.refused.inc();
         })
     }
 
-    /// Like [`grow`](Self::grow), for a caller with an alternative: an error is not counted as a refused request.
+    /// Like [`grow`](Self::grow), for a caller that can continue without the increase: an error does not raise the
+    /// metric of refused requests.
     ///
     /// # Errors
-    /// [`Exceeded`].
+    /// [`Exceeded`] if the new amount exceeds the fair share of the holder.
     pub fn try_grow(&mut self, more: usize) -> Result<(), Exceeded> {
         if more == 0 {
             return Ok(());
@@ -143,19 +146,20 @@ impl<H: GroupedShareKey> FairPermit<H> {
         Ok(())
     }
 
-    /// Increases the amount to `amount`. The amount is unchanged after an error.
+    /// Increases the amount to `amount`. After an error, the permit keeps its old amount.
     ///
     /// # Errors
-    /// [`Exceeded`].
+    /// [`Exceeded`] if `amount` exceeds the fair share of the holder.
     pub fn grow_to(&mut self, amount: usize) -> Result<(), Exceeded> {
         self.grow(amount.saturating_sub(self.amount))
     }
 
-    /// Increases the amount to the next multiple of `step` if the holder may take so much, otherwise to `amount`. So a
-    /// caller with many small increments takes the lock only once per step. The amount is unchanged after an error.
+    /// Increases the amount to `amount`, rounded up to a multiple of `step` if the fair share of the holder allows the
+    /// multiple. So a caller with many small increments takes the lock of the semaphore only once per step. After an
+    /// error, the permit keeps its old amount.
     ///
     /// # Errors
-    /// [`Exceeded`].
+    /// [`Exceeded`] if `amount` exceeds the fair share of the holder.
     pub fn grow_in_steps_to(&mut self, amount: usize, step: usize) -> Result<(), Exceeded> {
         if amount <= self.amount || self.try_grow(amount.next_multiple_of(step) - self.amount).is_ok() {
             return Ok(());
@@ -163,7 +167,8 @@ impl<H: GroupedShareKey> FairPermit<H> {
         self.grow_to(amount)
     }
 
-    /// Decreases the amount to `amount`, and returns the difference to the semaphore.
+    /// Decreases the amount to `amount`, and returns the difference to the semaphore. Does nothing if the permit has
+    /// less.
     pub fn shrink_to(&mut self, amount: usize) {
         let less = self.amount.saturating_sub(amount);
         if less > 0 {
@@ -209,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn portion_counts_as_used_until_it_is_dropped() {
+    fn permit_occupies_its_amount_of_a_semaphore_until_it_is_dropped() {
         let semaphore = FairSemaphore::new("requests in flight", 16, ShareMetrics::default());
         let in_use: Vec<_> = std::iter::from_fn(|| semaphore.acquire(User(1), 1).ok()).collect();
         assert_eq!((in_use.len(), semaphore.used(), semaphore.refused()), (6, 6, 1));
@@ -222,12 +227,12 @@ mod tests {
     }
 
     #[test]
-    fn portion_grows_and_shrinks_within_the_semaphore() {
+    fn permit_grows_and_shrinks_within_the_limit_of_its_semaphore() {
         let semaphore = FairSemaphore::new("bytes", 1_024, ShareMetrics::default());
         let mut permit = semaphore.acquire(User(1), 0).unwrap();
         assert!(permit.grow_in_steps_to(5, 100).is_ok() && permit.grow_in_steps_to(70, 100).is_ok());
         assert_eq!((permit.amount(), semaphore.used()), (100, 100));
-        // The full step exceeds the maximum, but the requested amount does not.
+        // A full step of 1,000 exceeds the fair share of the user, but 384 does not.
         assert!(permit.grow_in_steps_to(384, 1_000).is_ok());
         assert_eq!((permit.amount(), semaphore.refused()), (384, 0));
         assert!(permit.grow_to(385).is_err() && permit.grow_to(384).is_ok());

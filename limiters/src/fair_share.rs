@@ -1,33 +1,37 @@
-//! The rule by which holders (users or connections, for instance) share a bounded amount: requests in flight, bytes,
-//! connections, waiting requests.
+//! A rule by which holders (for example users or connections) share a bounded total of requests in flight, bytes,
+//! connections or waiting requests.
 //!
-//! A holder may take as much as it leaves free for others (dynamic thresholds by Choudhury and Hahne, with a factor of
-//! one). The first holder gets half, and each later holder half of the remaining amount. The rule needs no
-//! configuration, and a holder may use amounts that other holders leave free. The rule takes no amount back, so a dozen
-//! greedy holders could take nearly everything. Therefore most amounts have a reserve for holders of small amounts.
+//! A holder may take as much as it leaves free for other holders (dynamic thresholds by Choudhury and Hahne, with a
+//! factor of one). The first holder can take half of the total, and each later holder half of the remainder. The rule
+//! needs no configuration, and holders may use everything that other holders leave free. The rule never takes an amount
+//! back, so a dozen greedy holders could together take nearly the whole total. Therefore most totals have a reserve,
+//! which only holders of small amounts may use.
 //!
-//! The rule alone does not limit a person who can create users. So holders may form groups, for example all users whom
-//! one member cluster authenticates. Two limits apply to a holder in a group: the limit among all holders, and the same
-//! rule within the share of the group. The share of a group is as much as the group leaves to other groups. All groups
-//! together leave a quarter to holders without a group.
+//! The rule alone does not limit a person with the right to create users. So holders may belong to a group, for example
+//! all users that one member authenticates. A holder in a group must pass two checks: the rule for the total and all
+//! holders, and the same rule for the share of the group and the holders of the group. The share of a group is as much
+//! as the group leaves free for other groups. All groups together leave a quarter of the total to holders without a
+//! group.
 
 use std::hash::Hash;
 
 use hashbrown::HashMap;
 
-/// [`FairShare::with_reserve`] reserves one quarter of the amount for holders of small amounts.
+/// Divisor of the total: [`FairShare::with_reserve`] reserves one quarter for holders of small amounts.
 const RESERVE_PART: usize = 4;
 
-/// A holder with at most a 256th of the amount may use the reserve: 15 requests of 4,000, or 512 KiB of 128 MiB. People
-/// and controllers usually have fewer requests in flight. The reserve suffices for 64 such holders.
+/// Divisor of the total: an amount of at most a 256th is small and may come from the reserve, for example 15 of 4,000
+/// requests, or 512 KiB of 128 MiB. People and controllers usually have fewer requests in flight. The reserve suffices
+/// for 64 holders with such amounts.
 const SMALL_PART: usize = 256;
 
-/// The groups together leave one quarter of the amount to holders without a group: 1,000 requests of 4,000, enough for
-/// 64 small holders. A larger part would waste capacity on platforms where nearly all clients are ServiceAccounts in
-/// groups. A single group gets half of the other three quarters, as much as a single holder without a group.
+/// Divisor of the total: all groups together leave one quarter to holders without a group. This is 1,000 of 4,000
+/// requests, enough for 64 holders of small amounts. A larger part would waste capacity on platforms where nearly all
+/// clients are ServiceAccounts in groups. A single group can take half of the other three quarters, as much as a single
+/// holder without a group.
 const UNGROUPED_PART: usize = 4;
 
-/// A bounded amount, with the rule by which holders share it.
+/// A bounded total, with the rule by which holders share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FairShare {
     max: usize,
@@ -35,17 +39,17 @@ pub struct FairShare {
     reserve: Reserve,
 }
 
-/// The part of an amount that only holders of small amounts may take.
+/// The part of the total that only holders of small amounts may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reserve {
     /// No reserve: a holder with an amount of 0 may take the last unit.
     None,
-    /// A reserve of one quarter. Each holder may take a 256th of the whole amount from the reserve.
+    /// A reserve of one quarter of the total. A holder with at most a 256th of the total may use the reserve.
     Quarter,
 }
 
 impl FairShare {
-    /// Creates an amount without a reserve. The smallest unit is 1.
+    /// Creates a total without a reserve. Holders may take any amount.
     pub fn without_reserve(max: usize) -> Self {
         Self { max, unit: 1, reserve: Reserve::None }
     }
@@ -57,13 +61,13 @@ impl FairShare {
         Self { max: max.max(unit.saturating_mul(2)), unit, reserve: Reserve::Quarter }
     }
 
-    /// Returns the whole amount, in the caller's units.
+    /// Returns the total that all holders share, in the units of the caller (requests, bytes or connections).
     pub fn max(self) -> usize {
         self.max
     }
 
-    /// Returns the maximal amount of one holder while all other holders together have `others`. The maximum is half of
-    /// the remaining amount, or the small amount that the reserve allows.
+    /// Returns the maximum for one holder while all other holders together have `others`. The maximum is half of the
+    /// total that `others` and the reserve leave free, or a small amount from the reserve if that is more.
     pub fn capacity(self, others: usize) -> usize {
         let shared = (self.max - self.reserved()).saturating_sub(others);
         (shared / 2).max(self.small_amount().min(self.max.saturating_sub(others)))
@@ -84,8 +88,8 @@ impl FairShare {
         small_amount.max(self.unit)
     }
 
-    /// Returns the maximal amount of a group while all other groups together have `other_groups`. The maximum is half
-    /// of the remaining amount, and at least a small amount.
+    /// Returns the share of a group while all other groups together have `other_groups`. The share is half of the total
+    /// that other groups and the quarter for holders without a group leave free, and at least a small amount.
     fn group_share(self, other_groups: usize) -> Self {
         // An amount of less than two units reserves nothing for holders without a group.
         let ungrouped = if self.max < 2 * self.unit { 0 } else { self.max.div_ceil(UNGROUPED_PART) };
@@ -94,17 +98,17 @@ impl FairShare {
     }
 }
 
-/// A holder of a part of a shared amount, for example a user.
+/// Key of a holder in a shared total, for example of a user or a connection.
 pub trait GroupedShareKey: Copy + Eq + Hash {
-    /// The group whose share also limits this holder. `None` for a holder that a person cannot create in large numbers.
+    /// The group whose share also limits this holder. `None` if a person cannot create many such holders.
     fn group(self) -> Option<u64>;
 }
 
-/// The amounts of all holders.
+/// The amounts that all holders have now.
 ///
-/// A client's request takes and returns three amounts. Each amount costs four lookups of the holder, under a lock that
-/// all requests share. So the hash function is fast. It is not resistant to chosen keys, and need not be: a client
-/// cannot choose the keys, which are keyed hashes or connections.
+/// A single client request changes amounts in three totals. Each change looks up the holder four times, under a lock
+/// that all requests share. So the hash function of the maps is fast. It does not resist an attacker with chosen keys,
+/// and this is safe because a client cannot choose keys: they are keyed hashes or connections.
 #[derive(Clone, Debug)]
 pub struct Shares<H> {
     in_use: usize,
@@ -119,36 +123,37 @@ impl<H> Default for Shares<H> {
     }
 }
 
-/// Error: a holder may not take more. The fields are the limit and the amounts in use.
+/// Error: a holder may not take the requested amount. The fields contain the exceeded limit and the amounts in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// The maximal amount of all holders, or of the holder's group.
+    /// The exceeded limit: the total for all holders, or the share of the holder's group.
     pub max: usize,
     /// Whether `max` is the share of the holder's group.
     pub is_group_limit: bool,
-    /// The amount of this holder.
+    /// The amount that this holder already has.
     pub own: usize,
-    /// The amount of all other holders that the limit `max` concerns.
+    /// The amount that all other holders have: all other holders of the group if `is_group_limit` is true, else all
+    /// other holders.
     pub others: usize,
 }
 
 impl<H: GroupedShareKey> Shares<H> {
-    /// Returns the amount of all holders together.
+    /// Returns the sum of the amounts of all holders.
     pub fn total(&self) -> usize {
         self.in_use
     }
 
-    /// Returns the amount of one holder.
+    /// Returns the amount that a holder has.
     pub fn amount_for(&self, share_key: H) -> usize {
         self.by_share_key.get(&share_key).copied().unwrap_or(0)
     }
 
-    /// Returns whether every holder's amount is 0.
+    /// Returns whether no holder has an amount.
     pub fn is_empty(&self) -> bool {
         self.in_use == 0 && self.by_share_key.is_empty() && self.grouped == 0 && self.by_group.is_empty()
     }
 
-    /// Checks whether a holder may take `more`, without taking it.
+    /// Checks whether a holder may take `more` units. Does not change the amounts.
     ///
     /// # Errors
     /// [`Shortage`] if the holder may not take `more`.
@@ -191,7 +196,7 @@ impl<H: GroupedShareKey> Shares<H> {
     }
 }
 
-/// Subtracts from the count of a key, and removes the entry if the count reaches 0.
+/// Subtracts `less` from the entry of a key, and removes an entry of 0.
 fn lower<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K, less: usize) {
     if let Some(count) = counts.get_mut(&key) {
         *count -= less;
@@ -207,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// Users of group 0 have no group.
+    /// Users with `group` 0 belong to no group.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     struct User {
         group: u64,
@@ -245,9 +250,9 @@ mod tests {
     }
 
     proptest! {
-        /// A property test in which users take and return amounts in any order.
+        /// Lets users take and return random amounts in random order.
         #[test]
-        fn user_never_takes_more_than_it_leaves_to_others(
+        fn user_never_takes_more_than_the_amount_left_for_other_users(
             share in shares(),
             steps in proptest::collection::vec((users(), any::<bool>(), 1_usize..200), 1..200),
         ) {
@@ -324,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn users_in_groups_may_use_the_reserve_of_an_exhausted_amount() {
+    fn users_in_groups_can_use_the_reserve_when_the_shared_amount_is_exhausted() {
         let (share, mut in_use) = (FairShare::with_reserve(4_000, 1), Shares::default());
         let others: usize = (0..32).map(|name| take_all(&mut in_use, share, user(name))).sum();
         assert!(others >= 3_000);

@@ -1,8 +1,8 @@
-//! Limiters: a rule for fair shares, a semaphore that applies the rule, and a token bucket.
+//! Limiters: a rule for fair shares, a semaphore with this rule, and a token bucket.
 //!
-//! [`FairShare`] decides how much of a bounded amount one holder may take. [`Shares`] counts the amounts of all
-//! holders. [`FairSemaphore`] combines both behind a lock; each acquisition is a [`FairPermit`], which returns its
-//! amount when dropped. [`SpentTokens`] is the state of a token bucket.
+//! [`FairShare`] decides how much of a bounded total one holder may take. [`Shares`] stores the amounts of all holders.
+//! [`FairSemaphore`] combines both behind a lock, and gives out a [`FairPermit`] for each acquisition. A permit returns
+//! its amount to the semaphore when dropped. [`SpentTokens`] is the state of a token bucket.
 
 mod fair_semaphore;
 mod fair_share;

@@ -1,8 +1,9 @@
 //! A token bucket: the generic cell rate algorithm of the crate `governor`. The caller passes the current time as an
 //! argument.
 //!
-//! The state of a bucket is the time at which the bucket will be full. So full buckets need not be stored, and callers
-//! can store buckets in their own maps. After a change of the rate, a bucket must start anew.
+//! The state of a bucket is the time at which the bucket will be full. A full bucket equals a new one, so callers can
+//! keep buckets in maps and drop full buckets. The state depends on the rate: after a change of the rate, a caller must
+//! begin with a new bucket.
 
 use std::cell::Cell;
 use std::num::NonZeroU32;
@@ -15,7 +16,8 @@ use governor::state::{NotKeyed, StateStore};
 use governor::{Quota, RateLimiter};
 use tokio::time::{Instant, sleep};
 
-/// The longest time in which a bucket fills: 146 years, a quarter of the range of `governor`'s nanoseconds.
+/// Maximum time in which an empty bucket fills: 146 years, a quarter of the range of `governor`'s nanoseconds, so that
+/// sums do not overflow.
 const FILL_TIME_MAX: Duration = Duration::from_nanos(u64::MAX / 4);
 
 /// The refill rate of a token bucket, and the size of the bucket.
@@ -40,16 +42,16 @@ impl TokenRate {
     }
 }
 
-/// The tokens that are missing in a bucket. A new bucket is full.
+/// State of a token bucket. A new bucket is full.
 #[derive(Clone, Debug, Default)]
 pub struct SpentTokens {
-    /// The time at which the bucket is full; `None` for a new bucket.
+    /// The time at which the bucket will be full. `None` for a new bucket, which is full already.
     full_at: Option<Instant>,
 }
 
 impl SpentTokens {
-    /// Spends `tokens` if the bucket has enough. A request for more tokens than the size of the bucket takes a full
-    /// bucket.
+    /// Spends `tokens` if the bucket has enough. If `tokens` exceeds the size of the bucket, a full bucket is enough,
+    /// and becomes empty.
     ///
     /// # Errors
     /// The time until the bucket has enough tokens.
@@ -68,25 +70,26 @@ impl SpentTokens {
         }
     }
 
-    /// Waits for a token, then spends the token. Cancellation: a dropped future has spent no token.
+    /// Waits for a token, then spends the token. Cancellation is safe: a dropped future has spent no token.
     pub async fn spend_one(&mut self, rate: TokenRate) {
         while let Err(wait) = self.try_spend(rate, NonZeroU32::MIN, Instant::now()) {
             sleep(wait).await;
         }
     }
 
-    /// Returns the time until the bucket has enough tokens.
+    /// Returns the time until the bucket has enough tokens, without spending them. 0 if the bucket has enough now.
     pub fn wait_for(&self, rate: TokenRate, tokens: NonZeroU32, now: Instant) -> Duration {
         self.clone().try_spend(rate, tokens, now).err().unwrap_or_default()
     }
 
-    /// Returns `tokens` to the bucket, except tokens that have refilled in the time `since_spent`.
+    /// Returns unused `tokens` to the bucket. `since_spent` is the time since they were spent: the bucket has refilled
+    /// some tokens in this time, and does not get them a second time.
     pub fn give_back(&mut self, rate: TokenRate, tokens: NonZeroU32, since_spent: Duration) {
         let missing = rate.fill_time(tokens).saturating_sub(since_spent);
         self.full_at = self.full_at.and_then(|full_at| full_at.checked_sub(missing));
     }
 
-    /// Returns whether the bucket is full, so that its state can be removed.
+    /// Returns whether the bucket is full, so that the caller may drop its state.
     pub fn is_full(&self, now: Instant) -> bool {
         self.full_at.is_none_or(|full_at| full_at <= now)
     }
@@ -97,7 +100,7 @@ impl SpentTokens {
     }
 }
 
-/// Adapts the state of a bucket to `governor`: the time from [`Now`] until the bucket is full.
+/// Adapts the state of a bucket to the state that `governor` expects: the time from [`Now`] until the bucket is full.
 struct TimeToFull(Cell<Nanos>);
 
 impl StateStore for TimeToFull {
@@ -151,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn spend_one_waits_for_the_next_token() {
+    async fn spending_a_token_from_an_empty_bucket_waits_for_the_next_token() {
         let (rate, mut bucket, start) =
             (TokenRate::per_second(number(10), number(3)), SpentTokens::default(), Instant::now());
         for _ in 0..3 {
@@ -166,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn returned_token_is_not_refilled_a_second_time() {
+    fn token_returned_after_its_refill_adds_no_token_to_the_bucket() {
         let (rate, start) = (TokenRate::per_second(ONE, ONE), Instant::now());
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         let mut bucket = SpentTokens::default();
         assert!(bucket.try_spend(rate, ONE, start).is_ok() && bucket.try_spend(rate, ONE, at(1_000)).is_ok());
-        // The token of the first request has refilled, but the second request has spent it. So giving the token back
-        // adds nothing.
+        // After 1 s, the token of the first request has refilled, and the second request has spent it. So a return of
+        // the first token adds nothing.
         bucket.give_back(rate, ONE, Duration::from_millis(1_100));
         assert_eq!(bucket.try_spend(rate, ONE, at(1_100)), Err(Duration::from_millis(900)));
         bucket.give_back(rate, ONE, Duration::from_millis(100));

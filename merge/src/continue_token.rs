@@ -44,7 +44,8 @@ pub struct ContinueToken {
     /// The number of objects on later pages. `None` for a list with selectors. The first page counts the objects and
     /// later pages subtract their own objects, so that no page walks over the objects of later pages.
     pub remaining: Option<u64>,
-    /// The composite version that all pages share; `None` for an inconsistent token.
+    /// The composite version that all pages share. `None` for an inconsistent token, with which the list resumes in the
+    /// present state.
     pub version: Option<CompositeResourceVersion>,
 }
 
@@ -54,8 +55,8 @@ pub enum ContinueError {
     /// The text is not a token that Tributary issued. The response is 400.
     #[error("continue key is not valid: {0}")]
     Invalid(&'static str),
-    /// The token's composite version is not usable in this process. The response is 410, and contains an inconsistent
-    /// token for `position`.
+    /// The token's composite version is not usable in this process. The response is 410. It contains an inconsistent
+    /// token, with which the client can resume from `position` in the present state.
     #[error("the provided continue parameter cannot be used by this server")]
     Foreign {
         /// The position from which the list would have resumed.
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn continue_token_round_trips_in_each_form() {
+    fn continue_token_encodes_and_decodes_to_an_equal_token_in_each_form() {
         let (large, epochs) = large();
         let small: CompositeResourceVersion =
             [(ClusterName::new("b").unwrap(), ResourceVersion(7))].into_iter().collect();
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn continue_token_with_an_unknown_cluster_list_keeps_its_position() {
+    fn error_for_a_continue_token_of_an_unknown_cluster_list_has_its_position() {
         let (version, epochs) = large();
         let text = ContinueToken { position: position(), remaining: None, version: Some(version) }.encode(&epochs);
         let error = ContinueToken::decode(&text, &Epochs::default()).unwrap_err();

@@ -23,10 +23,11 @@ pub enum Foreign {
     /// (resourceVersion × 10⁴ + cluster index).
     #[error("the resourceVersion is a plain number, which does not identify a cluster")]
     Number,
-    /// The version contains this number of unknown clusters, which is more than the caller tolerates.
+    /// The version contains more clusters that are not configured than the caller tolerates. The value is the tolerated
+    /// number.
     #[error("the resourceVersion names more than {0} clusters that are not configured")]
     Clusters(usize),
-    /// The version is the integer form of an object's version, with the index of an unknown cluster.
+    /// The version is the integer form of an object's version, and its index belongs to no configured cluster.
     #[error("the resourceVersion has index {0}, which belongs to no configured cluster")]
     Index(ClusterIndex),
     /// The version belongs to a single object whose API server uses resourceVersions that are not numbers. Such a

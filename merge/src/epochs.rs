@@ -46,7 +46,7 @@ pub const LISTS_MAX: usize = 64;
 const MARKED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The minimum time between two replacements of a cluster, in seconds. If the times of two replacements differ by less,
-/// the clock may have been adjusted, and both count as one replacement.
+/// they are treated as one replacement, because the clock may have been adjusted.
 const REPLACEMENT_INTERVAL_MIN: u64 = 5;
 
 /// The current and earlier lists of clusters to which compact versions may refer. Also records the clusters whose
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn epoch_number_depends_only_on_the_list_of_clusters() {
+    fn cluster_list_id_depends_only_on_names_and_uids_of_the_clusters() {
         let ids = |names: &[(&str, &str)]| {
             let mut epochs = Epochs::default();
             epochs.update(names.iter().map(|(name, uid)| (ClusterName::new(name).unwrap(), (*uid).to_owned())));
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn compact_version_with_a_removed_cluster_uses_an_earlier_list() {
+    fn compact_version_with_a_removed_cluster_refers_to_an_earlier_cluster_list() {
         let mut epochs = epochs(301);
         epochs.update((0..300).map(|index| (name(index), format!("uid-{index}"))));
         let text = vector(0..301).encode(&epochs);
@@ -451,9 +451,10 @@ mod tests {
         assert_eq!((epochs.uid_of(&name(7)), epochs.uid_of(&name(300))), (Some(""), None));
     }
 
-    /// A version from before the uid became known may belong to a different cluster of the same name.
+    /// If a cluster's uid was unknown when a version was issued, the version may belong to a different cluster of the
+    /// same name.
     #[test]
-    fn version_of_a_cluster_without_uid_is_refused_once_the_uid_is_known() {
+    fn compact_version_of_a_cluster_without_uid_is_refused_after_the_uid_is_read() {
         let mut epochs = Epochs::default();
         let uid = |index: usize, unknown: &str| if index == 7 { unknown.to_owned() } else { format!("uid-{index}") };
         epochs.update((0..300).map(|index| (name(index), uid(index, ""))));
@@ -476,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_lists_round_trip_through_the_data_directory() {
+    fn cluster_lists_are_restored_from_the_data_directory() {
         let mut epochs = epochs(3);
         epochs.update([(name(9), "u".to_owned())]);
         let text = serde_json::to_string(&epochs).unwrap();
@@ -501,8 +502,8 @@ mod tests {
         assert_eq!(decode(&text(&[2, 0, 0, 7])), Ok(part));
         for rest in [
             &[2][..],
-            // The invalid parts of revisions, in order: for a cluster without a component, for no cluster, for revision
-            // zero, repeated, unordered, truncated, and with too many changes.
+            // Each text has one invalid part of a revision, in this order: for a cluster without a component, for no
+            // cluster, for revision zero, repeated, unordered, truncated, and with too many changes.
             &[2, 0, 1, 1],
             &[2, 0, 2, 1],
             &[1, 0, 0, 1],
@@ -525,7 +526,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn compact_version_round_trips(versions in prop::collection::vec(prop::option::of((1..=u64::MAX, any::<Option<u32>>())), 1..40)) {
+        fn compact_version_encodes_and_decodes_to_an_equal_version(versions in prop::collection::vec(prop::option::of((1..=u64::MAX, any::<Option<u32>>())), 1..40)) {
             let epochs = epochs(versions.len());
             let value: CompositeResourceVersion = versions
                 .iter()

@@ -6,9 +6,10 @@ use tributary_apimachinery::{ClusterName, Filter, Object, Scope};
 
 /// Selects the objects of a list or watch.
 ///
-/// The result may depend only on the cluster, the key, the labels and the selectable fields. The log records objects of
-/// the same name in other clusters only after changes of these values. If the result depended on a different field, a
-/// client could lose the other cluster's object.
+/// The result may depend only on the cluster, the key, the labels and the selectable fields. When an object leaves the
+/// selection of a watch, the watch sends DELETED, and then the object of the same name in another cluster. The log
+/// records these other objects only for changes of the labels or selectable fields, and for deletions. If the result
+/// depended on a different field, a client that identifies objects by name could lose the other cluster's object.
 pub trait ObjectFilter {
     /// Returns whether the filter selects an object of a cluster.
     fn matches(&self, cluster: &ClusterName, object: &Object) -> bool;

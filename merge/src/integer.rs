@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integer_version_round_trips_and_refuses_malformed_text() {
+    fn integer_version_decodes_to_an_equal_version_and_malformed_text_is_refused() {
         for (version, index, number) in [(1234, 7, 12_340_007), (1, 0, 10_000), (0, 9999, 9999)] {
             let (version, index) = (ResourceVersion(version), ClusterIndex::new(index).unwrap());
             let value = IntegerResourceVersion::new(version, index).unwrap();

@@ -92,7 +92,7 @@ mod tests {
     use crate::{CompositeResourceVersion, Epochs};
 
     #[test]
-    fn item_form_equals_the_composite_version_of_one_cluster() {
+    fn version_of_a_list_item_equals_the_composite_version_of_its_cluster_alone() {
         for length in 1..=63 {
             let cluster = ClusterName::new(&"x".repeat(length)).unwrap();
             for version in [0, 1, 9, 10, 99, 100, 1234, 99_999, u64::MAX] {

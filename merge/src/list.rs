@@ -22,8 +22,8 @@ pub struct ListPage {
     pub start: Option<Position>,
     /// The maximum number of objects in the page; 0 for no limit.
     pub limit: usize,
-    /// The number of objects behind `start`. Known only if the continue token contains the number, and the list reads
-    /// the same snapshots as the pages before.
+    /// The number of objects after `start`. `Some` only if the continue token contains the number, and the list reads
+    /// the same snapshots as the previous pages.
     pub remaining: Option<u64>,
 }
 
@@ -112,13 +112,13 @@ impl SnapshotPosition {
 }
 
 /// Decides, during a walk over a filter's scope, which objects match. If a filter matches a whole namespace, it is
-/// evaluated once per cluster, because the walk visits only matching objects. Measured for a list of 100 objects, of
-/// 3.9 million instructions: evaluating the filter for each object took 34,000. For a client that may see only some
-/// clusters, it took 45,000.
+/// evaluated only once per cluster, because the walk visits only matching objects. This saves about 1 % of the cost of
+/// a list of 100 objects: 34,000 of 3.9 million instructions, or 45,000 for a client that may see only some clusters.
 struct FilterExtent<'a, F> {
     filter: &'a F,
     is_whole: bool,
-    /// The last cluster whose objects all match.
+    /// The cluster of the last visited object, if the filter wants this cluster. All its objects in the namespace
+    /// match.
     cluster: Option<&'a ClusterName>,
 }
 
@@ -131,8 +131,8 @@ impl<'a, F: ObjectFilter> FilterExtent<'a, F> {
         if !self.is_whole {
             return self.filter.matches(cluster, object);
         }
-        // All cluster names of a list are in one allocation, so equal pointers mean the same cluster. Unequal pointers
-        // to one name would only cost another evaluation.
+        // Equal pointers mean the same cluster, because all cluster names of a list are in one allocation. Two pointers
+        // to the same name would only cause another evaluation.
         let is_known = self.cluster.is_some_and(|last| std::ptr::eq(last, cluster));
         if !is_known {
             self.cluster = self.filter.wants_cluster(cluster).then_some(cluster);
@@ -152,7 +152,7 @@ pub struct OpeningList<F> {
 }
 
 enum SearchGoal {
-    /// Searches for the last object of the page, which follows `left` more matching objects.
+    /// Skips `left` matching objects. The next matching object is the last object of the page.
     Last { left: usize },
     /// Searches for an object behind the last object of the page.
     Next { last: Position },

@@ -46,23 +46,24 @@ pub type ClusterSnapshots = Arc<Vec<(ClusterName, Snapshot)>>;
 /// The limits of each cluster's history in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
-    /// The maximum size of the objects in a cluster's history, in bytes. 32 MiB are 6,000 changes of 5 KB: five minutes
-    /// at 20 changes a second. A change counts with the larger of the object before it and the object after it. A
-    /// boundary (a join, leave, relist or reset) counts with the objects that it replaced.
+    /// The maximum size of the objects in a cluster's history, in bytes. 32 MiB hold 6,000 changes of 5 KB: five
+    /// minutes at 20 changes a second. The size of a change is the larger of the object before it and the object after
+    /// it. The size of a boundary (a join, leave, relist or reset) is the size of the objects that it replaced.
     ///
-    /// The largest boundary is not counted, and the newest boundary is stored at any size. So connected clients can
-    /// read the boundary instead of listing again. The large boundary stays even if small boundaries follow, such as
-    /// the return of a cluster.
+    /// The sum leaves out the largest boundary, and the newest boundary is stored at any size. So connected clients can
+    /// read a large boundary instead of listing again, even if small boundaries follow it, such as the return of a
+    /// cluster.
     pub history_bytes_max: usize,
     /// The maximum age of an entry. 5 minutes: a client that lost its connection reconnects within seconds, and a
     /// client that is being redeployed within minutes. etcd's default compaction interval is five minutes too.
     pub history_age_max: Duration,
     /// The minimum number of a cluster's changes that are stored even if they are old, or occupy up to twice
-    /// [`history_bytes_max`](Self::history_bytes_max). Joins, leaves, relists and resets do not count.
+    /// [`history_bytes_max`](Self::history_bytes_max). A join, leave, relist or reset that exceeds the limits of age or
+    /// size is evicted together with all earlier changes, even below this minimum.
     ///
     /// Without this minimum, a client that lost its connection would have to list again after a few changes of objects
-    /// near etcd's limit of 1.5 MiB, and after any quiet hour. The watch cache of kube-apiserver never shrinks below
-    /// 100 entries either.
+    /// near etcd's limit of 1.5 MiB, and after any hour without changes. The watch cache of kube-apiserver never
+    /// shrinks below 100 entries either.
     pub history_entries_min: usize,
 }
 
@@ -118,7 +119,8 @@ pub struct Log {
     latest: ClusterSnapshots,
     entries: BTreeMap<u64, LogEntry>,
     next: u64,
-    /// The position behind the newest entry. Later marks are versions that clusters reached without a change.
+    /// The position after the newest entry. At later positions, clusters have only reached new versions without a
+    /// change.
     quiet_since: u64,
     histories: BTreeMap<ClusterName, History>,
     names: Names,
@@ -130,7 +132,7 @@ pub struct Log {
     dropped_before: u64,
     /// The number of clusters that have left and that the log no longer contains.
     drops: u64,
-    /// The namespaces whose deletions the count in a client's version includes.
+    /// The namespaces of the deletions that a client's version counts: only those of this log, or all namespaces.
     deletion_count_scope: DeletionCountScope,
 }
 
@@ -150,10 +152,11 @@ impl Log {
     /// Creates an empty log of a single namespace. Its clients may have versions from a log of all namespaces, in this
     /// process or at a different replica.
     ///
-    /// A version may count how many deletions of a revision the client has received. A log of all namespaces counts the
-    /// deletions in all namespaces, so a count of two may mean two deletions outside of this log's namespace. This log
-    /// therefore sends all deletions of that revision again, even a single deletion. The opposite case is safe: a
-    /// number of deletions in one namespace implies at least that number in all namespaces.
+    /// A version may contain a number: how many deletions of a revision the client has received. In a version from a
+    /// log of all namespaces, this number includes the deletions in all namespaces, so a number of two may mean two
+    /// deletions outside of this log's namespace. This log therefore sends all deletions of that revision again, even a
+    /// single deletion. The opposite case is safe: the number of deletions in one namespace is never higher than the
+    /// number in all namespaces.
     pub fn for_namespace(config: LogConfig) -> Self {
         Self { deletion_count_scope: DeletionCountScope::AllNamespaces, ..Self::new(config) }
     }
@@ -251,8 +254,8 @@ impl Log {
         Some(vector)
     }
 
-    /// Returns whether a cluster left at this point or later. Earlier components of its name may belong to a different
-    /// cluster than the present one.
+    /// Returns whether a cluster left at or after this position. If so, earlier components of a cluster's name may
+    /// belong to a different cluster than the present one.
     ///
     /// Cost: O(clusters).
     pub fn has_leave_from(&self, position: u64) -> bool {
@@ -289,12 +292,12 @@ impl Log {
         self.histories.get(cluster)?.component_before(position)
     }
 
-    /// Returns whether a cluster has an event in the positions `from..to`. Evicted events count, too.
+    /// Returns whether a cluster has an event, evicted or not, in the positions `from..to`.
     pub(crate) fn has_events(&self, cluster: &ClusterName, from: u64, to: u64) -> bool {
         self.histories.get(cluster).is_some_and(|history| history.has_events(from, to))
     }
 
-    /// Returns the position after a cluster's newest event in `from..to`. Evicted events count, too.
+    /// Returns the position after a cluster's newest event, evicted or not, in `from..to`.
     pub(crate) fn events_end(&self, cluster: &ClusterName, from: u64, to: u64) -> Option<u64> {
         self.histories.get(cluster)?.events_end(from, to)
     }
@@ -308,11 +311,11 @@ impl Log {
         self.drops
     }
 
-    /// Returns the clusters with evicted events at or after this position. Each item also has the position after the
-    /// cluster's newest such event.
+    /// Returns the clusters with evicted events at or after this position, each with the position after its newest
+    /// evicted event.
     ///
-    /// `drops` is an earlier number of dropped clusters. Returns `None` if the log has dropped a cluster since: that
-    /// cluster may have left at or after this position, and its events are unknown.
+    /// `drops` is the number of dropped clusters that the caller read earlier. Returns `None` if the log has dropped a
+    /// cluster since then: that cluster may have left at or after this position, and its events are unknown.
     pub(crate) fn evicted_from(&self, position: u64, drops: u64) -> Option<Vec<(&ClusterName, u64)>> {
         if position >= self.evicted_before {
             return Some(Vec::new());
@@ -326,7 +329,7 @@ impl Log {
 }
 
 impl LogVersion {
-    /// Returns the position: all earlier entries are included.
+    /// Returns the position in the log. The version includes all entries before this position.
     pub fn position(self) -> u64 {
         self.position
     }
@@ -358,8 +361,9 @@ impl Log {
         self.push_boundary(cluster, BoundaryKind::Join(departure), Some(snapshot), now);
     }
 
-    /// Returns the version at which a cluster left, for its return. The result is computed from the cluster's last
-    /// state and component. `None` if the cluster never left, or if the entry of its leave has been evicted.
+    /// Returns the version at which a cluster left, which is recorded in the entry of its return. `how` computes the
+    /// result from the cluster's last state and component. `None` if the cluster never left, or if the entry of its
+    /// leave has been evicted.
     fn departure(
         &self,
         cluster: &ClusterName,
@@ -534,9 +538,9 @@ impl Log {
         OtherObjects::new(objects.collect())
     }
 
-    /// Removes clusters that left and have no entries. A watch that was opened before such a cluster left has lost its
-    /// events and must end ([`evicted_from`](Self::evicted_from)). A later version with such a cluster is refused. A
-    /// version without the cluster belongs to a client without objects of that cluster.
+    /// Drops the clusters that left and whose entries have all been evicted. A watch that was opened before such a
+    /// cluster left has lost its events and must end ([`evicted_from`](Self::evicted_from)). From then on, a client's
+    /// version with the cluster is refused. A client whose version lacks the cluster has none of its objects.
     fn drop_departed(&mut self) {
         let (dropped_before, drops, names) = (&mut self.dropped_before, &mut self.drops, &mut self.names);
         self.histories.retain(|cluster, history| {
@@ -557,9 +561,9 @@ fn forget(config: &LogConfig, history: &mut History, entries: &mut BTreeMap<u64,
     let old = |mark: &Mark| now.saturating_sub(mark.at) > config.history_age_max;
     while let Some(oldest) = history.events.queue.front().copied() {
         // A boundary (a join, leave, relist or reset) keeps a whole snapshot in memory, so it expires together with all
-        // entries before it. The largest boundary is not counted. Leaving out the newest boundary instead would be
-        // wrong. After a cluster left and returned, the newest boundary is the join, which replaced no objects. The
-        // large leave before the join would then be evicted.
+        // entries before it. The sums leave out the largest boundary, and not the newest: after a cluster left and
+        // returned, the newest boundary is the join, which replaced no objects, and the large leave before the join
+        // would be evicted.
         let largest = history.largest_boundary_bytes();
         let boundary =
             history.boundaries.front().is_some_and(old) || history.boundary_bytes - largest > config.history_bytes_max;
@@ -584,7 +588,7 @@ mod tests {
     /// A quiet cluster keeps its few changes forever. These old changes must not prevent the eviction of later clusters
     /// that joined and left.
     #[test]
-    fn log_drops_a_thousand_clusters_that_joined_and_left() {
+    fn event_log_evicts_the_changes_of_a_thousand_joined_and_left_clusters() {
         let mut log = Log::new(LogConfig::default());
         let name = |number: u32| ClusterName::new(&format!("c{number:04}")).unwrap_or_else(|error| panic!("{error}"));
         let at = |version| {

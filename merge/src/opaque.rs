@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn opaque_version_is_not_decoded_from_other_forms() {
+    fn text_in_another_form_is_not_decoded_as_an_opaque_version() {
         let encode = |json: &str| URL_SAFE_NO_PAD.encode(json);
         assert!(OpaqueVersion::decode(&encode(r#"{"a":["1/2"]}"#)).is_some());
         for text in [
@@ -69,7 +69,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn opaque_version_round_trips(version in "\\PC{0,40}|[0-9]{1,5}[/-][0-9]{0,5}|\"\\\\PC*") {
+        fn opaque_version_encodes_and_decodes_to_an_equal_version(version in "\\PC{0,40}|[0-9]{1,5}[/-][0-9]{0,5}|\"\\\\PC*") {
             prop_assume!(ResourceVersion::parse(&version).is_err());
             let text = OpaqueVersion::encode(&cluster(), &version);
             prop_assert!(CompositeResourceVersion::decode(&text, &Epochs::default()).is_err());

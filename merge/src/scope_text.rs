@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scope_prefix_round_trips_and_malformed_prefix_is_refused() {
+    fn scope_prefix_of_a_version_decodes_to_its_scope_or_is_refused_if_malformed() {
         let scope = Some(*b"0123456789abcdef");
         for text in ["eyJhIjoiMSJ9", "c1.AAAA", "v1.e30.c1.AAAA", ""] {
             assert_eq!(split_scope(&format!("{}{text}", scope_prefix(scope))), Ok((scope, text)));

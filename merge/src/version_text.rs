@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn documented_composite_version_round_trips() {
+    fn documented_composite_version_decodes_and_encodes_to_the_same_text() {
         let text = "eyJjbHVzdGVyMSI6IjEyMzQiLCJjbHVzdGVyMiI6IjU2NzgifQ";
         let value = vector(&[("cluster2", 5678), ("cluster1", 1234)]);
         assert_eq!(value.encode(&Epochs::default()), text);
@@ -199,7 +199,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn composite_version_round_trips(components in prop::collection::btree_map("[a-z][a-z0-9]{0,20}x", any::<(u64, Option<u32>)>(), 0..40)) {
+        fn composite_version_encodes_and_decodes_to_an_equal_version(components in prop::collection::btree_map("[a-z][a-z0-9]{0,20}x", any::<(u64, Option<u32>)>(), 0..40)) {
             let version = |(revision, part): (u64, Option<u32>)| match part {
                 Some(changes) if revision > 0 => CollectionVersion::part(ResourceVersion(revision), changes),
                 _ => CollectionVersion::whole(ResourceVersion(revision)),

@@ -41,14 +41,14 @@ pub struct Watcher<F> {
     /// The position of the current entry in the log, and the number of the entry's changes that have been sent.
     position: u64,
     part: usize,
-    /// The clusters in which the client has more events than the log had at the watch's position. When the map is
-    /// empty, all watches send the same versions.
+    /// The clusters in which the client has events that the watch has not yet passed in the log. When the map is empty,
+    /// all watches send the same versions.
     pending: UnpassedClusters,
     /// The cluster for which the watch waits before it sends a DELETED, and the client's component of that cluster. The
-    /// cluster may have an object with the same name, which must follow the DELETED.
+    /// cluster may have an object with the same name, which the watch must send after the DELETED.
     awaited: Option<(ClusterName, CollectionVersion)>,
-    /// The number of clusters that the log had dropped (after they left) when the watch started. The client has no
-    /// objects of those clusters.
+    /// The number of clusters that the log had dropped when the watch started. The client has no objects of those
+    /// clusters, because they had left.
     drops: u64,
 }
 
@@ -66,7 +66,7 @@ impl<F: ObjectFilter> Watcher<F> {
     ///
     /// # Errors
     /// [`TooOld`] names the first cluster of which the log lacks changes after the version. These changes have been
-    /// evicted, lie inside the gap of a relist or a join, or belong to an unknown cluster.
+    /// evicted, lie inside the gap of a relist or a join, or belong to a cluster that the log does not contain.
     pub fn resume(log: &Log, from: &CompositeResourceVersion, filter: F) -> Result<Self, TooOld> {
         let (pending, position) = UnpassedClusters::new(log, from, &filter)?;
         let phase = match MissingClusters::new(log, from) {
@@ -184,8 +184,8 @@ impl<F: ObjectFilter> Watcher<F> {
         }
     }
 
-    /// Appends the next events to `events`, about `events_max`, and returns the state of the watch. Never blocks.
-    /// `events_max` bounds the work of a call.
+    /// Appends the next events, at most about `events_max`, to `events`, and returns the state of the watch. Never
+    /// blocks, and `events_max` bounds the work of the call.
     pub fn next(&mut self, log: &Log, events_max: usize, events: &mut Vec<WatchEvent>) -> BatchOutcome {
         let mut batch = WatchBatch::new(events_max, events);
         let progress = self.next_events(log, &mut batch);
@@ -274,7 +274,8 @@ impl<F: ObjectFilter> Watcher<F> {
         }
     }
 
-    /// Sends the remaining changes of an entry. If the call stops before the last change, returns the reason.
+    /// Sends the remaining changes of an entry. Returns `None` after the last change, or the reason why the call
+    /// stopped earlier.
     fn next_parts(
         &mut self,
         log: &Log,
@@ -374,13 +375,13 @@ impl<F: ObjectFilter> Watcher<F> {
         }));
     }
 
-    /// Returns the object that follows a DELETED: the object with the same name of the first other cluster, in its
-    /// state at this position.
+    /// Returns the object that the watch sends after a DELETED: the object with the same name in the first other
+    /// cluster, in its state at this position of the log.
     ///
-    /// If the client has received more events of that cluster, the object's state at the client counts. If the log
-    /// cannot tell that state, the result is `None`: the watch sends the object, or its deletion, later at its own
-    /// position. Objects of dropped clusters are excluded: their deletion was before the watch started, and would never
-    /// be sent.
+    /// If the client has already received later events of that cluster, the object is returned in its state at the
+    /// client. If the log cannot tell that state, the result is `None`: the watch sends the object, or its deletion,
+    /// later at its own position. Objects of dropped clusters are excluded: their deletion was before the watch
+    /// started, and would never be sent.
     fn following_object(&self, log: &Log, at: &EventContext<'_>) -> FollowingObject {
         let key = at.change.object.key().as_str();
         let mut here = at.entry.others.with_key(key).filter_map(|(index, cluster, object)| {
@@ -419,9 +420,9 @@ impl<F: ObjectFilter> Watcher<F> {
         }
     }
 
-    /// Converts the point of a DELETED into a version, if a different cluster's object follows the DELETED. The
-    /// component of the deletion's cluster comes from the log, even if the client has received more events of that
-    /// cluster. So a client whose connection breaks between the two events receives both again, at any replica.
+    /// Returns the version of a DELETED that an object of a different cluster follows. The component of the deletion's
+    /// cluster comes from the log, even if the client has received more events of that cluster. So a client whose
+    /// connection breaks between the two events receives both again, at any replica.
     fn followed_version(&self, log: &Log, at: &EventContext<'_>, version: LogVersion) -> EventVersion {
         if self.pending.is_empty() {
             return EventVersion::Log(version);

@@ -1,4 +1,4 @@
-//! Properties of lists, pages and initial events that use an index or the order of keys. Their results equal the
+//! Property tests of lists, pages and initial events that use an index or the order of keys: the results must equal the
 //! results of a scan over all objects.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -143,10 +143,10 @@ impl ObjectFilter for Boxed {
     }
 }
 
-/// The namespaces in the order of their objects' keys.
+/// The namespaces in the order of their objects' keys: `a-b/` sorts before `a/`.
 const BY_KEY: [&str; 3] = ["a-b", "a", "b"];
 
-/// Selects the objects of some namespaces whose version is even, or those whose version is odd.
+/// Selects the objects of these namespaces whose version is even, or with `even: false`, odd.
 #[derive(Clone)]
 struct Within {
     namespaces: Vec<&'static str>,
@@ -170,7 +170,7 @@ impl ObjectFilter for Within {
     }
 }
 
-/// Selects a whole namespace in all clusters but one. Panics if it is evaluated for an object.
+/// Selects a whole namespace in all clusters except one. The log must not call `matches`, so `matches` panics.
 struct Whole;
 
 impl ObjectFilter for Whole {
@@ -207,7 +207,7 @@ fn list_of_a_namespace_evaluates_its_filter_once_per_cluster() {
 
 proptest! {
     #[test]
-    fn list_that_jumps_over_objects_equals_a_full_scan(
+    fn list_with_a_filter_that_skips_namespaces_equals_a_full_scan(
         histories in prop::collection::vec(history(), CLUSTERS.len()),
         namespaces in prop::sample::subsequence(&NAMESPACES[..], 0..NAMESPACES.len()),
         even in any::<bool>(),
@@ -225,7 +225,7 @@ proptest! {
     }
 
     #[test]
-    fn list_and_initial_events_of_a_scope_equal_a_full_scan(
+    fn list_and_initial_events_of_a_scope_have_the_objects_of_a_full_scan(
         histories in prop::collection::vec(history(), CLUSTERS.len()),
         (namespace, fields) in selection(),
         limit in 0..20_usize,

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rule_for_exec_without_the_verb_create_never_matches() {
+    fn policy_rule_for_exec_without_the_verb_create_never_matches() {
         let entries = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         for (verbs, resources, expected) in [
             ("get", "pods/exec", All),

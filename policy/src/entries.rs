@@ -65,7 +65,8 @@ impl<P: Pattern> FieldEntries<P> {
         self.verdict_by(is_match, is_match)
     }
 
-    /// Like [`verdict`](Self::verdict), with one function that compares entries and one that compares inverted entries.
+    /// Like [`verdict`](Self::verdict), but compares ordinary entries with `is_named`, and inverted entries with
+    /// `is_excluded`.
     fn verdict_by(&self, is_named: impl Fn(&P) -> bool, is_excluded: impl Fn(&P) -> bool) -> Reason {
         match self {
             Self::Any(None) => Reason::Empty,

@@ -167,8 +167,7 @@ fn whole_rule(rule: &Rule, position: RulePosition, findings: &mut Findings) {
         (false, false) => {}
     }
     let accepts = |verb: &str| matcher.verbs.verdict(std::iter::once(verb)).accepts();
-    // A separate finding reports an invalid verb, so a rule with an invalid verb gets no further finding about its
-    // verbs.
+    // An empty field or an invalid verb already has a finding, so the rule gets no second finding about its verbs.
     let has_verb_finding = rule.verbs.is_empty() || !rule.verbs.iter().all(|entry| fields::is_verb(entry));
     let has_verb = |known: &[&str]| has_verb_finding || accepts("") || known.iter().any(|verb| accepts(verb));
     if matcher.matches_resources() && !has_verb(&resource_verbs()) {

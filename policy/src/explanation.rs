@@ -94,8 +94,8 @@ pub struct FieldVerdict {
 /// Verdict of a rule about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleVerdict {
-    /// Verdicts of the fields that apply to the request. These are the resource fields or `nonResourceURLs`, and the
-    /// fields for all requests.
+    /// Verdicts of the fields that apply to the request: the resource fields or `nonResourceURLs`, and the fields for
+    /// verbs, users, groups and user agents.
     pub fields: Vec<FieldVerdict>,
 }
 

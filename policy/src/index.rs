@@ -334,8 +334,8 @@ impl FieldMatches<'_> {
 struct NameMatches<'a> {
     /// Rules with an entry that matches at least one spelling of the name.
     wide: FieldMatches<'a>,
-    /// For a name with several spellings: the rules with an entry that matches all spellings, and one bit for each
-    /// denying rule.
+    /// For a name with several spellings: the rules with an entry that matches all spellings, and one bit per rule,
+    /// which is set if the rule's policy denies requests.
     narrow: Option<(FieldMatches<'a>, &'a [u64])>,
 }
 

@@ -56,8 +56,8 @@ pub fn explain_unknown_group(group: &str) -> Option<String> {
 }
 
 /// Returns a text that explains why no cluster can have a resource of this name in one of these groups, and suggests
-/// names. `None` if a cluster may have the resource. A misspelled group counts as the group that
-/// [`explain_unknown_group`] suggests.
+/// names. `None` if a cluster may have the resource. Instead of a misspelled group, the group that
+/// [`explain_unknown_group`] suggests is searched.
 pub fn explain_unknown_resource(groups: &[&str], resource: &str, subresource: &str) -> Option<String> {
     let groups: Vec<_> = groups.iter().map(|group| resolve_group(group)).collect();
     if groups.is_empty() || !groups.iter().all(|group| is_built_in(group)) {

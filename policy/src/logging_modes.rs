@@ -48,8 +48,8 @@ impl LoggingModes {
     /// setting of the matching policy.
     ///
     /// If the cluster has no configuration object, every request is logged unless its policy disables the log. If the
-    /// cluster has an object, a request is logged if a setting enables the log. A failed or slow request is logged
-    /// unless a setting disables the log.
+    /// cluster has an object, a request is logged if the setting of the object or of the policy enables the log, and
+    /// neither disables it. A failed or slow request is logged unless one of the two settings disables the log.
     pub fn is_written(&self, cluster: Option<&ClusterName>, policy: Option<LogMode>, outcome: AnswerOutcome) -> bool {
         let setting = match cluster {
             Some(cluster) => self.clusters.get(cluster),
@@ -77,7 +77,7 @@ mod tests {
 
     /// KubeGateway logs failed requests by the same rule.
     #[test]
-    fn log_modes_of_configuration_objects_decide_which_requests_are_logged() {
+    fn request_is_logged_depending_on_the_log_modes_of_cluster_and_policy() {
         let eu = ClusterName::new("eu").unwrap();
         let (on, off) = (Some(LogMode::Enabled), Some(LogMode::Disabled));
         let failed = AnswerOutcome { status: 503, ..FINE };

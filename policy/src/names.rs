@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proxied_object_has_a_name_without_scheme_and_port() {
+    fn name_of_a_proxied_object_is_read_without_scheme_and_port() {
         for (group, resource, subresource, written, own) in [
             ("", "services", "proxy", "web", None),
             ("", "services", "proxy", "web:80", Some("web")),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn policy_entry_matches_an_object_name_or_its_path_spelling() {
+    fn policy_entry_matches_an_object_name_with_or_without_scheme_and_port() {
         let name = Name { written: "http:web:80", own: Some("web") };
         for (entry, wide, narrow) in [
             ("web", true, false),

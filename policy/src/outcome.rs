@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn case_25_a_disabled_log_setting_takes_precedence() {
+    fn case_25_disabled_log_mode_takes_precedence_over_an_enabled_log_mode() {
         let (on, off) = (Some(LogMode::Enabled), Some(LogMode::Disabled));
         for (cluster, policy, expected) in
             [(off, on, false), (on, off, false), (None, None, false), (on, None, true), (None, on, true)]

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policies_do_not_apply_to_tributarys_own_paths() {
+    fn policies_do_not_apply_to_paths_that_tributary_answers_itself() {
         for (path, expected) in [
             ("/healthz", true),
             ("/readyz/cluster/eu", true),
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn prefix_of_tributarys_own_path_may_match_other_paths() {
+    fn path_prefix_of_a_policy_matches_paths_besides_those_tributary_answers() {
         for (beginning, expected) in [
             ("/healthz/", true),
             ("/readyz/cluster/e", true),

@@ -78,8 +78,8 @@ pub(crate) struct Matcher {
 
 impl Matcher {
     pub(crate) fn new(rule: &Rule) -> Self {
-        // A request has to match only one of the fields for users and ServiceAccounts. The rule matches all users only
-        // if both fields are empty.
+        // A request has to match only one of the fields `users` and `serviceAccounts`. So an empty field `users`
+        // matches all users only if `serviceAccounts` is empty, too.
         let no_users = if rule.service_accounts.is_empty() { Empty::Any } else { Empty::Nothing };
         Self {
             verbs: FieldEntries::parse(&rule.verbs, Empty::Nothing),

@@ -15,8 +15,8 @@ pub(crate) struct ShadowedRule {
     pub(crate) shadowing: RulePosition,
 }
 
-/// Returns the rules whose requests a single earlier rule certainly matches. Rules that can match no request anyway are
-/// absent, and so are rules that several earlier rules hide together. The function compares each pair of rules.
+/// Returns the rules whose requests a single earlier rule certainly matches. Leaves out rules that can match no
+/// request, and rules that only several earlier rules together hide. Compares each pair of rules.
 pub(crate) fn shadowed(policies: &[Policy], list: PolicyList) -> Vec<ShadowedRule> {
     let mut earlier: Vec<(RulePosition, Mode, ComparedRule)> = Vec::new();
     let mut found = Vec::new();
@@ -71,7 +71,7 @@ impl Denials {
     /// rule's policy. Cost: a comparison with each denying rule.
     pub(crate) fn cover(&self, rule: &Rule, mode: Mode) -> bool {
         let rule = ComparedRule { matcher: Matcher::new(rule), denies: true };
-        // A rule in audit mode denies nothing. So such a rule counts only if this rule is in audit mode, too.
+        // A denying rule in audit mode denies nothing, so it covers only a rule that is in audit mode, too.
         self.0.iter().any(|(own, by)| (*own == Mode::Enforce || mode == Mode::Audit) && covers(by, &rule))
     }
 }
@@ -107,9 +107,10 @@ fn covers(shadowing: &ComparedRule, shadowed: &ComparedRule) -> bool {
         && covers_spellings(shadowing, shadowed)
 }
 
-/// Returns whether a rule covers every spelling of a proxied object's name, if the object names of the rule cover those
-/// of a second rule. A denying rule matches more spellings than its names, and a dispatching rule fewer. If both rules
-/// deny or both dispatch, entries with a colon can still make a difference.
+/// Returns whether `by` matches all spellings of a proxied object's name that `rule` matches, if the entries of `by`
+/// cover the entries of `rule`. A denying rule matches more spellings than its entries, and a dispatching rule fewer.
+/// So a denying rule always covers a dispatching rule. If both rules deny or both dispatch, an entry with a colon can
+/// make a difference.
 fn covers_spellings(by: &ComparedRule, rule: &ComparedRule) -> bool {
     let names_nothing = matches!(by.matcher.resource_names, FieldEntries::Any(_));
     let has_spellings = || by.matcher.resource_names.has_spellings() || rule.matcher.resource_names.has_spellings();

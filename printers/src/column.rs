@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cluster_column_is_second_in_the_json_columns() {
+    fn cluster_column_is_the_second_column_of_a_table() {
         let mut out = Vec::new();
         write_columns(&[Column::name(), Column::age()], true, &mut out);
         let value: serde_json::Value = serde_json::from_slice(&out).unwrap();

@@ -41,8 +41,8 @@ const DEFAULT_DESCRIPTION: &str = "Custom resource definition column (in JSONPat
 
 impl ColumnDefinition {
     /// Converts a column of a kube-apiserver's Table into a definition. A Table has no JSONPath, but kube-apiserver's
-    /// default description of a column contains the path. Returns `None` for a column without a known path, and for the
-    /// column `Name`. The column `Age` is recognised by its heading.
+    /// default description of a column contains the path. Returns `None` if the description contains no path, and for
+    /// the column `Name`. The column `Age` is recognized by its heading.
     pub fn from_table_column(mut self) -> Option<Self> {
         self.json_path = match self.description.strip_prefix(DEFAULT_DESCRIPTION) {
             Some(path) => path.to_owned(),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn table_cells_depend_on_the_column_type() {
+    fn format_of_a_table_cell_follows_the_type_of_its_column() {
         let object = serde_json::json!({
             "metadata": {"name": "a", "creationTimestamp": "2026-01-01T23:50:00Z"},
             "spec": {"s": "text", "i": 3, "f": 2.5, "big": 1e21, "b": true, "l": ["x", 1], "m": {"h": "<", "f": [1, 2.0, 1e-7], "e": {}}, "n": null},
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn table_columns_with_known_jsonpaths_become_column_definitions() {
+    fn printer_columns_of_a_crd_are_recovered_from_the_columns_of_a_table() {
         let (shown, _) = CustomPrinter::new(&[
             definition("string", ".spec.s"),
             ColumnDefinition { description: "Its size.".to_owned(), ..definition("integer", ".spec.size") },

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_print_like_kubernetes() {
+    fn durations_are_printed_as_by_kubectl() {
         const MINUTE: i64 = 60;
         const HOUR: i64 = 60 * MINUTE;
         const DAY: i64 = 24 * HOUR;
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_round_towards_zero() {
+    fn printed_durations_are_rounded_towards_zero() {
         let start = Timestamp::from_millisecond(10_000).unwrap();
         for (end, expected) in [(11_999, "1s"), (9_500, "0s"), (8_001, "0s"), (8_000, "<invalid>"), (10_000, "0s")] {
             let end = Timestamp::from_millisecond(end).unwrap();

@@ -79,7 +79,7 @@ enum JsonPathNode {
         comparison: Option<(Operator, Vec<JsonPathNode>)>,
     },
     Literal(Value),
-    /// A name such as `range`, which is valid in client-go's templates but not in columns.
+    /// A name such as `range`. It is valid in client-go's templates, but not in columns.
     Identifier,
 }
 
@@ -100,7 +100,7 @@ enum Operator {
     NotEqual,
     LessOrEqual,
     GreaterOrEqual,
-    /// An unknown operator. The path parses, but each comparison with the operator fails.
+    /// An operator that does not exist. The path parses, but each comparison with the operator fails.
     Unknown,
 }
 
@@ -568,7 +568,7 @@ mod tests {
 
     /// Without a budget, the evaluation of each of these paths visits billions of values.
     #[test]
-    fn jsonpath_evaluation_stops_at_the_budget() {
+    fn jsonpath_evaluation_stops_at_the_limit_of_evaluation_steps() {
         let mut object = serde_json::json!({"a": 1});
         for _ in 0..20 {
             object = serde_json::json!({"a": object, "l": [[1], [2], [3]]});

@@ -75,7 +75,8 @@ const RESOURCE: &str = "resource.k8s.io";
 const SCHEDULING: &str = "scheduling.k8s.io";
 const STORAGE: &str = "storage.k8s.io";
 
-/// The table also lists the kinds without a specific printer in kube-apiserver, so that their columns are known.
+/// The table also has the kinds for which kube-apiserver has no specific printer, so that `find` returns a printer for
+/// these kinds, too.
 static KINDS: &[BuiltInPrinter] = &[
     kind("", "pods", columns::PODS, pods::print),
     kind("", "componentstatuses", columns::COMPONENTSTATUSES, core::component_status),

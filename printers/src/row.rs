@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cluster_cell_is_second_in_the_json_cells() {
+    fn cluster_cell_is_the_second_cell_of_a_table_row() {
         let mut row = Row::new();
         row.text("a \"b\" \\ \u{1} \n ü");
         row.number(-3);

@@ -37,8 +37,8 @@ pub(crate) fn format_labels(labels: &Labels<'_>) -> String {
     text
 }
 
-/// Formats a selector as `a=b,c in (d,e),!f`, sorted by key. Returns `None` for an unknown operator, or a wrong number
-/// of values.
+/// Formats a selector as `a=b,c in (d,e),!f`, sorted by key. Returns `None` for an operator that does not exist, or a
+/// wrong number of values.
 ///
 /// A missing selector selects nothing, and an empty selector selects everything. In both cases, the text is empty.
 pub(crate) fn selector_text(selector: Option<&StructuredLabelSelector<'_>>) -> Option<String> {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selectors_print_like_kubernetes() {
+    fn label_selectors_are_printed_as_by_kubectl() {
         for (json, expected) in [
             (r"{}", "<none>"),
             (r#"{"matchLabels":{"b":"2","a":"1"}}"#, "a=1,b=2"),

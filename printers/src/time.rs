@@ -9,7 +9,7 @@ use serde::de::{Deserializer, Error};
 use crate::duration::HumanDuration;
 use crate::value::TextValue;
 
-/// A `metav1.Time` or `metav1.MicroTime`. `None` is an unknown time, which is written as `null`, as an empty text, or
+/// A `metav1.Time` or `metav1.MicroTime`. `None` is a missing time. Objects contain it as `null`, as an empty text, or
 /// as Go's zero time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Time(pub(crate) Option<Timestamp>);
@@ -26,7 +26,7 @@ impl Time {
         Ok(Self((timestamp.as_second() != GO_ZERO_SECONDS).then_some(timestamp)))
     }
 
-    /// Returns the age of an object at `now`. The age of an unknown time is printed as `<unknown>`.
+    /// Returns the age of an object at `now`. For a missing time, the printed age is `<unknown>`.
     pub(crate) fn since(self, now: Timestamp) -> Since {
         Since(self.0.map(|time| HumanDuration::between(time, now)))
     }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_print_like_kubernetes() {
+    fn ages_of_objects_are_printed_as_by_kubectl() {
         let now: Timestamp = "2026-01-02T00:00:00Z".parse().unwrap();
         for (text, expected) in [
             ("2026-01-01T23:59:30Z", "30s"),

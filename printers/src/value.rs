@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn null_decodes_to_an_empty_text_and_escapes_are_resolved() {
+    fn null_field_of_an_object_prints_empty_and_json_escapes_are_decoded() {
         assert_eq!(&*serde_json::from_str::<TextValue<'_>>("null").unwrap(), "");
         assert_eq!(&*serde_json::from_str::<TextValue<'_>>(r#""a\nb""#).unwrap(), "a\nb");
         assert!(matches!(serde_json::from_str::<TextValue<'_>>(r#""a""#).unwrap().0, Cow::Borrowed("a")));

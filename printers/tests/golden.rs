@@ -150,7 +150,7 @@ fn objects_without_a_status_print_a_cell_for_each_column() {
 }
 
 #[test]
-fn invalid_objects_print_no_cells() {
+fn object_that_cannot_be_decoded_prints_no_cells() {
     /// The test cuts objects at positions with this distance, in bytes. The distance is large enough for a fast test.
     const STEP: usize = 211;
     let goldens = goldens();

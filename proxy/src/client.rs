@@ -53,8 +53,8 @@ const HEALTH_DETAIL_LIMIT: usize = 4096;
 #[derive(Clone)]
 pub struct ClusterClient {
     member: Arc<ClientInner>,
-    /// A second client with separate connections and without Tributary's credentials. Requests with users' own tokens
-    /// use this client.
+    /// A second client for requests with users' own tokens. It has separate connections, and sends no credentials of
+    /// Tributary.
     without_credentials: Option<Arc<ClientInner>>,
 }
 
@@ -150,7 +150,7 @@ impl ClusterClient {
         Ok(Self { without_credentials: Some(Arc::new(member)), ..self })
     }
 
-    /// Returns whether the client forwards users' own tokens.
+    /// Returns whether this `ClusterClient` forwards users' own tokens.
     pub fn passes_tokens(&self) -> bool {
         self.without_credentials.is_some()
     }
@@ -275,11 +275,11 @@ impl ClusterClient {
     /// Replaces the addresses of the cluster. Apart from addresses, only the user of the configuration may have changed
     /// ([`set_user`](Self::set_user)).
     ///
-    /// An address in both lists keeps its connections and state. A removed address gets no new requests. Its requests
-    /// in flight have an hour to end, because no kube-apiserver lets a watch last longer.
+    /// An address that is also in the new list keeps its connections and state. A removed address gets no new requests.
+    /// Its requests in flight have an hour to end, because no kube-apiserver lets a watch last longer.
     ///
-    /// Returns false without a change if no address is in both lists, because the new addresses could belong to another
-    /// cluster. Also returns false for a client that was created with a single address.
+    /// Returns false without a change if no previous address is in the new list, because the new addresses could belong
+    /// to another cluster. Also returns false for a client that was created with a single address.
     ///
     /// # Errors
     /// [`ConnectError`] for an invalid address. The previous addresses remain.
@@ -302,7 +302,7 @@ impl ClusterClient {
     /// [`set_addresses`](Self::set_addresses).
     ///
     /// A drained endpoint gets probes but no new requests. Its requests in flight have an hour to end. If all endpoints
-    /// are drained, requests fail with [`ForwardError::NoEndpoint`], and the cluster does not count as unreachable.
+    /// are drained, requests fail with [`ForwardError::NoEndpoint`], but the cluster is not reported as unreachable.
     pub fn set_drained(&self, drained: &EndpointSubset) {
         for member in std::iter::once(&self.member).chain(&self.without_credentials) {
             member.endpoints.set_drained(drained);
@@ -326,13 +326,14 @@ impl ClusterClient {
         }
     }
 
-    /// Returns the uid of the cluster. `None` until the cluster has reported the uid, or if the client may not read the
-    /// namespace kube-system.
+    /// Returns the uid of the cluster. `None` until the cluster has reported the uid, or if the configured user has no
+    /// right to read the namespace kube-system.
     pub fn cluster_uid(&self) -> Option<ClusterUid> {
         self.member.known.as_ref()?.uid()
     }
 
-    /// Compares the expected uid with a uid that the cluster reported on an open connection.
+    /// Compares the expected uid with a uid that the cluster reported on an open connection. If no uid is expected yet,
+    /// the reported uid becomes the expected uid.
     pub fn compare_cluster(&self, reported: &ClusterUid) -> UidMatch {
         self.member.known.as_ref().map_or(UidMatch::Same, |known| known.compare(reported))
     }
@@ -373,8 +374,8 @@ impl ClusterClient {
         self.member.user.load().credentials.renewals()
     }
 
-    /// Returns the error of the last renewal of credentials, for people, without secrets. The current credentials may
-    /// still be valid.
+    /// Returns a message about the last run of the credential plugin, if the run failed. The message contains no
+    /// secrets. The current credentials may still be valid. `None` for a user without a plugin.
     pub fn credentials_problem(&self) -> Option<String> {
         self.member.user.load().credentials.problem()
     }
@@ -382,16 +383,16 @@ impl ClusterClient {
     /// Returns a transport with the client's own credentials ([`RequestIdentity::Member`]), for discovery and for
     /// cachers of whole collections.
     ///
-    /// The transport uses separate connections over HTTP/2, and at least a quarter of the connections over HTTP/1.1.
-    /// The caller must read responses without delay, because all responses of a connection share its flow-control
-    /// window. The class of the request determines the time limit.
+    /// Over HTTP/2, the transport uses separate connections. Over HTTP/1.1, at least a quarter of the connections is
+    /// reserved for it. The caller must read responses without delay, because all responses of a connection share its
+    /// flow-control window. The class of the request determines the time limit.
     pub fn transport(&self) -> Transport {
         self.transport_for(RequestOrigin::Ourselves, RequestIdentity::Member, None)
     }
 
     /// Like [`transport`](Self::transport), for cachers of single namespaces. Clients can cause any number of such
-    /// cachers. So these cachers have separate connections over HTTP/2, and over HTTP/1.1 a separate quarter of the
-    /// connections.
+    /// cachers, so they cannot take the connections of other requests: they have separate connections over HTTP/2, and
+    /// a separate quarter of the connections over HTTP/1.1.
     pub fn transport_for_namespaces(&self) -> Transport {
         self.transport_for(RequestOrigin::Namespaces, RequestIdentity::Member, None)
     }
@@ -408,8 +409,8 @@ impl ClusterClient {
         self.member.endpoints.all().iter().any(|endpoint| endpoint.target.has_base_path())
     }
 
-    /// Returns evidence about the servers behind the addresses: the addresses themselves, and the certificates of
-    /// checked handshakes. The evidence shows whether two members share a server.
+    /// Returns evidence about the servers behind the addresses: the addresses themselves, and the certificates from TLS
+    /// handshakes in which the certificate was checked. The evidence shows whether two members share a server.
     pub fn server_identities(&self) -> &ServerIdentities {
         &self.member.server_identities
     }
@@ -468,7 +469,7 @@ impl ClusterClient {
         request: Request<Body>,
         mut context: ForwardContext,
     ) -> Result<Response<Body>, ForwardError> {
-        // The request keeps this user from its start to its end, even if the client gets a new user meanwhile.
+        // `user` is loaded once. The request keeps this user to its end, even if the client gets a new user meanwhile.
         let member = match &context.identity {
             RequestIdentity::UserToken { .. } => self.without_credentials.as_ref().ok_or_else(|| self.no_tokens())?,
             _ => &self.member,
@@ -533,8 +534,8 @@ impl ClusterClient {
         Ok(Health { ready: status.is_success() || status == StatusCode::FORBIDDEN, status, detail })
     }
 
-    /// Returns a channel with the reachability of the cluster, as its traffic shows. The value changes only with the
-    /// state. Each change is logged once.
+    /// Returns a channel with the reachability of the cluster, as requests and probes show it. The channel's value
+    /// changes only when the state changes. Each change is logged once.
     pub fn reachability(&self) -> watch::Receiver<Reachability> {
         self.member.observer.subscribe()
     }
@@ -630,7 +631,7 @@ mod tests {
     use super::*;
     use crate::ReachabilityState;
 
-    /// Maximal memory of a request before its response, in bytes, not counting the memory of the HTTP/2 library.
+    /// Maximal memory of a request before its response, in bytes, without the memory of the HTTP/2 library.
     const FUTURE_BYTES_MAX: usize = 6 << 10;
 
     #[tokio::test]
@@ -642,9 +643,8 @@ mod tests {
         assert!(bytes <= FUTURE_BYTES_MAX, "{bytes} bytes");
     }
 
-    /// The cluster loses and regains its last endpoint between two checks of the task that observes the endpoint.
     #[tokio::test]
-    async fn loss_of_the_last_endpoint_between_two_checks_is_detected() {
+    async fn short_loss_of_all_endpoints_between_two_checks_is_reported() {
         let name = ClusterName::new("a").unwrap();
         let address = |port: u16| -> Uri { format!("https://127.0.0.1:{port}").parse().unwrap() };
         let config = kube::Config::new(address(1));

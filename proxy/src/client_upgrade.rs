@@ -1,4 +1,4 @@
-//! The client's connection of a request that may be switched to another protocol (HTTP Upgrade).
+//! The client's connection for a request that may switch the connection to another protocol (HTTP Upgrade).
 
 use hyper::upgrade::OnUpgrade;
 use tributary_apimachinery::permit::TunnelPermits;

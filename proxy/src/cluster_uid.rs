@@ -24,17 +24,18 @@ pub fn is_uid(text: &str) -> bool {
     !text.is_empty() && text.len() <= UID_BYTES_MAX && text.bytes().all(is_plain)
 }
 
-/// Time for which servers of a known cluster may refuse to report the uid (403, 404). Afterwards the cluster counts as
-/// a different cluster. Two minutes: a starting kube-apiserver forbids every request until it has read its roles.
-/// Rights that an operator removed by mistake are usually restored by then.
+/// Time for which the servers of an expected cluster may refuse to report the uid (403, 404). After this time, they are
+/// treated as a different cluster. Two minutes: a starting kube-apiserver forbids every request until it has read its
+/// roles. Rights that an operator removed by mistake are usually restored within this time.
 const WITHHELD_MAX: Duration = Duration::from_secs(120);
 
-/// A cluster that answers at the client's addresses instead of the known cluster.
+/// A cluster that answers at the client's addresses instead of the expected cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Successor {
     /// The new cluster has reported this uid.
     Uid(ClusterUid),
-    /// The servers refuse to report a uid. Perhaps the known cluster no longer allows Tributary to read the uid.
+    /// The servers refuse to report a uid. Either another cluster answers, or the expected cluster no longer allows
+    /// Tributary to read the uid.
     Withheld,
 }
 
@@ -55,14 +56,15 @@ pub(crate) struct KnownCluster(watch::Sender<UidState>);
 struct UidState {
     /// Whether new connections read the uid. False until the first `expect`.
     is_uid_required: bool,
-    /// Whether every connection is refused, because the member's name will refer to another cluster.
+    /// Whether every connection is refused, because the member's name is about to refer to another cluster.
     is_closed: bool,
     uid: Option<ClusterUid>,
     is_confirmed: bool,
     successor: Option<Successor>,
-    /// Time of the first of several refusals to report the known uid.
+    /// Time at which the servers began to refuse to report the uid.
     withheld_since: Option<Instant>,
-    /// Number of times that the member's name has started to refer to another cluster.
+    /// Number of times that the member's name has started to refer to another cluster. A request that arrived before
+    /// the last such change is refused.
     generation: u64,
 }
 
@@ -93,7 +95,7 @@ impl KnownCluster {
         self.0.borrow().generation
     }
 
-    /// Returns whether a server that reports no uid counts as the expected cluster, because no uid is known.
+    /// Returns whether a server that reports no uid is accepted, because no uid is expected yet.
     pub(crate) fn is_open_to_any(&self) -> bool {
         let known = self.0.borrow();
         known.uid.is_none() && !known.is_closed
@@ -177,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cluster_with_another_uid_counts_as_a_new_cluster() {
+    fn cluster_with_another_uid_is_treated_as_a_new_cluster() {
         let known = KnownCluster::default();
         assert!(!known.is_uid_required());
         known.expect(None);
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn cluster_that_reports_no_uid_for_minutes_counts_as_another_cluster() {
+    async fn cluster_that_reports_no_uid_for_minutes_is_treated_as_a_new_cluster() {
         let known = KnownCluster::default();
         known.expect(None);
         known.record_withheld();

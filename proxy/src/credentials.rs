@@ -1,7 +1,8 @@
 //! Tributary's own credentials at a member: the `Authorization` header of the next request, and the client certificate
 //! of the next connection.
 //!
-//! A renewal runs before the expiry, and after a 401. A request usually only loads a pointer.
+//! The credentials are renewed before they expire, and after a 401. To get valid credentials, a request usually only
+//! loads a pointer.
 
 pub(crate) mod certificate;
 pub(crate) mod credential_check;
@@ -37,11 +38,11 @@ use crate::credentials::exec_plugin::bearer;
 use crate::credentials::plugins::{Plugin, PluginCredentials, PluginTimes, Plugins, Rejections};
 use crate::error::ConnectError;
 
-/// Time for which the header of a kube auth layer is used before the next call of the layer. The layer itself renews
-/// the token, 10 s or more before the expiry.
+/// Time for which an `Authorization` header from an authentication layer of the crate `kube` is used, before the layer
+/// is called again. The layer itself renews the token, 10 s or more before the expiry.
 const PROVIDER_INTERVAL: Duration = Duration::from_secs(5);
 
-/// kube's authentication layer, around a service that returns the `Authorization` header.
+/// Authentication layer of the crate `kube`, around a service that returns the `Authorization` header.
 type AuthLayer = BoxCloneSyncService<Request<kube::client::Body>, Response<Option<HeaderValue>>, BoxError>;
 
 enum CredentialSource {
@@ -64,12 +65,12 @@ pub(crate) struct CurrentCredentials {
     expires: Option<SystemTime>,
     /// Number of the plugin run that returned these credentials.
     run: Option<u64>,
-    /// False for the token of an impersonator or of a client, which the configured user does not have.
+    /// Whether the credentials belong to the configured user. False for the token of an impersonator or of a client.
     pub(crate) is_of_configured_user: bool,
 }
 
 impl CurrentCredentials {
-    /// Sets Tributary's own `Authorization` header.
+    /// Sets the `Authorization` header of these credentials. Removes the header if they have none.
     pub(crate) fn authorize(&self, headers: &mut HeaderMap) {
         match &self.authorization {
             Some(value) => headers.insert(AUTHORIZATION, value.clone()),
@@ -77,7 +78,7 @@ impl CurrentCredentials {
         };
     }
 
-    /// Returns whether both credentials have the same `Authorization` header and the same certificate version.
+    /// Returns whether `other` has the same `Authorization` header and the same certificate version.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.authorization == other.authorization && self.version == other.version
     }
@@ -105,7 +106,8 @@ struct LastRenewal {
     rejections: Rejections,
 }
 
-/// Counters that all users of one client share, including replaced users.
+/// Counters that all users of one client share, including replaced users, so that two users never have credentials of
+/// the same version.
 #[derive(Default)]
 struct Counters {
     versions: AtomicU64,
@@ -118,10 +120,10 @@ impl Counters {
     }
 }
 
-/// Tributary's credentials as one configured user of a member.
+/// Credentials of one configured user of a member, with their renewal.
 pub(crate) struct UserCredentials {
     source: CredentialSource,
-    /// Remedy for rejected credentials, for people.
+    /// Text for messages that tells an operator how to fix rejected credentials.
     remedy: &'static str,
     /// The client certificate of the configuration, and its version.
     configured: (Certificate, u64),
@@ -145,7 +147,7 @@ pub(crate) struct CredentialTuning {
 
 impl UserCredentials {
     /// Reads static credentials without running a plugin. `before` are the credentials of the replaced user.
-    /// Connections with the same certificate stay open.
+    /// Connections stay open if the new user has the same certificate.
     ///
     /// # Errors
     /// [`ConnectError::Credentials`].
@@ -245,7 +247,8 @@ impl UserCredentials {
         self.remedy
     }
 
-    /// Returns the error of the last renewal, for people. The current credentials may still be valid.
+    /// Returns a message about the last run of the plugin, if the run failed. The current credentials may still be
+    /// valid. `None` for a user without a plugin.
     pub(crate) fn problem(&self) -> Option<String> {
         match &self.source {
             CredentialSource::Exec(plugin) => plugin.problem(),
@@ -257,7 +260,7 @@ impl UserCredentials {
     /// valid. Otherwise the plugin runs in the background.
     ///
     /// # Errors
-    /// The reason for missing credentials, for people.
+    /// A message with the reason why no credentials are available.
     pub(crate) async fn get(self: &Arc<Self>) -> Result<Arc<CurrentCredentials>, String> {
         if let Some(current) = self.current.load_full() {
             if current.is_fresh() {
@@ -271,8 +274,8 @@ impl UserCredentials {
         self.renew(RenewalReason::Due, None).await
     }
 
-    /// Renews the credentials after a 401 to the credentials `seen`, unless the last attempt was a moment ago. Returns
-    /// whether credentials other than `seen` are available.
+    /// Renews the credentials after the member answered 401 to the credentials `seen`, unless the last renewal was
+    /// tried a moment ago. Returns whether other credentials than `seen` are available.
     pub(crate) async fn renew_after_unauthorized(self: &Arc<Self>, seen: &Arc<CurrentCredentials>) -> bool {
         if matches!(self.source, CredentialSource::Static) && !self.configured.0.is_in_files() {
             return false;
@@ -368,8 +371,8 @@ impl UserCredentials {
         };
         let before = || old.and_then(|old| old.authorization.clone());
         match &self.source {
-            // Static credentials can only change through files with a certificate, which the next connection reads
-            // again.
+            // Static credentials can change only in certificate files. The new version makes the next connection read
+            // these files again.
             CredentialSource::Static => Ok(own(before(), self.counters.next_version(), None)),
             CredentialSource::TokenFile(path) => {
                 let header = match (read_token(path).await, before()) {
@@ -428,7 +431,7 @@ async fn source(
             (CredentialSource::Static, Some(header))
         }
         CredentialMethod::Token(token) => {
-            // Checked here, because kube's layer panics if the token is not a valid header value.
+            // Checked here, because the layer of the crate `kube` panics if the token is not a valid header value.
             let header =
                 bearer(token.expose_secret()).ok_or("the token has characters that cannot be sent in a header")?;
             (CredentialSource::Static, Some(Some(header)))
@@ -449,8 +452,8 @@ async fn source(
     })
 }
 
-/// Returns kube's authentication layer for a user with an auth-provider. The layer may run a command (GCP), so it is
-/// created outside of the runtime's worker threads.
+/// Returns the authentication layer of the crate `kube` for a user with an auth-provider. The layer may run a command
+/// (GCP), so it is created outside of the runtime's worker threads.
 async fn provider_layer(config: &kube::Config) -> Result<AuthLayer, String> {
     let config = config.clone();
     tokio::task::spawn_blocking(move || layer(&config))
@@ -458,7 +461,7 @@ async fn provider_layer(config: &kube::Config) -> Result<AuthLayer, String> {
         .map_err(|error| format!("the credentials were not read: {error}"))?
 }
 
-/// Returns kube's authentication layer for this user. Does no I/O for a user with a password.
+/// Returns the authentication layer of the crate `kube` for this user. Does no I/O for a user with a password.
 fn layer(config: &kube::Config) -> Result<AuthLayer, String> {
     let layer = config
         .auth_layer()

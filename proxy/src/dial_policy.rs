@@ -1,5 +1,6 @@
-//! Addresses to which objects of the hub may not lead. Without the policy, a user who may create an UpstreamCluster
-//! could send requests to services on Tributary's machine, or to the metadata service of a cloud.
+//! A policy against addresses to which configuration objects of the hub must not lead. Without the policy, a user with
+//! the right to create an UpstreamCluster could send requests to services on Tributary's machine, or to the metadata
+//! service of a cloud.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -25,7 +26,7 @@ pub struct RefusedAddress {
 }
 
 impl RefusedAddress {
-    /// Returns the refused address among the causes of an error.
+    /// Returns the `RefusedAddress` that is the error itself or one of its causes.
     pub(crate) fn from_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
         let mut cause = Some(error);
         while let Some(error) = cause {
@@ -101,8 +102,8 @@ fn embedded_ipv4(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     let pair = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     let last = pair(g, h);
     let is_local_nat64 = (a, b, c) == (0x64, 0xff9b, 1);
-    // The local-use prefix allows several layouts. No host has an IPv4 address that begins with 0. So if a layout
-    // yields such an inner address, the network does not use this layout.
+    // The local-use prefix allows several layouts, so each layout yields a possible inner address. No host has an IPv4
+    // address that begins with 0. So if a layout yields such an address, the network does not use this layout.
     let is_local = |inner: &Ipv4Addr| is_local_nat64 && inner.octets()[0] != 0;
     let forms = [
         // Compatible and mapped addresses (RFC 4291), translated addresses (RFC 2765), NAT64 (RFC 6052).
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_this_machine_and_of_metadata_services_are_refused_in_every_form() {
+    fn loopback_and_metadata_service_addresses_are_refused_in_every_notation() {
         let policy = DialPolicy::default();
         for (address, class) in [
             ("127.0.0.1", Some("a loopback address")),
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_change_the_refused_addresses() {
+    fn hub_cidr_flags_change_which_member_addresses_are_refused() {
         let networks = |text: &str| vec![text.parse().unwrap()];
         let policy = DialPolicy::new(networks("127.0.0.0/8"), networks("127.0.0.9/32"));
         assert_eq!(refused_class(&policy, "127.0.0.1"), None);

@@ -47,7 +47,7 @@ use crate::permit_pool::RequestOrigin;
 use crate::pool::{PoolKey, StreamClass};
 
 /// Time for which a request waits for a connection to one endpoint if another endpoint may have a connection. 1 s:
-/// longer than a handshake with a server on another continent. After the first such wait, the endpoint counts as
+/// longer than a handshake with a server on another continent. After one such wait the endpoint is treated as
 /// unreachable, so later requests do not wait.
 const DIAL_WAIT_MIN: Duration = Duration::from_secs(1);
 
@@ -69,16 +69,17 @@ pub(crate) struct Endpoints {
     cluster: ClusterName,
     all: EndpointList,
     member: Arc<Observer>,
-    /// Whether the configuration had several endpoints at the start. Then each endpoint has a separate state, and the
+    /// Whether the configuration had several endpoints at the start. If so, each endpoint has a separate state, and the
     /// list may change.
     has_endpoint_list: bool,
     /// Start index of the next choice. It grows with each request, so that equal endpoints are used alternately.
     rotation: AtomicUsize,
     changes: watch::Sender<()>,
-    /// Drained endpoints. The set also applies when the list is replaced.
+    /// Drained endpoints. The same set applies after the list was replaced.
     drained: Mutex<EndpointSubset>,
     leaving: Mutex<Vec<Weak<Endpoint>>>,
-    /// Number of connections that were opened to endpoints before their removal, plus the number of removed endpoints.
+    /// Number of connections that were opened to endpoints that are removed now, plus the number of removed endpoints.
+    /// So every removal changes the result of `connections_made`.
     removed_connections: AtomicU64,
 }
 
@@ -196,7 +197,7 @@ impl Endpoints {
         }
     }
 
-    /// Reports the cluster as unreachable if none of its endpoints is reachable.
+    /// Reports the cluster as unreachable, for this `reason`, if none of its endpoints is reachable.
     fn mark_lost_without_endpoints(&self, reason: &str) {
         let all = self.all();
         if are_lost(&all) && !self.member.is_unreachable() {
@@ -219,7 +220,8 @@ impl Endpoints {
         self.leaving.lock().iter().filter_map(Weak::upgrade).map(|endpoint| endpoint.status()).collect()
     }
 
-    /// Returns the number of HTTP/2 connections that were opened so far, plus one for each removed endpoint.
+    /// Returns the number of HTTP/2 connections that were opened so far, plus one for each removed endpoint. As long as
+    /// the number is unchanged, the same servers answer.
     pub(crate) fn connections_made(&self) -> u64 {
         let now = self.all.load().iter().map(|endpoint| endpoint.pool.connections_made()).sum::<u64>();
         now + self.removed_connections.load(Ordering::Relaxed)
@@ -234,8 +236,8 @@ impl Endpoints {
     /// or was removed.
     ///
     /// # Errors
-    /// The error of the only endpoint. [`ForwardError::NoEndpoint`] for several endpoints, or for endpoints that a
-    /// policy chose.
+    /// The endpoint's error if the cluster has a single endpoint. [`ForwardError::NoEndpoint`] for several endpoints,
+    /// or for endpoints that a policy chose.
     pub(crate) async fn open<T, F: Future<Output = Result<T, ForwardError>>>(
         &self,
         (kind, origin): (StreamClass, RequestOrigin),
@@ -293,7 +295,8 @@ impl Endpoints {
                 None => candidates.postpone(endpoint),
             }
         }
-        // If the list was replaced meanwhile, its new endpoints are better than the remaining old endpoints.
+        // If the list was replaced meanwhile, the remaining endpoints are not tried: the caller continues with the
+        // endpoints of the new list.
         let rest = if Arc::ptr_eq(all, &self.all.load()) { candidates.remaining() } else { Vec::new() };
         let mut tries: FuturesUnordered<_> =
             rest.into_iter().map(|endpoint| begin(endpoint).map(move |opened| (endpoint, opened))).collect();
@@ -344,7 +347,8 @@ impl Endpoints {
     ) {
         debug_assert!(self.measures_load(pool_key.origin), "nobody compares them by what {pool_key:?} is answered");
         let is_error = status.is_none_or(|status| status.is_client_error() || status.is_server_error());
-        // Any other error status concerns the watch itself: each endpoint would refuse the watch.
+        // A 5xx, a 429 or a broken connection is the server's fault. Any other error status concerns the watch itself:
+        // each endpoint would refuse the watch.
         let is_of_server =
             status.is_none_or(|status| status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS);
         let (answers, now) = (&endpoint.traffic(pool_key.stream_class).answers, Instant::now());
@@ -357,8 +361,8 @@ impl Endpoints {
             }
             StreamClass::Short => answers.lock().record_success(took, now),
             StreamClass::Watch if is_of_server => answers.lock().record_refused_watch(now),
-            // No other result counts: an error of a watch concerns its resource, and a workload may cause an error of a
-            // stream.
+            // Other results are ignored: an error of a watch concerns its resource, and a workload may cause an error
+            // of a stream.
             StreamClass::Watch | StreamClass::Streamed => {}
         }
     }
@@ -372,7 +376,7 @@ impl Endpoints {
         (count > 0.0).then(|| (sum / count).exp())
     }
 
-    /// Returns whether a second endpoint without known faults could take this request.
+    /// Returns whether an endpoint other than `than`, without known faults, could take a request of this kind.
     pub(crate) fn has_another(
         &self,
         than: &Arc<Endpoint>,
@@ -394,8 +398,9 @@ impl Endpoints {
         })
     }
 
-    /// Returns the configured limit of short requests in flight at all endpoints. The limit is set for the cluster, or
-    /// for each endpoint that takes requests. Endpoints with an open circuit breaker do not count.
+    /// Returns the configured limit of clients' short requests in flight, over all endpoints. This is the cluster's
+    /// limit, or the limit for each endpoint times the number of endpoints that take requests, whichever is smaller. An
+    /// endpoint with an open circuit breaker takes no requests.
     pub(crate) fn short_max(&self) -> Option<usize> {
         let all = self.all.load();
         let tuning = &all.first()?.observer.tuning;
@@ -406,10 +411,10 @@ impl Endpoints {
         tuning.max_in_flight.into_iter().chain(at_each).min()
     }
 
-    /// Checks the cluster's limit of requests in flight.
+    /// Checks that the short requests in flight at all endpoints are fewer than the cluster's limit.
     ///
     /// # Errors
-    /// [`ForwardError::Full`].
+    /// [`ForwardError::Full`] if the limit is reached.
     fn check_load(&self, all: &[Arc<Endpoint>], kind: StreamClass) -> Result<(), ForwardError> {
         let Some(limit) = all.first().and_then(|endpoint| endpoint.observer.tuning.max_in_flight) else {
             return Ok(());
@@ -439,7 +444,7 @@ impl Endpoints {
 }
 
 /// Waits for a connection to an endpoint. The wait has a time limit if a second endpoint is available. Returns `None`
-/// at the time limit. The endpoint then counts as unreachable, unless it sent bytes during the wait.
+/// at the time limit. The endpoint is then marked as unreachable, unless it sent bytes during the wait.
 async fn opened_in_time<T>(
     endpoint: &Endpoint,
     has_another: bool,
@@ -463,8 +468,8 @@ async fn opened_in_time<T>(
     None
 }
 
-/// Returns how long a request waits for an endpoint whose last dial took this long. At most the time limit of a probe,
-/// because the probe detects longer silence.
+/// Returns how long a request waits for a connection to an endpoint whose last connection attempt took
+/// `last_dial_took`. At most the time limit of a probe, because the probe detects longer silence.
 fn dial_wait(last_dial_took: Duration) -> Duration {
     (last_dial_took * DIAL_WAIT_FACTOR).clamp(DIAL_WAIT_MIN, ANSWER_WITHIN)
 }
@@ -494,7 +499,7 @@ impl EndpointMonitor {
     /// Logs when the endpoint becomes unreachable and when it returns. Marks the cluster as lost if no endpoint is
     /// reachable. Ends when the endpoints are dropped.
     ///
-    /// Several fast changes count as one change, because each check reads the current state of all endpoints.
+    /// Handles several fast changes as one change, because each check reads the current state of all endpoints.
     async fn run(self, mut reachability: watch::Receiver<Reachability>) {
         let mut is_reported = false;
         loop {
@@ -551,7 +556,7 @@ mod tests {
     use crate::tuning::ClientTuning;
 
     #[tokio::test(start_paused = true)]
-    async fn endpoint_with_an_open_circuit_breaker_lowers_the_request_limit() {
+    async fn request_limit_of_a_member_excludes_endpoints_with_an_open_circuit_breaker() {
         let cluster = ClusterName::new("a").unwrap();
         let [first, second] = [1, 2].map(|port| format!("http://127.0.0.1:{port}").parse::<Uri>().unwrap());
         let config = kube::Config::new(first);

@@ -1,4 +1,4 @@
-//! Errors between a request and a cluster's response, by the failed step.
+//! Errors of requests without a response of the cluster. Each variant stands for a step that failed.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub enum ConnectError {
     Tls {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// Cause of the failure, for people.
+        /// Cause of the failure.
         #[source]
         source: SharedError,
     },
@@ -82,8 +82,8 @@ pub enum Sent {
 
 /// Reason why a request got no response from its cluster.
 ///
-/// The `Display` text is meant for the `message` of a metav1.Status: it contains the cluster, the cause and the remedy,
-/// and no secret. [`ForwardError::status_code`] is the HTTP status.
+/// The `Display` text is suitable for the `message` of a metav1.Status: it contains the cluster, the cause and the
+/// remedy, and no secret. [`ForwardError::status_code`] is the HTTP status.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ForwardError {
     /// The request's target is not a path that may be forwarded.
@@ -212,7 +212,7 @@ pub enum ForwardError {
         cluster: ClusterName,
         /// Cause of the last failed attempt, with the name of the cluster.
         reason: Arc<str>,
-        /// Time since the failure began.
+        /// Time since the cluster became unreachable.
         age: Duration,
     },
     /// A limit of connections or requests is reached.
@@ -222,7 +222,7 @@ pub enum ForwardError {
     Full {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// Connections or requests that the limit counts, for the message.
+        /// The limited connections or requests, as text for the message.
         what: &'static str,
         /// Value of the limit.
         limit: usize,
@@ -490,7 +490,8 @@ impl ForwardError {
     }
 
     /// Returns whether the request may succeed at a second endpoint: no connection was established, or the endpoint was
-    /// at its limit. A lack of local ports also counts, because each server address has separate ports.
+    /// at its limit. True also for a lack of resources on this machine, because each server address has separate local
+    /// ports.
     pub(crate) fn is_endpoint_failure(&self) -> bool {
         matches!(
             self,

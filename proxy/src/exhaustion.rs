@@ -11,11 +11,12 @@ use tributary_apimachinery::ClusterName;
 
 use crate::error::ForwardError;
 
-/// Time limit for the second resolution of a host name, while a request waits. 1 s: the first resolution has just
-/// succeeded.
+/// Time limit for the second resolution of a host name, while a request waits. 1 s: the first resolution was successful
+/// a moment ago.
 const RESOLVED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Port of the destination when a source address is searched: the discard port. No packet is sent.
+/// Destination port for finding the source address of a connection: the discard port. No packet is sent, so any port
+/// would do.
 const ANY_PORT: u16 = 9;
 
 /// A resource that this machine lacks, with the remedy. Both texts appear in messages.
@@ -71,15 +72,15 @@ impl Exhaustion {
     }
 
     /// Returns the exhausted resource from an error's text. `std` puts the OS error number at the end of the text. A
-    /// plugin runs on this machine, so an error number in its output also counts.
+    /// plugin runs on this machine, so an error number in a plugin's output also concerns this machine.
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let (number, _) = text.split_once("(os error ")?.1.split_once(')')?;
         let error = io::Error::from_raw_os_error(number.parse().ok()?);
-        // Plugins and files need no local ports, so an error about ports has another cause.
+        // Plugins and files need no local ports. So an error about ports has another cause, and is ignored.
         Self::from_io_error(&error).filter(|short| *short != PORTS)
     }
 
-    /// Returns the error of missing credentials. The error names the exhausted resource, if there is one.
+    /// Returns the error for missing credentials. If `found` is an exhausted resource, the error names this resource.
     pub(crate) fn without_credentials(found: Option<Self>, cluster: &ClusterName, message: String) -> ForwardError {
         let cluster = cluster.clone();
         match found {
@@ -89,16 +90,16 @@ impl Exhaustion {
     }
 
     fn from_trial(tried: io::Result<()>) -> Option<Self> {
-        // The trial uses UDP, whose ports are separate from the TCP ports of connections. So a lack of UDP ports is
-        // ignored.
+        // The test socket uses UDP, whose ports are separate from the TCP ports of connections. So a lack of UDP ports
+        // is ignored.
         tried.err().and_then(|error| Self::from_io_error(&error)).filter(|short| *short != PORTS)
     }
 
     /// Confirms that local ports for an address or host name are exhausted.
     ///
     /// EADDRNOTAVAIL has two causes: no local port is free, or this machine has no source address, for example because
-    /// IPv6 is off. The second cause is permanent, and may concern only one of a host name's address families. So ports
-    /// count as exhausted only if this machine has a source address for each server address.
+    /// IPv6 is off. The second cause is permanent, and may concern only one of a host name's address families. So the
+    /// lack of ports is confirmed only if this machine has a source address for each server address.
     ///
     /// Resolves a host name again, within a second and before the deadline, and opens a UDP socket for each address.
     /// Cancel-safe.
@@ -116,8 +117,8 @@ impl Exhaustion {
         }
     }
 
-    /// Returns the exhausted resource. Each item is the result of the search for a source address for one server
-    /// address.
+    /// Returns the exhausted resource. Each item of `found` is the result of finding a source address for one server
+    /// address. `None` if this machine has no source address for a server address, or if there are no items.
     fn from_source_addresses(found: impl Iterator<Item = io::Result<()>>) -> Option<Self> {
         let mut confirmed = None;
         for source in found {
@@ -150,7 +151,7 @@ impl Exhaustion {
 /// Opens a UDP socket without sending a packet.
 ///
 /// # Errors
-/// The system's error.
+/// The error of the operating system.
 pub(crate) fn try_socket() -> io::Result<()> {
     UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map(drop)
 }
@@ -175,7 +176,7 @@ mod tests {
     struct Wrapped(#[source] io::Error);
 
     #[test]
-    fn os_error_numbers_distinguish_exhausted_resources_from_remote_faults() {
+    fn os_error_number_distinguishes_exhausted_resources_from_remote_faults() {
         let untried = || -> io::Result<()> { panic!("the system has said what is wrong") };
         let of = |error: io::Error| {
             let bare = Exhaustion::from_error(&error, untried);
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn test_socket_reveals_an_exhausted_resource_without_an_os_error_number() {
+    fn exhausted_resource_without_an_os_error_number_is_found_by_a_test_socket() {
         /// An error without a cause. The connector of a SOCKS proxy reports such errors.
         #[derive(Debug, thiserror::Error)]
         #[error("failed to create underlying connection")]
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn local_ports_count_as_exhausted_only_with_a_source_address() {
+    fn local_port_shortage_is_reported_only_if_a_source_address_exists() {
         let confirmed = |found: &[i32]| {
             let results = found.iter().map(|errno| match errno {
                 0 => Ok(()),
@@ -275,10 +276,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn shortage_of_local_ports_needs_confirmation_unlike_other_shortages() {
+    async fn local_port_shortage_is_confirmed_by_a_check_before_it_is_reported() {
         let deadline = Instant::now() + Duration::from_secs(60);
         assert_eq!(PORTS.confirmed("127.0.0.1", deadline).await, Some(PORTS));
-        // A link-local address without an interface has no source address.
+        // This machine has no source address for a link-local address without an interface, so the lack of ports is not
+        // confirmed.
         assert_eq!(PORTS.confirmed("fe80::1", deadline).await, None);
         assert_eq!(PORTS.confirmed("", deadline).await, None, "nothing that can be resolved");
         assert_eq!(FILES_OF_PROCESS.confirmed("fe80::1", deadline).await, Some(FILES_OF_PROCESS));

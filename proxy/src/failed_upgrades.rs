@@ -28,20 +28,20 @@ const BURST: NonZeroU32 = NonZeroU32::new(64).unwrap();
 /// so a user can cause less than a hundredth of a core.
 const REFILL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Maximal number of users with separate buckets. 256 buckets take a few KiB. More users with spent tokens exist only
-/// if someone creates users. Such users share one bucket.
+/// Maximal number of users with separate buckets. 256 buckets take a few KiB. More users have spent tokens only if
+/// someone creates many users. All users beyond the maximum share one bucket.
 const USERS_MAX: usize = 256;
 
-/// Maximal number of separate buckets for users that the cluster authenticates. Half: an account that can create
-/// ServiceAccounts can create any number of users, and must leave buckets to other users.
+/// Maximal number of separate buckets for users that the cluster authenticates. Half of all buckets: an account that
+/// can create ServiceAccounts can create any number of users, and must not take the buckets of other users.
 const MEMBERS_USERS_MAX: usize = USERS_MAX / 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum BucketOwner {
     User(u64),
-    /// Shared bucket of the users beyond the maximum whom the cluster authenticates.
+    /// Shared bucket of users that the cluster authenticates, if `MEMBERS_USERS_MAX` buckets are already in use.
     SharedByMemberUsers,
-    /// Shared bucket of all other users beyond the maximum.
+    /// Shared bucket of other users, if `USERS_MAX` buckets are already in use.
     Others,
 }
 
@@ -60,7 +60,7 @@ impl UpgradeLimiter {
     }
 
     /// Takes a token for an upgrade request with this identity. `None` if the request needs no token. In personal mode
-    /// all requests count as one user, including impersonated requests.
+    /// all requests use the bucket of one user, including impersonated requests.
     ///
     /// # Errors
     /// The time until the next token.
@@ -106,7 +106,8 @@ fn bucket_owner(
     own
 }
 
-/// Returns the name or token of a user, and whether the member itself authenticates such users.
+/// Returns the name or token that identifies a user, and whether the member decides which such users exist: users with
+/// tokens of their own, and ServiceAccounts.
 fn name_user(identity: &RequestIdentity) -> (Option<&[u8]>, bool) {
     match identity {
         RequestIdentity::Member | RequestIdentity::ClientImpersonation(_) | RequestIdentity::UidOnly => (None, false),
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn user_has_64_failed_upgrades_and_four_more_per_second() {
+    async fn user_is_allowed_64_failed_upgrades_and_then_four_per_second() {
         let limiter = UpgradeLimiter::new();
         assert_eq!(spend_all(&limiter, 1, false), BURST);
         assert_eq!(limiter.acquire(1, false).err(), Some(REFILL_INTERVAL));
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn upgrade_that_succeeds_or_never_connects_costs_no_token() {
+    async fn upgrade_that_succeeds_or_never_connects_does_not_reduce_the_upgrade_limit() {
         let limiter = UpgradeLimiter::new();
         for _ in 0..10 * BURST {
             let mut token = limiter.acquire(1, false).unwrap();
@@ -199,21 +200,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn users_beyond_the_maximum_share_one_token_bucket() {
+    async fn users_above_the_maximum_number_share_one_upgrade_limit() {
         let (limiter, users) = (UpgradeLimiter::new(), USERS_MAX as u64);
         for user in 0..users {
             assert_eq!(spend_all(&limiter, user, false), BURST);
         }
         let others: usize = (users..100 * users).map(|user| spend_all(&limiter, user, false)).sum();
         assert_eq!((others, limiter.buckets.lock().len()), (BURST, USERS_MAX + 1));
-        // After this time all buckets are full. The limiter removes a full bucket when it needs space for a new bucket.
+        // After this time all buckets are full again. The limiter removes full buckets when it needs space for a new
+        // bucket.
         tokio::time::advance(REFILL_INTERVAL * super::BURST.get()).await;
         assert_eq!(spend_all(&limiter, users, false), BURST);
         assert_eq!(limiter.buckets.lock().len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn users_that_the_member_authenticates_leave_token_buckets_to_others() {
+    async fn users_authenticated_by_a_member_leave_upgrade_limits_to_other_users() {
         let (limiter, users) = (UpgradeLimiter::new(), 10 * USERS_MAX as u64);
         let all: usize = (0..users).map(|user| spend_all(&limiter, user, true)).sum();
         assert_eq!(all, BURST * (MEMBERS_USERS_MAX + 1), "half of the room, and one shared bucket");
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn upgrades_that_kube_apiserver_switches_itself_need_no_token() {
+    fn upgrade_that_kube_apiserver_completes_itself_is_not_limited() {
         for (path, is_switched) in [
             ("/api/v1/namespaces/n/pods/p/exec?command=sh", true),
             ("/api/v1/namespaces/n/pods/p/attach", true),
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn service_accounts_and_token_users_count_as_authenticated_by_the_member() {
+    fn service_accounts_and_token_users_are_treated_as_authenticated_by_a_member() {
         let impersonated = |user| RequestIdentity::Impersonate(Impersonation::new(user, [], None, []).unwrap());
         for (identity, expected) in [
             (impersonated("system:serviceaccount:n:s"), true),

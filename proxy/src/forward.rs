@@ -34,8 +34,8 @@ use crate::retry_budget::Cause;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Removes unsafe headers, and adds the headers of the identity and of the cluster, except `Authorization` and the
-/// endpoint's headers.
+/// Removes unsafe headers. Adds the headers of the identity and of the member's configuration. `Authorization` and the
+/// endpoint's headers are added later, when the endpoint is known.
 pub(crate) fn prepare(
     member: &ClientInner,
     request: &mut Request<Body>,
@@ -98,9 +98,9 @@ pub(crate) async fn forward(
             return member.finish(response);
         }
         let unauthorized_cause = Box::pin(member.unauthorized_cause(&credentials, &endpoint, &context.identity)).await;
-        // If the credentials were replaced (`UnauthorizedCause::CredentialsReplaced`), the server that sent the 401 is
-        // unknown. Without this check, a malicious workload could act on the request, answer 401 after a change of
-        // credentials, and receive the request again.
+        // If the credentials were replaced during the request (`UnauthorizedCause::CredentialsReplaced`), it is unknown
+        // which server sent the 401, so the response is checked. Without this check, a malicious workload could act on
+        // the request, answer 401 after a change of credentials, and receive the request again.
         let is_api_servers_401 = unauthorized_cause != UnauthorizedCause::CredentialsRejected
             && Box::pin(replay.is_api_servers_401(&mut response)).await;
         let may_repeat = replay.is_idempotent() && !replayed;
@@ -132,8 +132,9 @@ pub(crate) async fn forward(
     }
 }
 
-/// Returns whether the cluster may accept the request if it is retried. Renews rejected credentials in any case.
-/// `is_worth_it` says whether the caller would retry after a 401 of a server that did not know valid credentials yet.
+/// Returns whether a retry of the request may succeed. Renews rejected credentials even if the caller does not retry.
+/// `is_worth_it`: an API server that did not know valid credentials yet sent the 401, and the caller may retry the
+/// request.
 async fn may_retry_succeed(
     member: &ClientInner,
     unauthorized_cause: UnauthorizedCause,

@@ -45,10 +45,10 @@ impl UpgradeProtocol {
 }
 
 /// Returns the protocol of an upgrade request, or of a 101 response. `Connection` must contain `upgrade`, and `Upgrade`
-/// must contain exactly one known protocol. Without `Connection`, the `Upgrade` header has no meaning.
+/// must contain exactly one supported protocol. Without `Connection`, the `Upgrade` header has no meaning.
 ///
 /// # Errors
-/// The invalid value: an unknown protocol (`h2c`) or several protocols.
+/// A message with the invalid value: an unsupported protocol (`h2c`) or several protocols.
 pub fn upgrade_protocol(headers: &HeaderMap) -> Result<Option<UpgradeProtocol>, String> {
     if !headers.contains_key(UPGRADE) || !connection_tokens(headers).any(|token| token.eq_ignore_ascii_case("upgrade"))
     {
@@ -94,8 +94,8 @@ const API_HEADERS: [&str; 18] = [
     "user-agent",
 ];
 
-/// Prefixes of further headers that an API may receive: kubectl's headers about its command (KEP-859), and upgrade
-/// headers for WebSockets and SPDY streams (`k8s.io/apimachinery/pkg/util/httpstream`).
+/// Prefixes of other headers that an API may receive, in addition to `API_HEADERS`: kubectl's headers about its command
+/// (KEP-859), and upgrade headers for WebSockets and SPDY streams (`k8s.io/apimachinery/pkg/util/httpstream`).
 const API_HEADER_PREFIXES: [&str; 3] = ["kubectl-", "sec-websocket-", "x-stream-protocol-version"];
 
 /// Prefixes of headers in which servers in front of a cluster forward a client's identity. These headers are removed
@@ -104,8 +104,8 @@ const FRONT_PROXY_PREFIXES: [&str; 6] =
     ["client-cert", "ssl-client-", "x-api-tunnel-", "x-client-", "x-ssl-", "x-teleport-"];
 
 /// Headers whose values occur in one message only: request IDs and trace IDs. HTTP/2 stores header values in a table to
-/// send a short index later (RFC 7541). These values would fill the table. h2 does not store a value that is marked as
-/// sensitive.
+/// send a short index later (RFC 7541). These values would fill the table, so they are marked as sensitive: h2 stores
+/// no sensitive value.
 const SINGLE_USE_HEADERS: [&str; 4] = ["audit-id", "traceparent", "tracestate", "x-request-id"];
 
 fn may_pass(name: &str, recipient: Recipient) -> bool {
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn header_values_of_one_message_are_not_stored_by_http2() {
+    fn header_values_unique_to_a_request_are_not_put_into_the_hpack_table() {
         let once = [
             ("Audit-Id", "a"),
             ("Traceparent", "00-b"),

@@ -35,7 +35,8 @@ pub(crate) struct ClientInner {
     pub(crate) observer: Arc<Observer>,
     pub(crate) retries: RetryBudget,
     pub(crate) server_identities: Arc<ServerIdentities>,
-    /// Whether the client is for users' own tokens, so that it sends its own requests without credentials.
+    /// Whether this client forwards users' own tokens. If so, Tributary's requests through this client carry no
+    /// credentials.
     pub(crate) passes_tokens: bool,
     /// Limits upgrade requests that end without a 101.
     pub(crate) upgrades: UpgradeLimiter,

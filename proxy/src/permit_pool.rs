@@ -14,12 +14,12 @@ pub struct PermitPool {
 }
 
 impl PermitPool {
-    /// Creates permits, all of them free.
+    /// Creates a pool of `all` permits, all of them free.
     pub fn new(all: usize) -> Self {
         Self { all, free: Arc::new(Semaphore::new(all)) }
     }
 
-    /// Returns the total number of permits.
+    /// Returns the total number of permits in the pool, free and in use.
     pub fn all(&self) -> usize {
         self.all
     }
@@ -52,8 +52,8 @@ pub(crate) enum RequestOrigin {
 /// permits away from clients. The last quarter is not reserved, so one origin may have half of the permits.
 const RESERVED_PART: usize = 4;
 
-/// Returns the maximal number of permits of an origin. The items of `others` are the permits that each other origin has
-/// taken.
+/// Returns the maximal number of permits of one origin. `others` are the numbers of permits that the other origins have
+/// taken. Of `all` permits, each other origin keeps these permits, and at least its reserve.
 fn max_permits(all: usize, others: impl Iterator<Item = usize>) -> usize {
     let reserve = all / RESERVED_PART;
     all.saturating_sub(others.map(|used| used.max(reserve)).sum())
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn each_request_origin_has_a_reserve_of_a_quarter_of_permits() {
+    fn quarter_of_the_connection_permits_is_reserved_for_each_request_origin() {
         for (all, most, reserve) in [(0, 0, 0), (1, 1, 0), (3, 3, 0), (4, 2, 1), (8, 4, 2), (256, 128, 64)] {
             for (at, first) in ORIGINS.into_iter().enumerate() {
                 let [second, third] = [ORIGINS[(at + 1) % 3], ORIGINS[(at + 2) % 3]];

@@ -6,13 +6,13 @@
 //!
 //! A new connection is opened when the existing connections use 80 % of their streams. Connections for clients' watches
 //! fill one after the other. The next such connection is opened when fewer free streams are left than a fifth of one
-//! connection's streams. A stream counts until its response body has ended or is dropped. hyper's pooling client does
-//! not suffice. It has one HTTP/2 connection and queues requests beyond the limit of streams, so that long watches
+//! connection's streams. A stream is in use until its response body has ended or is dropped. hyper's pooling client
+//! does not suffice. It has one HTTP/2 connection and queues requests beyond the limit of streams, so that long watches
 //! block other requests (hyper#2197, hyper#3623).
 //!
-//! All streams of a connection share its flow-control window (RFC 9113 §5.2), and a client may not read its responses.
-//! So a connection for clients has only as many streams as fit into the connection's window with full stream windows.
-//! Tributary reads responses to its own requests without delay.
+//! All streams of a connection share its flow-control window (RFC 9113 §5.2), and a client may leave its responses
+//! unread. So a connection for clients has only as many streams as fit into the connection's window with full stream
+//! windows. Tributary reads responses to its own requests without delay.
 //!
 //! The tokio runtime that opened a connection also drives it. A process may have several runtimes, so that clients and
 //! Tributary's own requests do not delay each other. A request that crosses runtimes wakes a sleeping thread at each
@@ -79,12 +79,12 @@ const UNREACHABLE_PATIENCE: Duration = Duration::from_secs(1);
 /// connection attempt, and kubectl tries two protocols in sequence. Probes detect a recovered cluster within a second.
 const UNREACHABLE_UPGRADE_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Number of consecutive connection attempts if the cluster closes each new connection after its first response. 3: a
-/// load balancer may be draining its servers.
+/// Number of consecutive connection attempts if the cluster closes each new connection after the request for its uid.
+/// 3: a load balancer may be draining its servers.
 const ASKED_CONNECTIONS_MAX: usize = 3;
 
 /// Time for which a client's request waits for a separate connection although another client's connection has a free
-/// stream. 1 s, as long as for one of several endpoints.
+/// stream. 1 s, the same time as for a connection to one of several endpoints (`DIAL_WAIT_MIN`).
 const OWN_CONNECTION_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Statistics of a cluster's connection pool.
@@ -140,8 +140,8 @@ pub(crate) struct PoolKey {
 }
 
 impl PoolKey {
-    /// Returns the reader of the response, if the request needs a connection that no other reader shares. Otherwise
-    /// `None`.
+    /// Returns the client's connection (the reader) for a request whose HTTP/2 connection no other reader may share.
+    /// `None` for other requests.
     fn reader(self) -> Option<Option<SocketAddr>> {
         (self.stream_class == StreamClass::Streamed && self.origin == RequestOrigin::Client).then_some(self.peer)
     }
@@ -411,8 +411,8 @@ impl Pool {
             let is_http1 = matches!(dialed, Dialed::Http1(..));
             match uid_request.read_uid(&mut dialed, credentials).await? {
                 ConnectionState::Open => return Ok(dialed),
-                // An HTTP/1.1 server that closes connections after each response needs a new connection for the next
-                // request.
+                // The server closes its HTTP/1.1 connections after each response. So the request gets a new connection
+                // on which the uid is not read.
                 ConnectionState::Closed if is_http1 => return self.dial_counted(protocols, http2, credentials).await,
                 ConnectionState::Closed => {}
             }
@@ -446,7 +446,7 @@ impl Pool {
         self.dialer.cut();
     }
 
-    /// Checks that connections can be opened with this client certificate.
+    /// Checks the client certificate and the certificate authorities, without opening a connection.
     pub(crate) async fn check(&self, certificate: &Certificate) -> Result<(), ConnectError> {
         self.dialer.check(certificate).await
     }
@@ -597,7 +597,8 @@ impl Pool {
         usable < self.connections_for(pool_key)
     }
 
-    /// Returns whether another connection attempt would probably fail, or would bring no free stream.
+    /// Returns whether another connection attempt would probably fail, or would bring no free stream, because the
+    /// endpoint supports only HTTP/1.1.
     fn is_growth_futile(&self, pool_key: PoolKey) -> bool {
         let has_just_failed = match pool_key.reader() {
             Some(_) => self.readers.has_just_failed(),
@@ -730,7 +731,7 @@ async fn drive<C: Streams>(
 ) {
     let ended = futures::future::poll_fn(|cx| {
         let polled = connection.poll_connection(cx);
-        // Every request wakes this task, so the task notices a changed limit of the member with the next request.
+        // Every request wakes this task. So the task notices a changed limit of streams with the next request.
         counts.allow(streams_allowed(&connection).min(most));
         polled
     })

@@ -47,7 +47,7 @@ use crate::health::state::Input;
 use crate::member::ClientInner;
 use crate::tick::nearest_tick;
 
-/// Path of a kube-apiserver check without dependencies.
+/// Path of a kube-apiserver check that depends on no other component, such as etcd.
 const PING: &str = "/livez/ping";
 
 /// Object that Tributary requests to check a suspected endpoint. Every cluster has this object.
@@ -63,7 +63,7 @@ const INTERVAL_UNTIL_WELL: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProbeVerdict {
-    /// The endpoint answered the probe. A 403 counts as ready.
+    /// The endpoint answered the probe. After a 403, `ready` is true.
     Answered { ready: bool },
     /// The endpoint rejects Tributary's credentials. Discovery reports this problem.
     Rejects,
@@ -80,8 +80,7 @@ impl ProbeVerdict {
         matches!(self, Self::Absent(_) | Self::Silent)
     }
 
-    /// Returns whether the result counts as a success or as a failure for the thresholds. `None` if the result does not
-    /// count.
+    /// Returns whether the result is a success or a failure for the thresholds. `None` if the result is neither.
     fn is_success(self) -> Option<bool> {
         match self {
             Self::Answered { ready } => Some(ready),
@@ -134,7 +133,7 @@ async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     loop {
         let is_lost = endpoint.observer.is_unreachable();
         if is_lost && !was_lost {
-            // Results from before the endpoint became unreachable no longer count.
+            // Results from before the endpoint became unreachable do not contribute to the thresholds.
             streak.end();
         }
         was_lost = is_lost;
@@ -158,7 +157,7 @@ async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     }
 }
 
-/// Requests the object from a suspected endpoint, until the endpoint is healthy again.
+/// Requests `OBJECT` from a suspected endpoint, until the endpoint is healthy again.
 async fn follow_suspicion(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     loop {
         if !endpoint.observer.machine().is_faulty() {
@@ -324,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoint_counts_as_silent_only_if_it_sends_no_bytes() {
+    fn endpoint_that_sends_any_bytes_is_reported_slow_and_not_silent() {
         let sent_at = Instant::now();
         let later = sent_at + Duration::from_secs(1);
         for silent in [ProbeVerdict::Silent, ProbeVerdict::Absent(StatusCode::BAD_GATEWAY)] {

@@ -16,7 +16,7 @@ const PROCESSES_MAX: usize = 16;
 /// The id of this process: 8 random bytes in hexadecimal form.
 static OWN_ID: LazyLock<HeaderValue> = LazyLock::new(|| {
     let id = format!("{:016x}", rand::random::<u64>());
-    // Hexadecimal digits are valid in a header.
+    // This cannot fail, because hexadecimal digits are valid in a header.
     HeaderValue::try_from(id).unwrap_or_else(|_| HeaderValue::from_static("0"))
 });
 
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn request_that_has_passed_this_process_is_refused() {
+    fn request_that_returns_to_the_same_process_is_refused_as_a_loop() {
         let mut headers = HeaderMap::new();
         assert_eq!(check_request_loop(&headers), Ok(()));
         headers.append(TRIBUTARY_VIA, HeaderValue::from_static("0123456789abcdef, x"));

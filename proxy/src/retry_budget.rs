@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::time::Duration;
 use tower::retry::budget::{Budget, TpsBudget};
 
-/// Time window in which requests are counted. 10 s: a past burst or restart soon stops counting.
+/// Time window in which requests are counted. 10 s: a past burst or restart is soon forgotten.
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// The fraction of requests that may be retried: a fifth.
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn retries_after_429_leave_half_of_the_retry_budget() {
+    async fn retries_after_429_use_at_most_half_of_the_retry_budget() {
         let budget = RetryBudget::new();
         (0..1_000).for_each(|_| budget.count_request());
         assert_eq!(drain(&budget, Cause::Busy), 110);

@@ -29,10 +29,10 @@ pub(crate) struct Target {
     pub(crate) proxy: Option<Uri>,
 }
 
-/// Parses the configuration's own address, and then the further addresses.
+/// Parses the configuration's own address, and then the additional addresses.
 ///
 /// # Errors
-/// The first invalid address.
+/// An error about the first invalid address.
 pub(crate) fn targets(
     cluster: &ClusterName,
     config: &kube::Config,
@@ -65,7 +65,7 @@ impl ServerUrl {
     /// Parses a server URL.
     ///
     /// # Errors
-    /// The problem with the URL.
+    /// A message about the problem with the URL.
     pub(crate) fn parse(url: &Uri) -> Result<Self, &'static str> {
         let scheme = url.scheme().ok_or("the URL has no scheme")?.clone();
         if scheme != Scheme::HTTPS && scheme != Scheme::HTTP {
@@ -120,8 +120,8 @@ impl ServerUrl {
     /// path and query byte for byte.
     ///
     /// # Errors
-    /// The problem with the path: it is not a path (`*`), or its dot segments could leave the base path and reach
-    /// another cluster.
+    /// A message about the problem with the path: the path does not begin with a slash (`*`), or its dot segments could
+    /// leave the base path and reach another cluster.
     pub(crate) fn join(&self, uri: &Uri) -> Result<Uri, &'static str> {
         self.check(uri)?;
         let path_and_query = uri.path_and_query().ok_or("the request has no path")?;
@@ -151,7 +151,7 @@ impl ServerUrl {
         parts.scheme = Some(self.scheme.clone());
         parts.authority = Some(self.authority.clone());
         parts.path_and_query = Some(path_and_query);
-        // `from_parts` requires all three parts, which are set here.
+        // `from_parts` requires all three parts. They are set here, so the call does not fail.
         Uri::from_parts(parts).unwrap_or_default()
     }
 }

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_of_periodic_requests_round_to_the_nearest_tick() {
+    fn start_times_of_periodic_requests_are_rounded_to_the_nearest_tick() {
         let first = *FIRST;
         let at = |milliseconds| first + Duration::from_millis(milliseconds);
         for (moment, tick) in [(0, 0), (124, 0), (125, 250), (249, 250), (250, 250), (5_010, 5_000), (5_249, 5_250)] {

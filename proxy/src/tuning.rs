@@ -50,8 +50,8 @@ pub struct ClientTuning {
     /// shorter limit for a client's request.
     pub head_timeout: Duration,
     /// Time for which an abandoned response is read before its stream is reset, if the request is not long-running.
-    /// Also the minimal age of a watch before its reset. Default 1 s: most responses have ended by then. Many resets
-    /// cause the server to close the shared connection.
+    /// Also the minimal age of a watch before its reset. Default 1 s: most responses end within this time. After many
+    /// resets, the member closes the shared connection.
     pub abandoned_read_time: Duration,
     /// Time without received data after which a connection sends a ping. Default 5 s: a ping has 20 bytes.
     pub keep_alive_interval: Duration,
@@ -61,8 +61,8 @@ pub struct ClientTuning {
     /// state) within 15 s, a third of client-go's default. [`crate::ClusterClient::watch_over`] detects a silent
     /// cluster sooner.
     pub keep_alive_timeout: Duration,
-    /// Flow-control windows of connections for clients. A client may not read its responses, so a connection carries
-    /// only as many streams as fit into its window.
+    /// Flow-control windows of connections for clients. A client may leave its responses unread, so a connection
+    /// carries only as many streams as fit into its window.
     ///
     /// Default 256 KiB per stream and 16 MiB per connection: 64 streams, each with 8.7 MB/s at 30 ms round-trip time
     /// (87 MB/s at 3 ms), compressed if the client accepts compression. A connection for clients' long-running requests
@@ -80,13 +80,17 @@ pub struct ClientTuning {
     /// Maximal size of a response head, in bytes. Default 1 MiB; hyper's default of 16 KiB is too small for many
     /// Warnings.
     pub max_header_list_size: u32,
-    /// Maximal number of connections for Tributary's own short requests. Its own long-running requests have as many
-    /// connections in addition.
+    /// Maximal number of connections for Tributary's own short requests. Default 32. The maximal numbers of other
+    /// connections follow from this number:
     ///
-    /// Clients have three quarters of this number for short requests, and again for watches. For other long-running
-    /// requests, clients have three times the number. Cachers of single namespaces have three quarters for each kind of
-    /// request. Default 32: with the usual 100 streams per connection, thousands of Tributary's watches; with 64
-    /// streams, 1,536 short requests of clients.
+    /// * Tributary's own long-running requests: the same number
+    /// * clients' short requests: three quarters of the number
+    /// * clients' watches: three quarters of the number
+    /// * clients' other long-running requests: three times the number
+    /// * cachers of single namespaces: three quarters of the number for each kind of request
+    ///
+    /// With the usual 100 streams per connection, 32 connections carry thousands of Tributary's watches. With 64
+    /// streams per connection, clients can send 1,536 short requests at the same time.
     pub max_connections: usize,
     /// Number of connections over which clients' short requests spread before the first connection is full. Default 1:
     /// one core suffices for one connection. A process with several cores sets a larger number, because the encryption

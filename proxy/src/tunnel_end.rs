@@ -5,8 +5,8 @@ use std::fmt;
 use futures::future::{BoxFuture, pending};
 use tokio::sync::oneshot;
 
-/// Signal that ends the tunnel of an upgraded request. The tunnel ends when the future that the [`TunnelEnder`] passed
-/// is ready.
+/// Signal that ends the tunnel of an upgraded request. The tunnel ends when the future that was passed to the
+/// [`TunnelEnder`] is ready.
 pub struct TunnelEnd(oneshot::Receiver<BoxFuture<'static, ()>>);
 
 /// Decides when a tunnel ends. If this value is dropped unused, the tunnel ends when its connections close.

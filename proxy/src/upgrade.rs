@@ -67,7 +67,7 @@ pub(crate) async fn forward(
     let response = member.head(sender.try_send_request(request), None).await.map_err(|failed| failed.error)?;
     endpoint_request.endpoint.record_response_head(Responder::from_status(response.status()));
     endpoint_request.endpoint.record_status(response.status());
-    // The request counts as in flight until the response ends, with or without a 101.
+    // The request stays in flight until the response ends, with or without a 101.
     let endpoint = endpoint_request.endpoint.clone();
     let permit = Permit::from_guard((endpoint_request, tunnel_permit, permits));
     let unauthorized_cause = match response.status() {
@@ -89,7 +89,7 @@ pub(crate) async fn forward(
             Err(ForwardError::BadUpgrade { cluster: member.name.clone(), problem })
         }
         StatusCode::UNAUTHORIZED if unauthorized_cause == UnauthorizedCause::CredentialsRejected => {
-            // The renewed credentials serve the next attempt of the client, because an upgrade is not repeated here.
+            // An upgrade is not repeated here. The renewed credentials serve the next attempt of the client.
             user.credentials.renew_after_unauthorized(&credentials).await;
             Err(ForwardError::Unauthorized { cluster: member.name.clone(), remedy: user.credentials.remedy() })
         }
@@ -112,7 +112,8 @@ fn not_switched(
 ) -> Result<Response<Body>, ForwardError> {
     let (responder, shutdown) = (Responder::from_status(response.status()), Some(member.tuning.shutdown.clone()));
     let response = response.map(|incoming| {
-        // Over HTTP/1.1 hyper itself reports a response that ends too early, so the end of the body needs no check.
+        // Over HTTP/1.1 hyper itself reports a response that ends too early. So the end of the body needs no check
+        // here.
         let source = BodySource { endpoint, responder, reader: BodyReader::Any, has_marked_end: false };
         let answer = MemberAnswer::Usual(incoming);
         MemberBody::boxed(answer, Some(permit), None, member.name.clone(), source, shutdown)

@@ -1,5 +1,5 @@
-//! Answers of the aggregated entry itself. The answers do not depend on clusters: a hub with an unavailable APIService
-//! ends no deletion of a namespace.
+//! Answers of the aggregated entry itself. The answers do not depend on clusters: while an APIService of the hub is
+//! unavailable, the hub cannot finish the deletion of any namespace.
 //!
 //! | path | answer |
 //! |---|---|
@@ -30,8 +30,8 @@ use tributary_sharing::body::{self, Body};
 use crate::plan::is_of_karmada;
 use crate::{RequestArrival, cluster_gateway, health, response};
 
-/// Answers a request for a path of the aggregated entry itself. Returns `None` if the path has the answer of the merged
-/// view, from [`Router::handle`](crate::Router::handle).
+/// Answers a request for a path of the aggregated entry itself. Returns `None` if
+/// [`Router::handle`](crate::Router::handle) has to answer the request.
 pub fn answer_at_entry(head: &Parts, arrival: &RequestArrival) -> Option<Response<Body>> {
     let answered = match arrival.reading.info() {
         Ok(info) if health::is_check(info) || is_about_clusters(info) => return None,
@@ -53,14 +53,15 @@ pub fn answer_at_entry(head: &Parts, arrival: &RequestArrival) -> Option<Respons
     Some(answer)
 }
 
-/// Returns whether Karmada's old server answers a request. A path below `…/proxy` is not relayed: the old server
-/// decodes escapes in the names of its resources, and would send the request to a member without the door's checks.
+/// Returns whether Karmada's old server answers a request. Tributary never sends a path below `…/proxy` to the old
+/// server: the old server decodes percent-escapes in object names, so the request could reach a member without the
+/// checks of the door.
 fn is_relayed(info: &RequestInfo) -> bool {
     is_of_karmada(info) && info.resource().is_some_and(|request| request.subresource.as_deref() != Some("proxy"))
 }
 
-/// Returns whether the aggregated entry answers a request with a small document, which depends on no cluster: a
-/// document of the entry itself, or a health check without lines for clusters. `mount` is the API of the entry.
+/// Returns whether the aggregated entry answers a request without the clusters: with a document of the entry itself, or
+/// with a health check without lines for clusters. `mount` is the API at the path `/`.
 pub fn has_constant_answer(mount: Mount, method: &Method, uri: &Uri) -> bool {
     let arrival = RequestArrival::new(mount, method, uri);
     let Ok(info) = arrival.reading.info() else { return false };
@@ -77,7 +78,7 @@ pub fn has_constant_answer(mount: Mount, method: &Method, uri: &Uri) -> bool {
 
 /// The reason why the entry does not answer with a document.
 enum EntryRefusal {
-    /// A refusal whose Status names commands and paths of the door.
+    /// A refusal whose message names commands and paths that work at the door.
     ForDoor(Refusal),
     /// The Status of an unreadable path, of an unknown view, or of a verb that a view does not support.
     Written(Status),
@@ -89,7 +90,7 @@ impl<T: Into<Refusal>> From<T> for EntryRefusal {
     }
 }
 
-/// Returns whether a request is for the objects of clusters, which the merged view serves, too.
+/// Returns whether a request is for `clusters`. The merged view serves the same objects.
 fn is_about_clusters(info: &RequestInfo) -> bool {
     own_resource(info).is_some_and(|request| &*request.resource.resource == CLUSTERS)
 }
@@ -102,7 +103,7 @@ fn own_resource(info: &RequestInfo) -> Option<&ResourceRequest> {
     (is_own && request.namespace.is_none() && request.subresource.is_none()).then_some(request)
 }
 
-/// Returns the doors of foreign systems that are open at the aggregated entry; none for a different mount.
+/// Returns the doors of foreign systems that are open at the aggregated entry; no doors for other entry points.
 fn open_doors(mount: &Mount) -> Arc<ForeignDoors> {
     match mount {
         Mount::Aggregated(doors) => Arc::clone(doors),
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn entry_answers_304_to_a_known_tag() {
+    async fn entry_answers_304_if_the_etag_is_unchanged() {
         for (path, accept) in [
             ("/apis", V2),
             ("/openapi/v2", "application/json"),
@@ -308,7 +309,7 @@ mod tests {
         }
     }
 
-    /// The old server decodes escapes, so that such a path could lead to a member without the door's checks.
+    /// The old server decodes percent-escapes, so that such a path could reach a member without the checks of the door.
     #[test]
     fn escaped_path_of_a_door_does_not_reach_karmadas_old_server() {
         let mut doors = ForeignDoors::default();

@@ -34,8 +34,8 @@ pub(crate) async fn candidates_of<'a>(
     }
 }
 
-/// Returns the clusters that the caller may know, among clusters that have not answered discovery yet. The caller may
-/// know a cluster where the caller may do the action.
+/// Returns the clusters whose existence the caller may learn: clusters where the caller may get the object, or list the
+/// collection. For clusters that have not answered discovery yet.
 pub(crate) async fn may_know(
     clusters: &[&Arc<Cluster>],
     caller: &Caller,
@@ -59,7 +59,7 @@ pub(crate) fn is_of_oneself(resource: &ResourceRequest) -> bool {
     resource.resource.resource.starts_with("selfsubject")
 }
 
-/// Returns the object's name in a request. A proxied object may be named `[scheme:]name:port`.
+/// Returns the name of the object in a request. For `proxy`, returns only the name in `[scheme:]name:port`.
 pub(crate) fn proxied_name(resource: &ResourceRequest) -> &str {
     let named = resource.name.as_deref().unwrap_or_default();
     match resource.subresource.as_deref() {

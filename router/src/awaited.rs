@@ -17,7 +17,7 @@ impl AwaitedClusters {
         Waiting { awaited: self, cluster }
     }
 
-    /// Returns the clusters, sorted and without duplicates.
+    /// Returns the clusters that have not answered yet, sorted and without duplicates.
     pub(crate) fn clusters(&self) -> Vec<ClusterName> {
         let mut clusters = self.0.lock().to_vec();
         clusters.sort();

@@ -42,9 +42,9 @@ pub(crate) struct Caller {
     pub(crate) connection: Option<SocketAddr>,
     /// Client (connection or user) whose share of the limits the request uses.
     pub(crate) share_key: ShareKey,
-    /// Clusters that have got this request, and have not answered yet.
+    /// Clusters that received this request, and have not answered yet.
     pub(crate) awaited: AwaitedClusters,
-    /// Decision of the dispatch policies. `None` without policies, for a request that cannot become long-running.
+    /// Decision of the dispatch policies. `None` if there are no policies and the request cannot become long-running.
     pub(crate) dispatched: Option<Arc<Dispatched>>,
     /// Permit of the request in its flow-control schema, set on admission. A member may work on the request after the
     /// client has gone, so the permit lasts until the member's answer ends. Empty without a schema.
@@ -53,7 +53,7 @@ pub(crate) struct Caller {
     pub(crate) trace: Option<RequestTrace>,
     /// Client side of an upgraded connection.
     pub(crate) upgrade: Option<ClientUpgrade>,
-    /// Way by which the client reaches the API.
+    /// Entry through which the client reaches the API.
     pub(crate) door: Door,
     /// Member that the path names at the door of a foreign system. The identity that the member sees belongs to this
     /// name. `None` before [`enter_door`](Self::enter_door), and at other doors.
@@ -64,11 +64,13 @@ pub(crate) struct Caller {
     lacks_rights: OnceLock<()>,
 }
 
-/// Member by its name in a foreign system. The identity that the member sees belongs to this name.
+/// Member that the path names, by its name in a foreign system. The settings of this name choose the user as whom the
+/// member sees the caller.
 #[derive(Clone, Debug)]
 struct NamedMember {
     member: Arc<ForeignMember>,
-    /// True if the client asks cluster-gateway to impersonate the caller, whatever the source of the member says.
+    /// True if the query has `impersonate=true`. A member then sees the caller instead of the user of its stored
+    /// credential.
     impersonates: bool,
     /// The present members of foreign systems.
     present: watch::Receiver<Arc<ForeignMembers>>,
@@ -103,7 +105,8 @@ pub(crate) enum CallerKey {
     /// User of a personal endpoint, with `Impersonate-*` headers.
     Owner(Box<[(HeaderName, HeaderValue)]>),
     User(Arc<Actor>),
-    /// User whose name and groups alone members get, from their impersonators.
+    /// User at a door of Karmada. Members get only the name and the groups of the user, through Karmada's impersonator
+    /// account.
     UserByImpersonator(Arc<Actor>),
 }
 
@@ -221,7 +224,8 @@ impl Caller {
     }
 
     /// Copies the caller, and in personal mode removes the impersonation. For lookups that only choose a cluster: the
-    /// user of a personal endpoint may know all clusters. In shared mode the copy keeps its user.
+    /// user of a personal endpoint may know all clusters, so the lookup needs no impersonation. In shared mode the copy
+    /// keeps the impersonated user.
     pub(crate) fn of_owner(&self) -> Self {
         match self.rights {
             None => Self { given: None, ..self.clone() },
@@ -238,8 +242,8 @@ impl Caller {
         }
     }
 
-    /// Returns the client whose writes this caller's reads wait for: the user in shared mode, any client of the process
-    /// in personal mode.
+    /// Returns the client whose writes the caller's reads wait for (read-your-writes). In shared mode this is the user,
+    /// in personal mode any client of the process.
     pub(crate) fn writer(&self) -> ShareKey {
         match self.rights {
             None => ShareKey::Unknown,
@@ -251,11 +255,11 @@ impl Caller {
         self.rights.as_ref()
     }
 
-    /// Returns name and groups of the user that the request acts as: the impersonated user, or the authenticated user.
-    /// Includes groups that every user has.
+    /// Returns the name and the groups of the user as whom the request acts: the impersonated user, or the
+    /// authenticated user. Includes the groups that every user has.
     ///
     /// # Errors
-    /// 400 for headers that are not valid text.
+    /// 400 for `Impersonate-*` headers that are not valid text.
     pub(crate) fn acts_as(&self, user: &User) -> Result<UserInfo, Refusal> {
         Ok(match (&self.rights, &self.given) {
             (Some(rights), _) => rights.acts_as().clone(),
@@ -264,10 +268,10 @@ impl Caller {
         })
     }
 
-    /// Returns the caller in the form that dispatch policies match.
+    /// Returns the users for whom dispatch policies judge the request.
     ///
     /// # Errors
-    /// 400 for headers that are not valid text.
+    /// 400 for `Impersonate-*` headers that are not valid text.
     pub(crate) fn sender(&self, user: &User, info: &RequestInfo) -> Result<PolicySender, Refusal> {
         match &self.rights {
             None => Ok(PolicySender::alone(self.acts_as(user)?)),
@@ -275,8 +279,8 @@ impl Caller {
         }
     }
 
-    /// Returns the length in bytes of the names and groups of the user and the impersonated user. Zero in personal
-    /// mode.
+    /// Returns the total length of the names and groups of the user and the impersonated user, in bytes. Zero in
+    /// personal mode.
     pub(crate) fn text_bytes(&self) -> usize {
         self.rights().map_or(0, |rights| rights.actor().bytes())
     }
@@ -307,8 +311,9 @@ impl Caller {
         named.cloned().map(NamedMember::wait_for_change)
     }
 
-    /// Resolves once the caller must not get more of a stream: the user is denied, the credentials are no longer valid,
-    /// or the stream has reached its maximal age. `None` if none of these can happen. Cancellation is safe.
+    /// Returns a future that resolves once Tributary must end a stream to the caller: the user is denied, the
+    /// credentials are no longer valid, or the stream has reached its maximum age. Returns `None` if none of these can
+    /// happen. Cancellation is safe.
     pub(crate) fn termination(&self) -> Option<impl Future<Output = TerminationReason> + Send + use<>> {
         let (end, rights) = (self.stream_end(), self.rights().cloned());
         (end.is_some() || rights.is_some()).then_some(async move {
@@ -326,11 +331,11 @@ impl Caller {
         exceeded.filter(|_| verb.is_read() || self.written.get().is_none())
     }
 
-    /// Checks that the caller may get a non-resource path that describes all clusters. If too many reviews of rights
-    /// wait, only this check fails, not the whole request: the path's contents may be only a part of the answer.
+    /// Checks that the caller may get a non-resource path that describes all clusters. The description may be only an
+    /// optional part of an answer. So if too many reviews of rights wait, only this check fails, not the whole request.
     ///
     /// # Errors
-    /// 403; 429 if too many reviews of rights wait.
+    /// 403 without the right; 429 if too many reviews of rights wait.
     pub(crate) async fn may_get_non_resource_url(&self, path: &str) -> Result<(), Refusal> {
         let Some(rights) = self.rights().map(CallerRights::for_optional_part) else { return Ok(()) };
         match rights.try_decide_after_reviews(|rights| rights.may_get_non_resource_url(path)).await? {
@@ -379,9 +384,9 @@ impl Caller {
         })
     }
 
-    /// Returns the identity under which Karmada's control plane sees the request: name and groups of the user that the
-    /// control plane itself has authenticated. The control plane impersonates before it forwards a request, so a client
-    /// without the control plane in between cannot impersonate here.
+    /// Returns the identity under which Karmada's control plane sees the request: the name and the groups of the user
+    /// that the control plane itself has authenticated. The control plane checks impersonation before it forwards a
+    /// request to Tributary, so clients can impersonate only through the control plane.
     ///
     /// # Errors
     /// 403 for a user or an impersonation that the control plane must not get; 404 in personal mode.
@@ -398,12 +403,12 @@ impl Caller {
         named.member.credential.as_ref().map(|own| &own.client)
     }
 
-    /// Returns the user that a cluster sees according to its source, if the path names the cluster at the door of a
-    /// foreign system.
+    /// Returns the user as whom a cluster sees the request, if the path names the cluster at the door of a foreign
+    /// system. The settings of the member in the foreign system choose the user.
     ///
     /// # Errors
-    /// 403 for a request that impersonates a user, if the source can choose a different user than the caller: the
-    /// stored credential must not act for a user whom no one has authorized.
+    /// 403 for an impersonated request, if the settings can choose a user other than the caller: no one has authorized
+    /// the caller to impersonate with the member's stored credential.
     fn exchanged_identity(
         &self,
         rights: &CallerRights,
@@ -421,7 +426,8 @@ impl Caller {
         Ok(named.member.identity.exchange(rights.actor().user(), &named.member.name))
     }
 
-    /// Returns the user's own token, if this cluster accepts the token itself.
+    /// Returns the user's own token, if the cluster has verified the token and its configuration allows the forwarding
+    /// of tokens.
     fn own_token(&self, cluster: &ClusterSetup) -> Option<HeaderValue> {
         let own = self.own.as_ref().filter(|_| !self.door.uses_impersonator());
         let own = own.filter(|_| self.rights().is_some_and(|own| own.actor().is_verified_by(&cluster.name)));
@@ -439,9 +445,9 @@ impl Caller {
         self.door.uses_impersonator() && cluster.client.as_ref().is_ok_and(ClusterClient::has_impersonator)
     }
 
-    /// Returns whether the user of a personal endpoint impersonates another user. Memory holds the objects that the
-    /// kubeconfig's user may see, so memory cannot answer an impersonated request. In shared mode Tributary knows the
-    /// rights of each user.
+    /// Returns whether the user of a personal endpoint impersonates a user. Memory then cannot answer the request,
+    /// because memory has the objects that the kubeconfig's user may see. In shared mode Tributary knows the rights of
+    /// each user.
     pub(crate) fn impersonates_another(&self) -> bool {
         self.rights.is_none() && self.given.is_some()
     }

@@ -1,4 +1,4 @@
-//! Candidates of a request: the clusters where the caller may do the action, or see the object.
+//! Candidates of a request: the clusters where the caller may perform the action, or see the object.
 
 use std::sync::Arc;
 
@@ -15,12 +15,13 @@ use crate::configuration::ConfigurationSnapshot;
 use crate::plan::ResourcePlan;
 use crate::request::ClientRequest;
 
-/// Returns the candidates for a forwarded request: clusters where the caller may do the action, get the object, or list
-/// the collection. All clusters in personal mode. Waits for the rights in clusters that have just joined.
+/// Returns the candidates for a forwarded request: clusters where the caller may perform the action, get the object, or
+/// list the collection. In personal mode all clusters are candidates. Waits for the rights in clusters that have just
+/// joined.
 ///
 /// # Errors
-/// 403 without candidates, with the message of kube-apiserver, or of the policy that excludes all clusters. If the
-/// rights in a wanted cluster are unknown and the answer has to include the cluster: 503, or 429 for a collection.
+/// 403 without candidates, with the message of kube-apiserver, or of the policy that excludes all clusters. 503, or 429
+/// for a collection, if the rights in a selected cluster are unknown and the answer must include the cluster.
 pub(crate) async fn candidates_by_plan(request: ClientRequest<'_>, plan: ResourcePlan) -> Result<Candidates, Refusal> {
     let ClientRequest { configuration, caller, resource, .. } = request;
     let found = match caller.rights() {
@@ -49,15 +50,14 @@ pub(crate) async fn candidates_by_plan(request: ClientRequest<'_>, plan: Resourc
     }
 }
 
-/// Returns whether a list that is forwarded to the clusters may exclude clusters where the caller's rights are unknown,
-/// as a list from memory does.
+/// Returns whether a live list may exclude clusters where the caller's rights are unknown, as a list from memory does.
 fn is_in_part(configuration: &ConfigurationSnapshot, resource: &ResourceRequest, plan: ResourcePlan) -> bool {
     plan == ResourcePlan::ListLive && configuration.policy(&resource.resource).partial == Partial::Allow
 }
 
-/// Returns the action that the caller must be allowed to do in a cluster whose policy refuses the request. If the
-/// action is allowed, the cluster stays a candidate: Tributary can find the object's owner in the cluster, and refuse
-/// with the policy's message. `None` if such clusters are no candidates.
+/// Returns the read action that makes a cluster a candidate although its policy refuses the request. If the caller may
+/// perform this action, Tributary searches the object in the cluster too, and can refuse with the policy's message.
+/// `None` if a cluster whose policy refuses the request is never a candidate.
 fn looked_at(resource: &ResourceRequest, plan: ResourcePlan) -> Option<ResourceAttributes<'_>> {
     match plan {
         ResourcePlan::Owner(_) => {
@@ -68,7 +68,8 @@ fn looked_at(resource: &ResourceRequest, plan: ResourcePlan) -> Option<ResourceA
     }
 }
 
-/// Returns the clusters that the request's selector and the resource's policy select; `None` for a malformed selector.
+/// Returns the clusters that both the request's selector and the resource's policy select; `None` for a malformed
+/// selector.
 fn wanted_clusters(policy: &ResourcePolicy, plan: ResourcePlan, query: Option<&str>) -> Option<ClusterSelector> {
     match plan {
         ResourcePlan::ListLive | ResourcePlan::DeleteCollection => {
@@ -96,7 +97,6 @@ fn decide(request: ClientRequest<'_>, rights: &CallerRights, plan: ResourcePlan)
         let actions: Vec<_> = actions.iter().copied().map(Attributes::Resource).collect();
         rights.candidates(clusters.clone(), &actions)
     };
-    // Every user may review its own rights.
     let doing = match plan {
         ResourcePlan::SelfReview if is_of_oneself(resource) => rights.existing(clusters.clone(), &request),
         _ => candidates(&[action]),
@@ -111,11 +111,13 @@ fn decide(request: ClientRequest<'_>, rights: &CallerRights, plan: ResourcePlan)
             candidates(&[action, object])
         }
     };
-    // A user without rights in any cluster may review its own identity, but not the identity of an impersonated user.
+    // A user without rights in any cluster may still review its own identity, but not the identity of an impersonated
+    // user.
     let is_own_identity = plan == ResourcePlan::SelfReview
         && &*resource.resource.resource == "selfsubjectreviews"
         && rights.actor().impersonated_user().is_none();
-    // Before the search for the object, Tributary refuses an action that no cluster allows, as kube-apiserver does.
+    // If no cluster allows the action, Tributary refuses the request before it searches the object, as kube-apiserver
+    // does.
     let may_succeed = |doing: Candidates| !doing.is_empty() || doing.has_unknown();
     if is_own_identity || (!candidates.is_empty() && may_succeed(doing)) {
         return Ok(candidates);
@@ -123,17 +125,16 @@ fn decide(request: ClientRequest<'_>, rights: &CallerRights, plan: ResourcePlan)
     if let Some(refusal) = rights.nobody(clusters, &request) {
         return Err(refusal);
     }
-    // The refusal for missing rights ignores clusters that are not selected, and clusters whose policies refuse the
-    // request.
+    // The refusal considers neither clusters that are not selected, nor clusters whose policies refuse the request.
     let wanted = wanted_clusters(configuration.policy(&resource.resource), plan, query);
     let is_wanted = |cluster: &ClusterName| wanted.as_ref().is_some_and(|wanted| wanted.matches(cluster));
     let has_unknown = match &wanted {
         Some(wanted) => candidates.is_one_unknown_of(wanted, |cluster| wanted.admits(cluster)),
-        // A later stage refuses the malformed selector.
+        // A later stage refuses a malformed selector.
         None => candidates.has_unknown(),
     };
     if has_unknown {
-        // Unknown rights are not missing rights: the list excludes clusters with unknown rights, with a Warning.
+        // Unknown rights are no reason for a 403. The list excludes clusters with unknown rights, and warns.
         if is_in_part(configuration, resource, plan) {
             return Ok(candidates);
         }

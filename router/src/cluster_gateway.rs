@@ -48,13 +48,13 @@ const VIRTUAL_CLUSTERS: &str = "virtualclusters";
 
 /// Writes the health of a cluster to its Secret in the hub.
 pub trait WriteGatewayHealth: Send + Sync {
-    /// Sets cluster-gateway's two annotations of the Secret, whose name is the name of the cluster.
+    /// Sets cluster-gateway's two health annotations on the Secret of a cluster.
     ///
     /// The future returns the Status for the client if the hub refuses the change.
     fn write(&self, place: SecretPlace, health: GatewayHealth) -> BoxFuture<'static, Result<(), Status>>;
 }
 
-/// A Secret of the hub.
+/// Namespace and name of a Secret in the hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretPlace {
     /// The namespace.
@@ -63,12 +63,12 @@ pub struct SecretPlace {
     pub name: String,
 }
 
-/// The health of a cluster according to a client.
+/// Health of a cluster, as a client reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GatewayHealth {
     /// Whether the cluster is healthy.
     pub is_healthy: bool,
-    /// The reason; empty for a healthy cluster.
+    /// Reason why the cluster is unhealthy; empty for a healthy cluster.
     pub reason: String,
 }
 
@@ -149,7 +149,7 @@ fn unknown(resource: &GroupVersionResource, name: &str, is_health: bool) -> Refu
     }
 }
 
-/// Returns all objects of a kind, in the order of a list.
+/// Returns all objects of a kind, in the order in which a list shows them.
 fn objects(kind: GatewayKind, router: &Router, configuration: &ConfigurationSnapshot) -> Vec<Value> {
     let members = configuration.foreign.of_system(SYSTEM);
     match kind {
@@ -160,8 +160,8 @@ fn objects(kind: GatewayKind, router: &Router, configuration: &ConfigurationSnap
     }
 }
 
-/// Returns the health of a cluster, as Tributary sees it. A cluster is healthy if it has answered, and is not known to
-/// be unreachable.
+/// Returns the health of a cluster, as Tributary sees it. A cluster is healthy if it has answered discovery and is
+/// reachable.
 fn health_of(router: &Router, member: &ForeignMember) -> Health {
     match router.fleet.cluster(&member.cluster) {
         Some(cluster) if cluster.discovery().is_some() && !cluster.is_out_of_reach() => Health::Healthy,
@@ -177,7 +177,7 @@ enum Shape {
     Table,
 }
 
-/// Chooses the form of an answer by the header `Accept`. cluster-gateway's objects have no other forms.
+/// Chooses between the object and a Table, by the header `Accept`. cluster-gateway's objects have no other forms.
 ///
 /// # Errors
 /// 406 for a client that accepts neither JSON nor a Table in JSON.
@@ -231,7 +231,7 @@ fn write_list(
     Ok(answer::json(StatusCode::OK, text.to_string()))
 }
 
-/// Returns the part of each object in a row of a Table.
+/// Returns the value of `includeObject`: the part of the object that each row of a Table contains.
 ///
 /// # Errors
 /// 400 for an unknown value of the parameter.
@@ -241,7 +241,7 @@ fn included(query: Option<&str>) -> Result<IncludeObject, Refusal> {
     Ok(IncludeObject::parse(value).ok_or_else(|| RequestRefusal::IncludeObject { value: value.to_owned() })?)
 }
 
-/// The part of a ClusterGateway that an update of its health changes.
+/// Fields of a ClusterGateway that an update of its health reads.
 #[derive(Deserialize)]
 struct UpdatedGateway {
     #[serde(default)]
@@ -263,7 +263,8 @@ struct UpdatedStatus {
     healthy_reason: String,
 }
 
-/// Maximum length of a reason in bytes, so that no client fills the annotations of a Secret.
+/// Maximum length of a reason in bytes, so that no client fills the annotations of a Secret. Tributary stores the
+/// reason in an annotation.
 const REASON_BYTES_MAX: usize = 1024;
 
 async fn update_health(

@@ -37,12 +37,13 @@ use known::KnownClusters;
 use request::ClustersRequest;
 use version::{ClustersVersion, UnusableVersion};
 
-/// Returns whether a resource belongs to Tributary's own group. The merged view never shows such resources of clusters.
+/// Returns whether a resource belongs to Tributary's own group. If a cluster serves this group, too, the merged view
+/// hides the cluster's resources.
 pub(crate) fn is_own(resource: &GroupVersionResource) -> bool {
     &*resource.group == GROUP
 }
 
-/// Checks that the merged view has a route for a request for a resource of the own group.
+/// Checks that the merged view has a route for a request for a resource of Tributary's own group.
 ///
 /// # Errors
 /// [`Refusal::NoRoute`] for other resources than `clusters`; 405 for writes.
@@ -62,8 +63,9 @@ pub(crate) fn check_route(verb: Verb, request: &ResourceRequest) -> Result<(), R
 /// know.
 ///
 /// # Errors
-/// 400 for invalid parameters; 403 for a read under another user's name in personal mode; 404 for an unknown cluster;
-/// 406; 410 for a list from a version of another process; 503 for a cluster while the caller's rights are unknown.
+/// 400 for invalid parameters; 403 for an impersonated read in personal mode; 404 for an unknown cluster; 406 if the
+/// client accepts no possible form; 410 for a list at a resourceVersion of a different process; 503 for one cluster
+/// while the caller's rights are unknown.
 pub(crate) async fn answer(
     router: &Arc<Router>,
     caller: &Caller,
@@ -96,7 +98,7 @@ async fn get(request: ClustersRequest<'_>) -> Result<Response<Body>, Refusal> {
     let found = ClusterName::new(name).ok().filter(|cluster| known.has(cluster));
     let Some(object) = found.and_then(|cluster| objects.get(&cluster)) else {
         let (resource, name) = (request.resource.resource.clone(), name.to_owned());
-        // Equal answers for a hidden cluster and for a missing one.
+        // A hidden cluster and a missing cluster get equal answers, so that the answer reveals no cluster.
         return Err(match known.has_unknown() {
             true => ClusterRefusal::rights_unknown(resource, name),
             false => ClusterRefusal::NotFound { resource, name, warnings: Vec::new() },

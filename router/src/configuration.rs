@@ -17,8 +17,8 @@ use crate::dispatch::Dispatch;
 use crate::flow_control::ActiveSchemas;
 use crate::versions::Versions;
 
-/// Policies, clusters and discovery at the arrival of a request. One snapshot for each request keeps a concurrent
-/// change of the configuration out of the request. Cost: seven reference counts.
+/// Policies, clusters and discovery at the arrival of a request. All stages of a request use one snapshot, so that a
+/// change of the configuration has no effect in the middle of a request. Cost: seven reference counts.
 #[derive(Clone)]
 pub(crate) struct ConfigurationSnapshot {
     /// Policies for reads of each resource, for example their consistency.
@@ -47,10 +47,10 @@ impl ConfigurationSnapshot {
         self.policies.policy_for(resource)
     }
 
-    /// Returns whether the merged discovery contains a cluster's discovery. The merged discovery is updated up to a
-    /// tenth of a second after the cluster's answer. Until the update, the cluster must not count as a cluster that
-    /// serves nothing. If one cluster is configured under two names, the merged discovery contains its discovery under
-    /// the first name only.
+    /// Returns whether a cluster has answered discovery, and the merged discovery contains the answer. The merged
+    /// discovery is updated up to 0.1 s after the answer. Until then, the cluster must not look like a cluster that
+    /// serves nothing. A cluster that is configured under two names is in the merged discovery only under the first
+    /// name, so for the second name the answer is sufficient.
     pub(crate) fn has_discovery(&self, cluster: &Cluster) -> bool {
         cluster.discovery().is_some()
             && (self.merged_discovery.has_discovery_of(cluster.name()) || cluster.duplicate().is_some())
@@ -62,7 +62,7 @@ impl ConfigurationSnapshot {
         !self.has_discovery(cluster) || self.is_unserved(cluster, served)
     }
 
-    /// Returns whether a cluster's discovery lacks a resource and is out of date.
+    /// Returns whether a resource is missing in a cluster's discovery, and the discovery is out of date.
     pub(crate) fn is_unserved(&self, cluster: &Cluster, served: &ServedResource) -> bool {
         self.has_discovery(cluster)
             && !served.is_served_by(cluster.name())
@@ -72,8 +72,8 @@ impl ConfigurationSnapshot {
     /// Finds the cluster for a resource that no discovery document lists, if only one cluster serves the group and
     /// version. An aggregated server may serve more resources than its discovery lists; a kube-apiserver lists all.
     ///
-    /// `None` while the cluster's discovery may be out of date. A kind that appears in discovery soon afterwards needs
-    /// versions of the merged view.
+    /// `None` while the cluster's discovery may be out of date: if discovery lists the resource soon afterwards, its
+    /// objects must have versions of the merged view.
     pub(crate) fn unlisted(&self, request: &ResourceRequest) -> Option<ServedResource> {
         let version = request.resource.group_version();
         let has_it = |own: &&Arc<Cluster>| own.discovery().is_some_and(|own| own.has_version(&version));
@@ -88,8 +88,8 @@ impl ConfigurationSnapshot {
         }
     }
 
-    /// Returns the state of clusters whose discovery lacks a resource and is out of date. Cost: none if all clusters
-    /// serve the resource, otherwise linear in the number of clusters.
+    /// Returns the cache state of each cluster whose discovery lacks a resource and is out of date. Cost: none if all
+    /// clusters serve the resource, otherwise linear in the number of clusters.
     pub(crate) fn unserved<'a>(
         &'a self,
         served: &'a ServedResource,
@@ -101,8 +101,8 @@ impl ConfigurationSnapshot {
             .filter_map(|cluster| Some((cluster.name().clone(), CacheState::of_unserved(cluster, &served.resource)?)))
     }
 
-    /// Returns the form of the resourceVersions in a resource's objects. Cost: linear in the number of policy rules,
-    /// without an allocation.
+    /// Returns the form (integer or composite) of the resourceVersions in a resource's objects. Cost: linear in the
+    /// number of policy rules, without an allocation.
     pub(crate) fn items(&self, resource: &GroupVersionResource) -> ItemResourceVersions {
         self.policy(resource).item_resource_versions
     }
@@ -111,16 +111,16 @@ impl ConfigurationSnapshot {
         Versions::new(Arc::clone(&self.epochs), self.items(resource), Arc::clone(&self.clusters))
     }
 
-    /// Returns a codec like [`versions`](Self::versions), but for an object of an unknown resource. Integer versions
-    /// are valid if any resource has integer versions.
+    /// Returns a codec like [`versions`](Self::versions), but for an object whose resource is not known. Decodes
+    /// integer versions if the objects of any resource have integer versions.
     pub(crate) fn versions_of_any(&self) -> Versions {
         let any = self.policies.any_integer();
         let items = if any { ItemResourceVersions::Integer } else { ItemResourceVersions::Composite };
         Versions::new(Arc::clone(&self.epochs), items, Arc::clone(&self.clusters))
     }
 
-    /// Returns a codec like [`versions`](Self::versions), but for composite versions only. A plain number counts as a
-    /// member's own version.
+    /// Returns a codec like [`versions`](Self::versions), but for composite versions only. Does not decode a plain
+    /// number, because a plain number is a version of a member itself.
     pub(crate) fn composite_versions(&self) -> Versions {
         Versions::new(Arc::clone(&self.epochs), ItemResourceVersions::Composite, Arc::clone(&self.clusters))
     }
@@ -136,12 +136,13 @@ impl ConfigurationSnapshot {
         self.is_registered(served) && self.policy(resource).caches(served.description.namespaced(), namespace)
     }
 
-    /// Returns whether reads of the newest state go to the members (`consistency: Quorum`).
+    /// Returns whether reads of the newest state of a resource go to the members (`consistency: Quorum`).
     pub(crate) fn asks_members(&self, resource: &GroupVersionResource) -> bool {
         self.policy(resource).consistency == Consistency::Quorum
     }
 
-    /// Returns the clusters that serve a resource and are excluded from its merged view.
+    /// Returns the clusters that the resource's policy excludes from the merged view, although they serve or may serve
+    /// the resource.
     pub(crate) fn left_out(&self, served: &ServedResource) -> Vec<ClusterName> {
         let policy = self.policy(&served.resource);
         if policy.clusters.is_none() {
@@ -159,7 +160,8 @@ impl ConfigurationSnapshot {
         all.filter(|own| served.is_served_by(own.name()) || self.may_serve(own, served)).map(|own| own.name())
     }
 
-    /// Returns the way in which a client may watch a resource that memory does not cache.
+    /// Returns the advice for a client that may not watch a resource because memory does not cache it: to watch a
+    /// cached namespace, or to let an administrator register the resource.
     pub(crate) fn remedy(&self, resource: &GroupVersionResource) -> WatchRemedy {
         match &self.policy(resource).namespaces {
             Some(cached) if self.policies.is_registered(resource) => {

@@ -7,7 +7,7 @@
 use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 
-/// Media types of API answers, which no browser executes, without parameters.
+/// Media types of API answers, without parameters. No browser executes such content.
 const OF_APIS: [&str; 4] =
     ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor"];
 
@@ -21,9 +21,9 @@ pub(crate) fn confine<T>(response: &mut Response<T>) {
     }
 }
 
-/// Returns whether the answer has a single media type, and the type belongs to an API. If an answer has several types,
-/// in one header line or in several lines, browsers use the last type (WHATWG Fetch, "extract a MIME type"). Browsers
-/// read each type that ends in `+xml` as XML.
+/// Returns whether the answer has exactly one media type, and it is in the list of API media types. If an answer has
+/// several types, in one header line or in several lines, browsers use the last type (WHATWG Fetch, "extract a MIME
+/// type"). Browsers read each type that ends in `+xml` as XML.
 fn is_of_an_api(headers: &HeaderMap) -> bool {
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let (Some(Ok(value)), None) = (types.next().map(HeaderValue::to_str), types.next()) else { return false };

@@ -43,7 +43,8 @@ pub struct FlowSettings {
 pub struct EntryPointSchemas {
     /// The schemas, in any order.
     pub schemas: Vec<Schema>,
-    /// Name of the schema that all requests pass; `None` without such a schema.
+    /// Name of the schema of all requests, which applies unless a dispatch policy decides about the schema; `None`
+    /// without such a schema.
     pub all: Option<Arc<str>>,
 }
 
@@ -81,7 +82,7 @@ fn shown(cluster: Option<&ClusterName>) -> String {
     cluster.map_or_else(|| "the merged view".to_owned(), |cluster| format!("cluster {cluster}"))
 }
 
-/// Schemas in force, with their usage.
+/// Schemas in force, with the requests that they have admitted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ActiveSchemas {
     merged: ActiveEntryPoint,
@@ -105,8 +106,8 @@ pub(crate) struct PassedSchema {
 }
 
 impl ActiveSchemas {
-    /// Returns the schemas after a change of the settings. A schema keeps its usage if its entry point, name and kind
-    /// stay unchanged.
+    /// Returns the schemas after a change of the settings. A schema whose entry point, name and kind stay unchanged
+    /// continues to count its admitted requests.
     ///
     /// # Errors
     /// [`FlowSettingsError`]. On an error, nothing changes.
@@ -264,8 +265,8 @@ pub(crate) fn attributes<'a>(
     }
 }
 
-/// Returns whether a request is for a resource that a cluster serves, or for no resource. All unserved resources count
-/// as one. Otherwise clients could invent resources, and get a separate limit for each.
+/// Returns whether a request is for a resource that a cluster serves, or for no resource. All other requests share one
+/// limit. Otherwise clients could invent resources, and get a separate limit for each.
 pub(crate) fn is_served(info: &RequestInfo, merged_discovery: &MergedDiscovery) -> bool {
     match merged_discovery.served(info) {
         Some((request, served)) => request.subresource.is_none() || served.description.below(request).is_some(),
@@ -283,7 +284,7 @@ fn flow_of(share_key: ShareKey) -> Flow {
     }
 }
 
-/// Metric labels of a schema. Their number is the number of configured schemas.
+/// Metric labels of a schema. Only configured schemas have series, so clients cannot create series.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct SchemaLabels {
     /// Cluster of the schema; empty for the merged view.

@@ -47,7 +47,7 @@ impl Router {
                 let answer = pass_stages(&mut request, message, context).await;
                 let answer = refuse_replaced_user(&request, answer);
                 let labels = observation.metric_labels(&request, answer.as_ref().err());
-                // Encode. One function makes a Status of every refusal.
+                // Encode. Every refusal becomes a Status in one function.
                 (labels, encode_answer(request, answer))
             }
             Err(status) => (observation.counted_unread(), encode_unread(&parsed, status)),
@@ -58,8 +58,8 @@ impl Router {
     }
 }
 
-/// Runs the stages of a valid request. Each stage may refuse the request. A later stage runs inside the earlier ones,
-/// and ends first.
+/// Runs the stages of a valid request. Each stage may refuse the request. A later stage runs inside the earlier stages,
+/// and ends before them.
 async fn pass_stages(
     request: &mut StagedRequest<'_>,
     message: Request<Body>,
@@ -79,7 +79,7 @@ async fn pass_stages(
             let merged_discovery = &configuration.merged_discovery;
             let permit = acquire_schema_permit(schema, received, user, caller, merged_discovery).await?;
             drop(admitting);
-            // Authorize. This stage surrounds plan and answer, because plan and answer may need the rights. The answer
+            // Authorize. This stage surrounds the stages Plan and Answer, because both may need the rights. Its answer
             // reports unknown rights.
             let answer = pin!(async {
                 // Plan. A pure function decides by the path, the media types and the objects in memory.
@@ -90,7 +90,8 @@ async fn pass_stages(
             let answer = answer_by_rights(request, caller, answer).await;
             permit.attach_to_answer(answer)
         });
-        // Deadline. This stage surrounds the later stages, because the wait for a permit counts.
+        // Deadline. This stage surrounds the stages from Limit to Answer, because the time limit includes the wait for
+        // a permit.
         answer_in_time(request, caller, answer).await
     };
     record_denied_clusters(request, &caller);

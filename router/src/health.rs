@@ -18,25 +18,26 @@ pub(crate) fn is_check(info: &RequestInfo) -> bool {
     is_own && is_health_check(&info.path)
 }
 
-/// Returns the name of a check, and the requested line, if any: `/readyz/cluster/eu` requests one line.
+/// Returns the name of a check, and the name of the requested line of its report: `/readyz/cluster/eu` requests one
+/// line. Empty for all lines.
 fn parts(path: &str) -> (&str, &str) {
     path.trim_matches('/').split_once('/').unwrap_or((path.trim_matches('/'), ""))
 }
 
-/// Returns whether the answer to a health check has lines for clusters, which need a report.
+/// Returns whether the answer to a health check has lines for clusters. Such an answer needs a report.
 pub(crate) fn shows_clusters(path: &str, query: Option<&str>, draining: bool) -> bool {
     let (check, _) = parts(path);
     check == "readyz" && (draining || requests_clusters(path, query))
 }
 
-/// Returns whether a health check requests one of its parts, or all lines (`verbose`).
+/// Returns whether a health check requests one line of its answer, or all lines (`verbose`).
 pub(crate) fn requests_clusters(path: &str, query: Option<&str>) -> bool {
     let (_, wanted) = parts(path);
     !wanted.is_empty() || Query::parse(query).get("verbose").is_some()
 }
 
-/// Answers a health check. `draining` makes `/readyz` fail, so that load balancers choose another process. Uses only
-/// the report's clusters, and only if the answer [has lines for clusters](shows_clusters).
+/// Answers a health check. `draining` makes `/readyz` fail, so that load balancers choose a different process. Uses
+/// only the clusters of `report`, and only if the answer [has lines for clusters](shows_clusters).
 pub(crate) fn answer_check(path: &str, query: Option<&str>, report: &Report, draining: bool) -> Response<Body> {
     let (check, wanted) = parts(path);
     let ready = !(check == "readyz" && draining);
@@ -69,9 +70,9 @@ pub(crate) fn answer_check(path: &str, query: Option<&str>, report: &Report, dra
     text(status, out)
 }
 
-/// Returns the lines of a cluster. Besides the cluster's own line, there are lines for problems of a reachable cluster:
-/// expired credentials, unknown rights of users, and an unknown identity. A cluster with several endpoints has a line
-/// for each endpoint.
+/// Returns the lines for a cluster in the answer to `/readyz`. In addition to the cluster's own line, there are lines
+/// for problems of a reachable cluster: expired credentials, unknown rights of users, and an unknown identity. A
+/// cluster with several endpoints has a line for each endpoint.
 fn cluster_lines(cluster: &ClusterReport) -> Vec<(String, Option<String>)> {
     let name = format!("cluster/{}", cluster.name);
     let mut lines = vec![(name.clone(), cluster.problem.clone().or_else(|| cluster.refusal.clone()))];

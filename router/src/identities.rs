@@ -12,21 +12,21 @@ use tributary_merge::Epochs;
 
 use crate::{KeepEpochs, Router};
 
-/// Interval between checks for expired marks. A mark belongs to a cluster that has taken over the name of another
-/// cluster. For an hour, the mark distinguishes the versions of the two clusters.
+/// Interval between checks for expired marks. If a name begins to mean a different cluster, the new cluster has a mark
+/// for an hour, which distinguishes its versions from the versions of the earlier cluster.
 const MARKS_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Router {
-    /// Returns the first pair of names that mean one member: the clusters have an equal kube-system uid, and an address
-    /// or a certificate proves that the servers are the same.
+    /// Returns the first pair of names that are configured for the same member: both have the same kube-system uid, and
+    /// an address or a certificate proves that the servers are the same.
     pub fn same_cluster_twice(&self) -> Option<(ClusterName, ClusterName)> {
         let clusters = self.fleet.clusters();
         let pairs = clusters.values().filter_map(|own| Some(((*own.duplicate()?).clone(), own.name().clone())));
         pairs.min()
     }
 
-    /// Returns pairs of clusters with an equal kube-system uid, without a proof that they are one member. Tributary
-    /// serves the two clusters separately.
+    /// Returns pairs of clusters with the same kube-system uid, without a proof that they are the same member.
+    /// Tributary serves them as two clusters.
     fn unproved_identities(&self) -> BTreeSet<(ClusterName, ClusterName, Arc<String>)> {
         let clusters = self.fleet.clusters();
         let pairs = clusters.values().filter_map(|own| {
@@ -43,7 +43,7 @@ impl Router {
         let claimed = Mutex::new(BTreeSet::new());
         tokio::spawn(async move {
             loop {
-                // Marks of replaced clusters expire without a change of the identities, so the wait has a timeout.
+                // Marks of replaced clusters expire without a change of the identities, so the wait needs a timeout.
                 if let Ok(Err(_)) = timeout(MARKS_INTERVAL, changes.changed()).await {
                     break;
                 }
@@ -62,10 +62,10 @@ impl Router {
     }
 
     /// Updates the list of the clusters' identities (epoch). Does nothing until each cluster has answered, or has a
-    /// stored identity from an earlier run. Until the update, a composite version contains the names of its clusters.
+    /// stored identity from an earlier run. Until the update, composite versions contain the names of the clusters.
     ///
-    /// A cluster that has not answered keeps its stored identity, because no versions of the cluster arrive meanwhile.
-    /// A cluster that answers without a uid has no identity.
+    /// For a cluster that has not answered, the stored identity is valid, because no versions of the cluster arrive
+    /// before its answer. A cluster that answers without a uid has no identity.
     fn update_epochs(&self, keep: Option<&(dyn Fn(&Epochs) + Send + Sync)>) {
         let clusters = self.fleet.clusters();
         let mut epochs = (*self.epochs()).clone();

@@ -10,16 +10,17 @@ use tributary_fleet::last_heard::{KeepLastHeard, LastHeard};
 
 use crate::Router;
 
-/// Delay between a new answer and its persistence. With 5 s, the answers of a starting fleet are written once or twice.
-/// A killed process loses the answers of its last seconds.
+/// Delay between a new answer and its persistence. With 5 s, the answers of a starting fleet are written only once or
+/// twice. If the process is killed, the answers of its last seconds are lost.
 const KEEP_PAUSE: Duration = Duration::from_secs(5);
 
-/// Minimal time between two writes. With a minute, a fleet with endless changes, or a malicious cluster, costs at most
-/// a second of CPU a minute (64 MiB of text, compressed).
+/// Minimum time between two writes. With a minute, a fleet with endless changes, or a malicious cluster, costs at most
+/// a second of CPU time each minute (64 MiB of text, compressed).
 const KEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Router {
-    /// Returns the last answers of the present clusters, from this process or an earlier one.
+    /// Returns the last discovery and OpenAPI answers of the present clusters, from this process or from an earlier
+    /// one.
     fn last_heard(&self) -> LastHeard {
         LastHeard { discovery: self.fleet.served(), openapi: self.openapi.known_documents(), ..LastHeard::default() }
     }
@@ -33,8 +34,8 @@ impl Router {
         }
     }
 
-    /// Starts the task that writes the answers of the present clusters, some seconds after each. Outdated answers are
-    /// not written again.
+    /// Starts the task that writes the last answers of the present clusters, some seconds after each change. Equal
+    /// answers are not written again.
     pub(crate) fn follow_last_heard(self: &Arc<Self>, keep: Option<KeepLastHeard>) {
         let Some(keep) = keep.map(Arc::new) else { return };
         let (mut changes, news) = (self.fleet.changes(), self.openapi.news());
@@ -66,7 +67,7 @@ impl Router {
     }
 }
 
-/// Waits until the next write is due. A draining process writes immediately.
+/// Waits until the next write is due, at once if the process drains.
 async fn pause(stored: Option<Instant>, draining: &CancellationToken) {
     let since = stored.map_or(KEEP_INTERVAL, |stored| stored.elapsed());
     let pause = KEEP_PAUSE.max(KEEP_INTERVAL.saturating_sub(since));

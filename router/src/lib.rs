@@ -135,8 +135,8 @@ pub struct RouterConfig {
     /// Limits of memory, bodies and requests.
     pub limits: Limits,
     /// True if no other process serves the same clients. Only then can a watch resume from the integer version of a
-    /// single object. The watch needs the position of the other clusters at that object's event. This position is only
-    /// in the log of the process that sent the event.
+    /// single object. For such a watch, Tributary needs the versions of all other clusters at the time of the object's
+    /// event. Only the log of the process that sent the event has these versions.
     pub alone: bool,
     /// Settings of shared mode, in which each user sees only objects that the user's rights in each cluster allow.
     /// `None` in personal mode: one person uses the endpoint, and sees the objects that the kubeconfig's user sees.
@@ -161,7 +161,7 @@ pub struct Router {
     large_bodies: LargeBodies,
     request_timeout: Duration,
     draining: CancellationToken,
-    /// Set when this process is about to drain.
+    /// True when this process will soon drain.
     leaving: AtomicBool,
     alone: bool,
     openapi: OpenApi,
@@ -278,7 +278,7 @@ impl Router {
         self.metrics.keep_clusters(|name| clusters.contains_key(name));
     }
 
-    /// Sets Karmada's own servers, which answer the requests at the doors of Karmada that concern no member.
+    /// Sets Karmada's own servers. They answer the requests at the doors of Karmada that concern no member.
     pub fn set_karmada(&self, servers: KarmadaServers) {
         self.karmada.store(Some(Arc::new(servers)));
     }
@@ -312,17 +312,17 @@ impl Router {
         self.fleet.changes()
     }
 
-    /// Registers `forget`, which is called with the name of a cluster when the name is removed, or begins to mean
-    /// another cluster. A name means another cluster if its kube-system uid differs, or is not known to be equal. The
-    /// call precedes the first request to the other cluster, so that `forget` can drop state of the earlier cluster.
-    /// `forget` must not block.
+    /// Registers `forget`, which Tributary calls with the name of a cluster when the name is removed, or begins to mean
+    /// a different cluster: a cluster whose kube-system uid differs, or is not known to be equal. The call precedes the
+    /// first request to the new cluster, so that `forget` can drop state of the earlier cluster. `forget` must not
+    /// block.
     pub fn on_cluster_forgotten(&self, forget: impl Fn(&ClusterName) + Send + Sync + 'static) {
         self.fleet.on_forgotten(move |cluster, _| forget(cluster));
     }
 
-    /// Replaces the policies of resources. Open lists and watches continue under the old policies, but clusters that
-    /// are newly selected or excluded join or leave them at once. In shared mode the cache has only the names of
-    /// Secrets, whatever the policies say.
+    /// Replaces the policies of resources. Open lists and watches continue under the old policies. But clusters that
+    /// the new policies select or exclude join or leave them immediately. In shared mode the cache has only the names
+    /// of Secrets, whatever the policies say.
     pub fn set_policies(&self, policies: Policies) {
         let policies = Policies { secrets_by_name: self.rights.is_some(), ..policies };
         self.policies.store(Arc::new(policies));
@@ -360,9 +360,9 @@ impl Router {
         self.dispatch.settings()
     }
 
-    /// Returns the audit level that a policy sets for a request. A global policy precedes a policy of the entry point.
-    /// `None` if no policy sets a level. Cost: one load without such policies, otherwise an additional evaluation,
-    /// because audit needs the level before the request begins.
+    /// Returns the audit level that a policy sets for a request. A global policy takes precedence over a policy of the
+    /// entry point. `None` if no policy sets a level. Cost: one atomic load if no policy sets levels, otherwise an
+    /// additional evaluation of the policies, because audit needs the level before the request begins.
     pub fn audit_level(&self, head: &Parts, info: &RequestInfo, context: &RequestContext) -> Option<AuditLevel> {
         let dispatch = self.dispatch.current().filter(|_| !health::is_check(info))?;
         let mut setting = dispatch.entered(info).filter(|policies| policies.sets_audit_levels()).peekable();
@@ -382,7 +382,7 @@ impl Router {
         }
     }
 
-    /// Makes each stream check whether its user's credentials [are still valid](CredentialValidity). No effect in
+    /// Makes each open stream check whether its user's credentials [are still valid](CredentialValidity). No effect in
     /// personal mode.
     pub fn authentication_changed(&self) {
         if let Some(rights) = &self.rights {
@@ -395,9 +395,9 @@ impl Router {
         self.fleet.asked_once(within).await;
     }
 
-    /// Waits until the rights of users in each cluster are known, or an obstacle prevents this, or until the time
-    /// limit. Returns immediately in personal mode. Until then, requests that depend on the rights are refused.
-    /// Cancellation is safe.
+    /// Waits until the rights of users in each cluster are known, until an obstacle prevents this, or until the time
+    /// limit. Requests that depend on unknown rights are refused. Returns immediately in personal mode. Cancellation is
+    /// safe.
     pub async fn rights_found_once(&self, within: Duration) {
         if let Some(rights) = &self.rights {
             rights.wait_until_found(within).await;
@@ -436,7 +436,7 @@ impl Router {
         }
     }
 
-    /// Returns the usage of the limits that all clients share.
+    /// Returns the usage of the limits that are common to all clients.
     fn shared_limits(&self) -> Vec<LimitReport> {
         let lasting = self.long_running.as_ref();
         let lasting = lasting.map(|own| [(limits::LONG_RUNNING, &own.requests), (limits::UPGRADES, &own.upgrades)]);
@@ -478,14 +478,15 @@ impl Router {
         self.epochs.load_full()
     }
 
-    /// Returns the present lists of clusters (epochs), for answers that last longer than a list of clusters.
+    /// Returns the list of clusters (epochs) in a form that follows later changes. For answers during which the list
+    /// may change.
     pub(crate) fn present_epochs(&self) -> Arc<ArcSwap<Epochs>> {
         Arc::clone(&self.epochs)
     }
 
     pub(crate) fn configuration(&self) -> ConfigurationSnapshot {
-        // The policies are loaded before the schemas: a removed schema stays in force a moment longer than the policies
-        // that name it.
+        // The policies are loaded before the schemas. A removed schema stays in force a moment longer than the policies
+        // that name it, so each schema that these policies name still exists.
         let dispatch = self.dispatch.current();
         ConfigurationSnapshot {
             policies: self.policies.load_full(),
@@ -545,12 +546,12 @@ impl Router {
         &self.answer_permits
     }
 
-    /// Returns the running lookups of objects' locations.
+    /// Returns the running lookups of objects in clusters, which requests can share.
     pub(crate) fn locations(&self) -> &Arc<SharedLookups<LookupKey, Answers>> {
         &self.locations
     }
 
-    /// Returns the locations of Helm releases, from recent answers of members.
+    /// Returns the clusters of Helm releases, according to recent answers of members.
     pub(crate) fn releases(&self) -> &KnownReleases {
         &self.releases
     }

@@ -56,7 +56,7 @@ pub(crate) async fn find_in_list(snapshots: &ClusterSnapshots, selection: &Selec
 }
 
 impl ReleaseClusters {
-    /// Adds a cluster's object, if the object is a record. Calls for objects of one cluster must be consecutive.
+    /// Adds a cluster's object, if the object is a record. The objects of one cluster must be added consecutively.
     pub(crate) fn add_record(&mut self, cluster: &ClusterName, namespace: &str, name: &str) {
         let Some(release) = release_of(name) else { return };
         let clusters = self.0.entry((namespace.into(), release.into())).or_default();

@@ -18,17 +18,17 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// Only media type of the key set: kube-apiserver answers 406 to a client that accepts only JSON.
 const KEY_SET: HeaderValue = HeaderValue::from_static("application/jwk-set+json");
 
-/// Error: a cluster gave no usable answer to a request under Tributary's own account.
+/// Error for a cluster without a usable answer to a request under Tributary's own account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unanswered {
-    /// Cause, without a quotation from the request or from the cluster.
+    /// Cause, which quotes neither the request nor the cluster.
     pub reason: String,
     /// HTTP status code, if the cluster answered.
     pub status: Option<u16>,
 }
 
 impl Unanswered {
-    /// Makes the error of a request without any answer.
+    /// Makes the error for a request without an answer.
     pub fn silent(reason: String) -> Self {
         Self { reason, status: None }
     }
@@ -41,9 +41,9 @@ impl Router {
     }
 
     /// Posts a TokenReview to a cluster, and returns the TokenReview in its answer. The request gets a connection even
-    /// if clients occupy all other connections. The caller limits the number of concurrent reviews, and their time. A
-    /// cluster with `dispatch: DenyAll` gets reviews, too. Its users stay authenticated in other clusters, and one of
-    /// these users may have to repair the cluster. Cancellation is safe.
+    /// if clients occupy all other connections, so the caller limits the number of concurrent reviews, and their time.
+    /// A cluster with `dispatch: DenyAll` gets reviews, too: its users stay authenticated in other clusters, and one of
+    /// them may have to repair the cluster. Cancellation is safe.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -84,8 +84,8 @@ impl Router {
     }
 }
 
-/// Returns the cause of a missing answer. An administrator can remedy the first two causes, which do not depend on a
-/// client.
+/// Returns the cause of an answer without success. An administrator can remedy a 401 and a 403, which do not depend on
+/// a client.
 fn unanswered(name: &ClusterName, path: &str, code: u16) -> String {
     match code {
         401 => "the cluster rejects Tributary's own credentials".to_owned(),

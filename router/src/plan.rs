@@ -1,4 +1,4 @@
-//! Plans the answer to a request: a pure decision, so that a table can test it.
+//! Plan of the answer to a request. The plan is a pure decision, so that a table in a test can cover it.
 
 pub(crate) mod routes;
 
@@ -38,7 +38,7 @@ pub(crate) enum Plan<'a> {
     OldServer,
     /// A discovery document that joins the documents of the members and of Karmada's control plane.
     JoinedDiscovery(DiscoveryPath<'a>),
-    /// A document below `/openapi`, of the members or of Karmada's control plane.
+    /// An OpenAPI document that joins the documents of the members and of Karmada's control plane.
     JoinedOpenApi,
     /// A resource: the clusters that serve the resource, and the plan for the request.
     Resource(Arc<ServedResource>, ResourcePlan),
@@ -63,8 +63,8 @@ impl Plan<'_> {
         }
     }
 
-    /// Returns whether the route accepts HEAD. kube-apiserver's resource routes reject HEAD, except below `proxy`. For
-    /// documents the plan has already checked the method.
+    /// Returns whether the route accepts HEAD. kube-apiserver's resource routes reject HEAD, except below `proxy`.
+    /// Routes of documents are not checked here, because the plan has already checked their method.
     pub(crate) fn takes_head(&self, info: &RequestInfo) -> bool {
         match self {
             Self::Clusters | Self::ClusterGateway => false,
@@ -84,7 +84,7 @@ pub(crate) enum ResourcePlan {
     },
     List,
     Watch,
-    /// List a collection that cannot be watched: send the list to each member.
+    /// List a collection that memory does not cache: send the list to each member.
     ListLive,
     /// Forward a request for one object to the cluster that owns the object.
     Owner(OwnerRequest),
@@ -98,7 +98,7 @@ pub(crate) enum ResourcePlan {
     Unlisted,
 }
 
-/// Translation of bodies in a request for one object, and in the answer.
+/// Kind of a request for one object: whether Tributary translates its body, and the body of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnerRequest {
     /// The bodies are objects: Tributary translates versions and the annotation in request and answer.
@@ -150,9 +150,13 @@ pub(crate) fn plan<'a>(
     Ok(Plan::Resource(served, plan))
 }
 
-/// Plans a request that Karmada sends to its control plane: for a resource that is not registered, at the search proxy,
-/// and for a path without a resource, at both doors to all clusters. At the entry itself, plans a request of an API
-/// group of Karmada. `None` for a request that the members answer, and for a resource that no member is known to serve.
+/// Plans a request that only Karmada's own servers can answer, in part or completely. `None` for a request that the
+/// members answer.
+///
+/// * At the aggregated entry: a request of an API group of Karmada goes to the group's old server.
+/// * At the search proxy: a request for a resource that is not registered goes to the control plane.
+/// * At the search proxy, and at the path for all clusters: discovery and OpenAPI join the members and the control
+///   plane, and other paths without a resource go to the control plane.
 pub(crate) fn plan_at_karmada<'a>(
     received: ReceivedRequest<'a>,
     configuration: &ConfigurationSnapshot,
@@ -185,9 +189,9 @@ pub(crate) fn is_of_karmada(info: &RequestInfo) -> bool {
     info.resource().is_some_and(|own| matches!(&*own.resource.group, "cluster.karmada.io" | "search.karmada.io"))
 }
 
-/// Adjusts the plan of a read to the objects in memory. In personal mode an impersonated get goes to the object's
-/// cluster, which decides about the rights: memory has the objects that the kubeconfig's user may see. Resources that
-/// are not in memory are read live, too.
+/// Adjusts the plan of a read to the objects in memory. In personal mode, memory has the objects that the kubeconfig's
+/// user may see. So an impersonated get goes to the object's cluster, which checks the rights. Reads of resources that
+/// are not in memory also go to the clusters.
 fn plan_by_cache(
     plan: ResourcePlan,
     served: &ServedResource,
@@ -221,7 +225,7 @@ fn plan_by_cache(
     }
 }
 
-/// Returns whether a read requests the newest state, without a resourceVersion.
+/// Returns whether a read requests the newest state: it has no resourceVersion.
 fn is_of_now(query: Option<&str>) -> bool {
     Query::parse(query).get("resourceVersion").is_none_or(str::is_empty)
 }
@@ -260,8 +264,9 @@ fn takes_any_read(plan: &Plan<'_>) -> bool {
     }
 }
 
-/// Returns whether kube-apiserver has a route of this shape. Paths below an object of an aggregated server are
-/// accepted, because the server may omit them from discovery.
+/// Returns whether kube-apiserver has a route for this combination of namespace, name and subresource. For an
+/// aggregated server, subresources that discovery does not list are accepted, because the server may omit them from
+/// discovery.
 fn has_route(request: &ResourceRequest, served: &ServedResource) -> bool {
     let namespaced = served.description.namespaced();
     let in_its_place = match (&request.namespace, &request.name) {
@@ -291,7 +296,8 @@ fn takes(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> bool
         return description.below(request).is_some_and(|known| known.verbs.iter().any(|own| own == verb.as_str()));
     }
     match verb {
-        // One route serves list and watch, and the watch handler itself refuses resources that cannot be watched.
+        // One route serves list and watch. If a resource can be listed but not watched, the watch handler itself
+        // refuses the watch.
         Verb::List | Verb::Watch => description.has_verb("list"),
         Verb::Create | Verb::DeleteCollection if description.namespaced() && request.namespace.is_none() => false,
         verb => description.has_verb(verb.as_str()),
@@ -466,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn plan_chooses_memory_for_cached_collections_and_members_otherwise() {
+    fn plan_reads_cached_collections_from_memory_and_others_from_members() {
         let policies = |change: fn(&mut Policies)| {
             let mut policies = Policies::default();
             change(&mut policies);
@@ -522,7 +528,7 @@ mod tests {
             ("GET", "/api/v1/namespaces/n/pods/p/status", "Owner Object"),
             ("GET", "/api/v1/namespaces/n/pods/p/log?follow=true", "Owner Streamed"),
             ("POST", "/api/v1/namespaces/n/pods/p/exec?command=sh", "Owner Streamed"),
-            // A client opens a WebSocket by GET (kubernikus#996): memory cannot answer such a request.
+            // A client opens a WebSocket by GET (kubernikus#996), so a GET of `exec` goes to the member.
             ("GET", "/api/v1/namespaces/n/pods/p/exec?command=sh", "Owner Streamed"),
             ("GET", "/api/v1/namespaces/n/pods/p/proxy/x/y", "Owner Streamed"),
             ("POST", "/api/v1/namespaces/n/pods/p/eviction", "Owner Object"),

@@ -11,13 +11,13 @@ pub(crate) struct ReceivedRequest<'a> {
     pub(crate) query: Option<&'a str>,
     /// True for HEAD requests.
     pub(crate) is_head: bool,
-    /// True if the client asks to switch protocols. The answer may then become a long-running tunnel, whatever the
-    /// request's class. For example, an aggregated server's `console` is not known to be long-running, in contrast to
-    /// `exec`.
+    /// True if the client requests a switch of protocols. The answer may then become a long-running tunnel, whatever
+    /// the class of the request: for example, Tributary knows `exec` as long-running, but not an aggregated server's
+    /// `console`.
     pub(crate) may_switch: bool,
-    /// Way by which the client reaches the API.
+    /// Entry through which the client reaches the API.
     pub(crate) door: Door,
-    /// True if the path belongs to the listener itself, for example `clusters` at the aggregated entry.
+    /// True if the path belongs to the aggregated entry itself, for example `clusters`.
     pub(crate) is_entry_path: bool,
     pub(crate) preferences: &'a Preferences,
 }

@@ -19,8 +19,8 @@ use crate::configuration::ConfigurationSnapshot;
 use crate::versions::Versions;
 use crate::{Router, asked};
 
-/// All parts of a client's request for a resource except its body, with the router, configuration and caller. Cheap to
-/// copy.
+/// All parts of a client's request for a resource except its body, together with the router, configuration and caller.
+/// Cheap to copy.
 #[derive(Clone, Copy)]
 pub(crate) struct ClientRequest<'a> {
     pub(crate) router: &'a Router,
@@ -37,7 +37,8 @@ pub(crate) struct ClientRequest<'a> {
 }
 
 impl<'a> ClientRequest<'a> {
-    /// Copies the request for another resource, which the body names, with the candidates for that resource.
+    /// Copies the request with a different resource, for example a resource that the body names, and with the
+    /// candidates for that resource.
     pub(crate) fn about<'b>(
         self,
         resource: &'b ResourceRequest,
@@ -50,13 +51,14 @@ impl<'a> ClientRequest<'a> {
         ClientRequest { resource, served, candidates, ..self }
     }
 
-    /// Returns the candidates for a resource that this request refers to: clusters where the caller may do the action.
+    /// Returns the candidates for a resource that this request refers to: clusters where the caller may perform the
+    /// action.
     pub(crate) async fn candidates_of(&self, resource: &ResourceRequest, verb: &str) -> Candidates {
         asked::candidates_of(self.configuration.clusters.keys(), self.caller, resource, verb).await
     }
 
-    /// Returns the candidates that forbid the caller to look up an object that this request refers to. These clusters
-    /// may have the object.
+    /// Returns the candidates of this request that forbid the caller to look up an object that the request refers to.
+    /// These clusters may have the object.
     pub(crate) fn hiding(&self, served: &ServedResource, candidates: &Candidates) -> Vec<ClusterFailure> {
         let mut hiding = self.clusters();
         hiding.retain(|cluster| served.clusters.contains(cluster.name()) && !candidates.has(cluster.name()));
@@ -64,7 +66,7 @@ impl<'a> ClientRequest<'a> {
         hiding.iter().map(|own| ClusterFailure { cluster: own.name().clone(), cause: cause(), age: None }).collect()
     }
 
-    /// Returns the codec for the versions in a write of the resource. Only versions of candidates can be decoded.
+    /// Returns the codec for the versions in a write of the resource. The codec decodes only versions of candidates.
     pub(crate) fn versions(&self) -> Versions {
         self.configuration.versions(&self.resource.resource).of_candidates(self.candidates.clone())
     }
@@ -96,7 +98,7 @@ impl<'a> ClientRequest<'a> {
         served.clusters.iter().filter(|cluster| candidates.has(cluster))
     }
 
-    /// Returns the candidates whose discovery does not describe the resource's version, and the causes.
+    /// Returns the candidates whose discovery does not describe the resource's version, with the reasons.
     pub(crate) fn undescribed(&self) -> Vec<ClusterFailure> {
         let clusters = self.served.undescribed().filter_map(|name| self.cluster(name));
         clusters.map(|cluster| cluster.undescribed_trouble(&self.served.resource)).collect()
@@ -125,10 +127,10 @@ impl<'a> ClientRequest<'a> {
     }
 
     /// Checks that the answer can have the requested form. Returns the value of `includeObject` for the rows of a
-    /// Table. A write calls this function before it changes a cluster.
+    /// Table. A write must call this function before it changes a cluster.
     ///
     /// # Errors
-    /// 406; 400 for an unknown value of `includeObject`.
+    /// 406 if the client accepts no possible form of the answer; 400 for an unknown value of `includeObject`.
     pub(crate) fn finish(&self, form: AnswerForm, answer: ResponseKind) -> Result<IncludeObject, Refusal> {
         let resource = &self.served.resource;
         match self.resource.subresource.as_deref() {
@@ -160,11 +162,11 @@ impl RenewedView {
 
 impl ClientRequest<'_> {
     /// Renews the discovery of reachable candidates whose discovery lacks the resource. Returns the new configuration,
-    /// or `None` if the resource has not changed. Rate-limited for each cluster. Does not wait for other clusters: the
-    /// time of the answer would reveal a cluster that is hidden from the caller.
+    /// or `None` if the resource has not changed. Rate-limited for each cluster. Does not wait for clusters that are no
+    /// candidates: the time of the answer would reveal a cluster that is hidden from the caller.
     pub(crate) async fn renewed(&self) -> Option<RenewedView> {
         let Self { router, served, candidates, .. } = *self;
-        // A twin is a second configured name of a cluster. The cluster gets the request under its first name.
+        // A cluster with two configured names is asked only under its first name.
         let lacks = |cluster: &Arc<Cluster>| {
             candidates.has(cluster.name())
                 && !served.is_served_by(cluster.name())
@@ -181,9 +183,9 @@ impl ClientRequest<'_> {
         has_changed.then_some(RenewedView { configuration, served: now })
     }
 
-    /// Records an answered list or watch of a custom kind. The clusters that lack the kind, and whose kinds Tributary
-    /// may not watch, are asked for their discovery each second from now on. A kind of Kubernetes itself comes only
-    /// with another server.
+    /// Records in the clusters that a client lists or watches a custom kind that these clusters lack. From now on,
+    /// Tributary requests their discovery each second, if it may not watch their kinds. Kinds of Kubernetes itself need
+    /// no record: they appear only with a new version of the server.
     pub(crate) fn record_reader(&self, reader: KindReader) {
         let Self { configuration, served, .. } = *self;
         let all_have_it = served.clusters.len() + served.not_merged.len() >= configuration.clusters.len();

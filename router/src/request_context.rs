@@ -20,10 +20,10 @@ pub struct RequestArrival {
     pub peer: Option<SocketAddr>,
     /// API at the path `/`: the merged view, a cluster or the aggregated entry, chosen by listener and host name.
     pub mount: Mount,
-    /// Way by which the client reaches the API. Messages of the answer name commands and paths that work there.
+    /// Entry through which the client reaches the API. Messages in the answer name commands and paths that work there.
     pub door: Door,
-    /// Name in the path of a foreign system's door, as received; `None` at other doors. The system may not know the
-    /// name.
+    /// Name in the path of a foreign system's door, as received; `None` at other entries. Possibly a name that the
+    /// system does not have.
     pub foreign_name: Option<Arc<str>>,
     /// True if the hub must also allow the request inside the door, below this name.
     pub authorizes_inner: bool,
@@ -33,7 +33,7 @@ pub struct RequestArrival {
     pub reading: RequestReading,
     /// Facts about the request for logs, metrics and traces.
     pub trace: RequestTrace,
-    /// Identity of the connection's last request, cached for this request.
+    /// Identity from the connection's last request, so that this request need not compute an equal identity again.
     pub remembered: Option<Arc<RememberedActor>>,
     /// Client side of an upgraded connection; `None` if the connection cannot switch protocols.
     pub upgrade: Option<ClientUpgrade>,
@@ -65,14 +65,14 @@ impl RequestArrival {
     }
 }
 
-/// Sender of a request, as authentication found it.
+/// Sender of a request, as determined by authentication.
 #[derive(Clone, Debug)]
 pub struct AuthenticatedSender {
     /// User that the credentials prove.
     pub user: User,
     /// Time at which the credentials expire, and open streams of the sender end; `None` for credentials without expiry.
     pub until: Option<Instant>,
-    /// Reports whether the credentials are still accepted; `None` if credentials stay accepted until their expiry.
+    /// Tells whether the credentials are still accepted; `None` if they are accepted until their expiry.
     pub credential_validity: Option<CredentialValidity>,
     /// `Authorization` header with the token of the user, for the only cluster where the user is valid: the cluster
     /// that verified the token. No other cluster gets the token, and this cluster only if its configuration allows the
@@ -112,7 +112,8 @@ impl RequestContext {
 pub struct Answer {
     /// HTTP response for the client.
     pub response: Response<Body>,
-    /// Class of the request. The listener limits by the class how slowly the client may read.
+    /// Class of the request. The class determines how slowly the client may read before the listener ends the
+    /// connection.
     pub class: RequestClass,
     /// True if the body is a watch of a cluster's own view. Such a watch does not end by itself when the server drains.
     pub is_forwarded_watch: bool,

@@ -1,5 +1,5 @@
-//! Router's facts about a request for logs, metrics and traces: target clusters and policies. Also makes the headers
-//! that link members' logs with Tributary's logs.
+//! Facts that the router records about a request for logs, metrics and traces, such as target clusters and policies.
+//! Also makes the headers that link members' logs with Tributary's logs.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -19,11 +19,11 @@ use crate::traced_stage::{TraceContext, TracedStage};
 /// the answer contains the ID.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// Maximum of named clusters; further clusters are only counted.
+/// Maximum number of named clusters. The number of all other clusters is shown instead.
 const NAMED_MAX: usize = 50;
 
-/// Maximum of recorded stages of one request: a list may go to each of a thousand clusters. Further stages are only
-/// counted.
+/// Maximum number of recorded stages of one request: a list may go to each of a thousand clusters. Later stages are
+/// only counted.
 const STAGES_MAX: usize = 100;
 
 /// Facts about one request. Clones share the facts.
@@ -73,8 +73,8 @@ impl RequestTrace {
         Self(Arc::new(Inner { audit_id: Some(audit_id), ..Inner::default() }))
     }
 
-    /// Samples the request as a part of this trace, which continues in the members. Later stages are recorded. Only the
-    /// first call counts.
+    /// Samples the request: this trace continues in the members, and later stages are recorded. Only the first call has
+    /// an effect.
     pub fn sample(&self, context: TraceContext) {
         let _is_first = self.0.context.set(context);
     }
@@ -84,7 +84,7 @@ impl RequestTrace {
         self.0.context.get().copied()
     }
 
-    /// Returns the ended stages, and the number of dropped stages. Each stage is returned once.
+    /// Removes and returns the ended stages. Also returns the number of stages that were not recorded.
     pub fn stages(&self) -> (Vec<TracedStage>, u32) {
         let mut found = self.0.found.lock();
         (std::mem::take(&mut found.stages), found.stages_left_out)
@@ -117,8 +117,8 @@ impl RequestTrace {
         self.0.found.lock().decision
     }
 
-    /// Returns the requested resource of a sampled request, as kubectl names it, if a member serves the resource.
-    /// Requests for other resources must not create metric names.
+    /// Returns the requested resource of a sampled request, as kubectl names it. `None` if no member serves the
+    /// resource: requests for invented resources must not create metric names.
     pub fn served_resource(&self) -> Option<String> {
         self.0.found.lock().served_resource.clone()
     }
@@ -146,7 +146,8 @@ impl RequestTrace {
         self.0.found.lock().impersonation_forbidden = true;
     }
 
-    /// Returns whether every user gets the same answer, because no cluster decided about the request.
+    /// Returns whether every user would get the same answer, because neither a cluster nor rights in clusters decided
+    /// about the request.
     pub fn is_same_for_all_users(&self) -> bool {
         let found = self.0.found.lock();
         found.decision == Some(Decision::Own) && !found.by_clusters
@@ -183,7 +184,7 @@ impl RequestTrace {
         (!found.policies.is_empty()).then(|| found.policies.join("; "))
     }
 
-    /// Returns whether the audit log needs the policies that matched the request.
+    /// Returns whether the audit log of this request needs the policies that matched.
     pub(crate) fn needs_policies(&self) -> bool {
         self.0.audit_id.is_some()
     }

@@ -1,5 +1,5 @@
-//! Warning for a label selector that names unknown clusters. Without the Warning, a list by `tributary.dev/cluster=euu`
-//! is empty and looks complete.
+//! Warning for a label selector with names of clusters that do not exist. Without the Warning, a list by
+//! `tributary.dev/cluster=euu` is empty and looks complete.
 
 use http::{HeaderMap, header};
 use tributary_answers::refusal::listed;
@@ -43,7 +43,8 @@ fn warning_for_owner<'a>(
     })
 }
 
-/// Excluded names (`!=`) are ignored: `is_shown` is defined only for selected clusters.
+/// Returns the text of the Warning. Ignores excluded names (`!=`), because `is_shown` is defined only for selected
+/// clusters.
 fn warning_for_user(selector: &ClusterSelector, is_shown: impl Fn(&ClusterName) -> bool) -> Option<String> {
     let is_hidden = |name: &&str| !ClusterName::new(name).is_ok_and(|cluster| is_shown(&cluster));
     let hidden = deduplicate(selector.wanted_names().filter(is_hidden));

@@ -1,5 +1,5 @@
 //! Selection of a list or a watch: the objects that the request selects, that its caller may see, and that policies
-//! allow. Lists, pages, watches and counts share this check.
+//! allow. Lists, their pages, watches and counts of objects all use this selection.
 
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
@@ -13,7 +13,7 @@ use tributary_rights::{NamespaceRights, Readable};
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
     filter: Filter,
-    /// Readable namespaces, if the rights exclude some namespaces of the filter.
+    /// Readable namespaces, if the rights exclude some of the namespaces that the filter selects.
     by_namespace: Option<Arc<NamespaceRights>>,
 }
 
@@ -25,7 +25,7 @@ impl Selection {
         Self { filter, by_namespace: readable.by_namespace.clone() }
     }
 
-    /// Returns whether the other selection has an equal filter and shares the rights (pointer equality). Cost: a
+    /// Returns whether the other selection has an equal filter and the same rights (by pointer equality). Cost: a
     /// comparison of the selectors.
     pub(crate) fn is_same_selection(&self, other: &Self) -> bool {
         self.rights_address() == other.rights_address() && self.filter == other.filter
@@ -74,7 +74,8 @@ impl ObjectFilter for Selection {
         self.filter.scope()
     }
 
-    /// Clusters that are hidden from the caller are ignored: a list without these clusters is still complete.
+    /// Returns whether the selection omits no object of the namespace. Clusters that are hidden from the caller are
+    /// ignored: for the caller, a list without these clusters is complete.
     fn is_whole_namespace(&self) -> bool {
         let Filter { name, labels, fields, clusters, .. } = &self.filter;
         let selects = name.is_some() || !labels.is_empty() || !fields.is_empty() || clusters.has_requirements();

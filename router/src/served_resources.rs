@@ -1,4 +1,4 @@
-//! Resources of all clusters, to check whether a resource in the configuration exists.
+//! Resources of all clusters. A check of the configuration needs them, to find names of resources that do not exist.
 
 use std::sync::Arc;
 

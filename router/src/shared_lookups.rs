@@ -1,7 +1,7 @@
 //! Sharing of lookups in members between concurrent requests. A request that arrives during a lookup waits for the next
 //! lookup.
 //!
-//! A lookup that began earlier does not count for a later request: a client may have created the object in between,
+//! A lookup that began before a request is not valid for the request: a client may have created the object in between,
 //! directly in the cluster. So Tributary caches no result, and requests share only a lookup that has not begun. A
 //! lookup without a result is repeated after [`PAUSE`] at the earliest. So a client that requests a missing name very
 //! often costs each member only a few small requests a second.
@@ -16,8 +16,8 @@ use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Pause after a lookup without a result. A quarter of a second: four lookups a second, and too short for people to
-/// notice.
+/// Pause after a lookup without a result. With a quarter of a second, there are at most four lookups a second, and
+/// people do not notice the pause.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Number of keys at which the first sweep removes unused keys.
@@ -39,7 +39,7 @@ struct LookupTable<K, A> {
 struct LookupEntry<A> {
     /// Lookup that has not begun.
     next: Option<SharedLookup<A>>,
-    /// Lock for the duration of a lookup, with the start of the last lookup if that lookup had no result.
+    /// Lock that a lookup holds while it runs. Contains the start of the last lookup if that lookup had no result.
     running: Arc<tokio::sync::Mutex<Option<Instant>>>,
 }
 
@@ -54,9 +54,9 @@ where
     K: Clone + Eq + Hash + Send + 'static,
     A: Clone + Send + Sync + 'static,
 {
-    /// Runs or joins a lookup that begins now or later. `put` sends the lookup to the members; `in_vain` returns
-    /// whether the answer has no result. Dropping the future is safe: other requests continue the lookup, which is
-    /// cancelled with the last of them.
+    /// Runs a lookup that begins now or later, or joins such a lookup. `put` sends the lookup to the members; `in_vain`
+    /// returns whether the answer has no result. Dropping the future is safe: other requests continue the lookup, and
+    /// it is cancelled with the last of them.
     pub(crate) async fn run_or_join<F>(self: &Arc<Self>, key: K, put: impl FnOnce() -> F, in_vain: fn(&A) -> bool) -> A
     where
         F: Future<Output = A> + Send + 'static,
@@ -106,10 +106,10 @@ impl<A> LookupEntry<A> {
         Self { next: None, running: Arc::default() }
     }
 
-    /// Returns whether the key is unused: no lookup, and no pause.
+    /// Returns whether the map can drop the key: no lookup runs or waits, and no pause is left.
     fn is_over(&self) -> bool {
         let idle = self.running.try_lock().is_ok_and(|vain| vain.is_none_or(|begun| begun.elapsed() >= PAUSE));
-        // Without waiting requests, the map has the only reference to the lookup.
+        // A lookup without waiting requests is referenced only by the map.
         idle && self.next.as_ref().is_none_or(|next| next.strong_count() == Some(1))
     }
 }

@@ -1,8 +1,8 @@
-//! Decision whether a request may switch its connection to another protocol.
+//! Decision whether a request may switch its connection to a different protocol.
 //!
-//! A request with `Upgrade` gets its own connection to the cluster. kube-apiserver ignores `Upgrade` on paths without
-//! another protocol, so Tributary removes the header there. Otherwise any request with the header would cost the
-//! cluster a TLS handshake. Unknown paths and resources of a cluster still cost one.
+//! A request with `Upgrade` gets its own connection to the cluster. kube-apiserver ignores `Upgrade` on paths that
+//! never switch protocols, so Tributary removes the header there. Otherwise any request with the header would cost the
+//! cluster a TLS handshake. For unknown paths and resources of a cluster, Tributary does not remove the header.
 
 use http::HeaderMap;
 use http::header::UPGRADE;
@@ -10,8 +10,8 @@ use tributary_apimachinery::request_info::kube_apiserver_paths::is_answered_by_k
 use tributary_apimachinery::{RequestInfo, Verb};
 use tributary_proxy::headers::upgrade_protocol;
 
-/// Returns whether a request asks to switch protocols, by the rules of the code that forwards requests. Removes
-/// `Upgrade` from a request whose target cannot switch protocols.
+/// Returns whether a request asks to switch protocols, by the same rules as the code that forwards requests. Removes
+/// `Upgrade` from a request whose path cannot switch protocols.
 pub(crate) fn asks_to_switch(headers: &mut HeaderMap, info: &RequestInfo) -> bool {
     if !matches!(upgrade_protocol(headers), Ok(Some(_))) {
         return false;

@@ -17,7 +17,7 @@ pub(crate) struct TimeLimit {
 
 /// Returns the time limit of a request that is not long-running.
 pub(crate) fn time_for(info: &RequestInfo, query: Option<&str>, longest: Duration) -> Duration {
-    // An earlier stage refused requests with an unreadable limit.
+    // An earlier stage has already refused requests with an unreadable limit.
     limit_for(info, query, longest).ok().flatten().map_or(longest, |limit| limit.time)
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn limit_for(
         return Ok(None);
     }
     let servers = Some(TimeLimit { time: longest, is_own: false });
-    // Most requests lack the parameter, and need no parsing of the other parameters.
+    // Most requests have no such parameter. For them, the other parameters are not parsed.
     if info.cluster.is_some() || !query.is_some_and(|query| query.contains("timeout") || query.contains('%')) {
         return Ok(servers);
     }
@@ -43,7 +43,7 @@ pub(crate) fn limit_for(
         None | Some("") => Ok(servers),
         Some(text) => {
             let time = duration::parse(text).map_err(RequestRefusal::Timeout)?;
-            // A limit longer than the server's has no effect.
+            // A limit that is longer than the server's limit has no effect.
             Ok(Some(TimeLimit { time, is_own: true })
                 .filter(|own| !own.time.is_zero() && own.time < longest)
                 .or(servers))

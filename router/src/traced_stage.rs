@@ -37,7 +37,7 @@ pub struct TracedStage {
 impl TracedStage {
     pub(crate) fn begin(name: &'static str, cluster: Option<ClusterName>) -> Self {
         let now = Instant::now();
-        // The ID 0 is as unlikely as two equal IDs.
+        // 0 is no valid ID, and becomes 1. A random 0 is as unlikely as two equal IDs.
         Self { name, span_id: rand::random::<u64>().max(1), began: now, ended: now, cluster, status: None }
     }
 

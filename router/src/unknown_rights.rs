@@ -12,8 +12,8 @@ use crate::caller::Caller;
 const RIGHTS_UNKNOWN: &str = "your rights in some clusters are not known, and the objects of these clusters are \
                               missing";
 
-/// Adds the Warning to an answer. Also records in the caller that the answer lacks clusters: callers who may know all
-/// clusters get the names of these clusters later.
+/// Adds the Warning to an answer. Also records in the caller that the answer lacks clusters: if the caller may know all
+/// clusters, a later stage adds their names.
 pub(crate) fn warn<T>(answer: &mut Response<T>, caller: &Caller) {
     answer.headers_mut().extend(warning_header(RIGHTS_UNKNOWN).map(|warning| (header::WARNING, warning)));
     caller.record_unknown_rights();

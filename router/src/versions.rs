@@ -17,7 +17,7 @@ use tributary_sharing::limits::UNKNOWN_CLUSTERS;
 
 use tributary_rights::{Audience, Candidates, ItemVersions};
 
-/// Codec of the resourceVersions of one resource, for one request.
+/// Codec for the resourceVersions of one resource in one request.
 pub(crate) struct Versions {
     epochs: Arc<Epochs>,
     items: ItemResourceVersions,
@@ -30,7 +30,7 @@ pub(crate) struct Versions {
 /// A resourceVersion that this process or a replica has issued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClientVersion {
-    /// Composite version of a list, a bookmark or an event, or an object's own component in composite form.
+    /// Composite version of a list, a bookmark or an event, or an object's component in composite form.
     Vector(CompositeResourceVersion),
     /// Integer version of one object, which belongs to a single cluster.
     Item(ClusterName, ResourceVersion),
@@ -38,7 +38,7 @@ pub(crate) enum ClientVersion {
     Opaque(OpaqueVersion),
 }
 
-/// State that the resourceVersion of a read requests.
+/// State that a read requests by its resourceVersion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReadVersion {
     /// No resourceVersion: the newest state, including the client's own writes.
@@ -52,7 +52,7 @@ pub(crate) enum ReadVersion {
 }
 
 impl Versions {
-    /// Makes the codec for these clusters, and for objects with versions in the form `items`.
+    /// Makes the codec for these clusters, and for objects whose versions have the form `items`.
     pub(crate) fn new(
         epochs: Arc<Epochs>,
         items: ItemResourceVersions,
@@ -61,7 +61,7 @@ impl Versions {
         Self { epochs, items, clusters, audience: None, candidates: Candidates::default() }
     }
 
-    /// Restricts the codec to the clusters that a group of users (audience) may know.
+    /// Restricts the codec to the clusters that a group of users with equal rights (audience) may know.
     pub(crate) fn of_audience(self, audience: Option<Arc<Audience>>) -> Self {
         Self { audience, ..self }
     }
@@ -75,7 +75,7 @@ impl Versions {
         self.candidates.has(cluster) && self.audience.as_ref().is_none_or(|audience| audience.has(cluster))
     }
 
-    /// Returns the codec of single objects' versions.
+    /// Returns the form in which answers contain the versions of objects.
     pub(crate) fn item_versions(&self) -> ItemVersions {
         ItemVersions::new(self.items, self.audience.clone())
     }
@@ -96,18 +96,19 @@ impl Versions {
         prefix + &ContinueToken { version: Some(visible), ..token }.encode(&self.epochs)
     }
 
-    /// Checks that a version was issued under the caller's present rights to list, in the clusters of the version. A
-    /// cluster that joined later does not invalidate the version; a cluster that the caller may no longer list does.
+    /// Checks that a version was issued while the caller had the present rights to list, in the clusters of the
+    /// version. A cluster that joined later does not invalidate the version. A cluster that the caller may no longer
+    /// list invalidates it.
     ///
     /// # Errors
-    /// 410.
+    /// 410 for a version under other rights.
     pub(crate) fn in_scope(&self, text: Option<&str>, wanted: &ReadVersion) -> Result<(), VersionRefusal> {
         let clusters: Vec<_> = match wanted {
             ReadVersion::Newest | ReadVersion::Any => return Ok(()),
             ReadVersion::Item(cluster, _) => vec![cluster],
             ReadVersion::Version(version) => version.iter().map(|(cluster, _)| cluster).collect(),
         };
-        // An earlier check refused a text that is not a version.
+        // An earlier check has already refused a text that is not a version.
         let scope = text.and_then(|text| split_scope(text).ok()).and_then(|(scope, _)| scope);
         self.is_scope(scope, clusters.into_iter())
     }
@@ -129,11 +130,11 @@ impl Versions {
         &self.epochs
     }
 
-    /// Decodes a resourceVersion: a composite version in either form, or an integer if objects carry integers.
+    /// Decodes a resourceVersion: a composite version in either form, or an integer if objects have integer versions.
     ///
     /// # Errors
-    /// The reason why Tributary did not issue the text as a version. A number is never malformed. A number is foreign
-    /// if objects carry no integers, if its index belongs to no cluster, or if the client may not know its cluster.
+    /// The reason why the text is no version of Tributary. A number is never malformed. A number is foreign if objects
+    /// have no integer versions, if its index belongs to no cluster, or if the client may not know its cluster.
     pub(crate) fn decode(&self, text: &str) -> Result<ClientVersion, VersionDecodeError> {
         if self.items == ItemResourceVersions::Integer
             && let Ok(integer) = IntegerResourceVersion::decode(text)
@@ -144,7 +145,8 @@ impl Versions {
             let owner = owner.ok_or(Foreign::Index(index))?;
             return Ok(ClientVersion::Item(owner.name().clone(), version));
         }
-        // The writer of an object may use its version under any rights, so the rights in the text are not compared.
+        // The writer of an object may use a version that was issued under other rights, so the rights in the text are
+        // not compared.
         let (_, text) = split_scope(text)?;
         match CompositeResourceVersion::decode_for(text, &self.epochs, |cluster| self.is_visible_to_client(cluster)) {
             Ok(vector) => Ok(ClientVersion::Vector(vector)),
@@ -165,14 +167,14 @@ impl Versions {
         }
     }
 
-    /// Checks that a continue token was issued under the caller's present rights. A token without a version continues
-    /// with the present state, so rights of earlier pages do not matter.
+    /// Checks that a continue token was issued while the caller had the present rights. A token without a version
+    /// continues with the present state, so the rights at the time of earlier pages do not matter.
     ///
     /// # Errors
-    /// 410.
+    /// 410 for a token under other rights.
     pub(crate) fn token_in_scope(&self, text: &str, token: &ContinueToken) -> Result<(), VersionRefusal> {
         let Some(version) = &token.version else { return Ok(()) };
-        // An earlier check refused a text that is not a token.
+        // An earlier check has already refused a text that is not a token.
         let scope = split_scope(text).ok().and_then(|(scope, _)| scope);
         self.is_scope(scope, version.iter().map(|(cluster, _)| cluster))
     }
@@ -187,8 +189,9 @@ impl Versions {
         !matches!(decoded, Err(_) | Ok(Err(ContinueError::Invalid(_))))
     }
 
-    /// Checks that a composite version has no more unknown clusters than the limit. A cluster that the caller may not
-    /// know counts as unknown, because otherwise the refusal would reveal the cluster. Cost: a lookup for each name.
+    /// Checks that the number of unknown clusters in a composite version does not exceed the limit. A cluster that the
+    /// caller may not know is also unknown, because otherwise the refusal would reveal the cluster. Cost: a lookup for
+    /// each name.
     fn bounded(&self, vector: &CompositeResourceVersion) -> Result<(), Foreign> {
         let is_known =
             |cluster: &ClusterName| self.clusters.contains_key(cluster) && self.is_visible_to_client(cluster);
@@ -200,13 +203,13 @@ impl Versions {
     }
 
     /// Refuses a composite version whose list of clusters (epoch) is unknown, while the identity of a cluster is
-    /// unknown. Once the identity is known, the list may turn out to be valid. A client that listed again now would
-    /// miss the cluster. The refusal names only clusters that the caller may know.
+    /// unknown. Once the identity is known, the list may turn out to be valid, so the client should wait: if it listed
+    /// again now, it would miss the cluster. The refusal names only clusters that the caller may know.
     pub(crate) fn undecided(&self, resource: &GroupVersionResource, foreign: &Foreign) -> Option<ClusterRefusal> {
         let Foreign::Epoch(_) = foreign else { return None };
         let unidentified = self.clusters.values().filter(|cluster| match &*cluster.identity() {
             _ if cluster.discovery().is_none() => true,
-            // The cluster has reported its uid, and the new list follows immediately.
+            // The cluster has reported its uid, and the update of the list of clusters follows immediately.
             ClusterIdentity::Known(uid) => self.epochs.current_uid_of(cluster.name()) != Some(uid.as_str()),
             ClusterIdentity::Withheld => self.epochs.current_uid_of(cluster.name()) != Some(""),
             ClusterIdentity::Unknown => false,
@@ -227,7 +230,7 @@ impl Versions {
     /// Decodes the requested state of a read.
     ///
     /// # Errors
-    /// 429 if the version is [undecided](Self::undecided) yet; otherwise the error that `refuse` makes of the text and
+    /// 429 while the version is [undecided](Self::undecided); otherwise the error that `refuse` makes of the text and
     /// the decoding error.
     pub(crate) fn read_wanted(
         &self,
@@ -246,7 +249,7 @@ impl Versions {
 }
 
 impl ClientVersion {
-    /// Returns the only cluster of the version, as in the version of a single object.
+    /// Returns the cluster of the version, if the version has only one cluster, as the version of a single object has.
     pub(crate) fn only_cluster(&self) -> Option<&ClusterName> {
         match self {
             Self::Vector(vector) => vector.iter().next().filter(|_| vector.len() == 1).map(|(cluster, _)| cluster),
@@ -255,7 +258,7 @@ impl ClientVersion {
         }
     }
 
-    /// Returns the component for a cluster, as a number.
+    /// Returns the component for a cluster; `None` if it is not a number.
     pub(crate) fn component(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
         match self {
             Self::Vector(vector) => vector.get(cluster),
@@ -265,9 +268,12 @@ impl ClientVersion {
     }
 
     /// Returns the version for a write of one object, in the form of its cluster; `None` if the version does not
-    /// include the cluster. A composite version whose component is not older than the object in memory becomes the
-    /// object's version, because events carry the composite version of the whole collection. An older component stays,
-    /// so that the cluster refuses the stale write. An integer is the version of one object, and stays unchanged.
+    /// include the cluster.
+    ///
+    /// Events carry the composite version of the whole collection. So if the component of a composite version is not
+    /// older than the object in memory, the result is the version of the object in memory. An older component stays, so
+    /// that the cluster refuses the outdated write. An integer is already the version of one object, and stays
+    /// unchanged.
     pub(crate) fn native(&self, cluster: &ClusterName, cached: Option<ResourceVersion>) -> Option<String> {
         if let Self::Opaque(opaque) = self {
             return (opaque.cluster == *cluster).then(|| opaque.version.clone());
@@ -299,14 +305,14 @@ impl ReadVersion {
     }
 }
 
-/// Returns the version that a read waits for, if the client gives the version of a single object: the write of this
-/// object, which may be only a part of its revision.
+/// Returns the version that a read waits for, if the client sends the version of a single object: the change of this
+/// object, which may be only a part of the changes of its revision.
 pub(crate) fn seen(cluster: &ClusterName, version: ResourceVersion) -> CompositeResourceVersion {
     [(cluster.clone(), CollectionVersion::begun(version))].into_iter().collect()
 }
 
-/// Makes the refusal of a watch, which is sent in the stream: after an HTTP 410, clients repeat a watch with the same
-/// version.
+/// Makes the refusal of a watch. It is sent as an event in the stream, because after an HTTP 410 clients repeat a watch
+/// with the same version.
 pub(crate) fn refuse_watch(_text: &str, error: VersionDecodeError) -> VersionRefusal {
     VersionRefusal::ForeignToWatch(error)
 }
@@ -328,8 +334,8 @@ pub(crate) fn refuse_get(text: &str, error: VersionDecodeError) -> VersionRefusa
     VersionRefusal::Invalid { text: text.to_owned(), error }
 }
 
-/// Makes the refusal of a list. Garbage is the client's error. A well-formed version of another origin counts as
-/// expired, because an informer lists from scratch only after 410.
+/// Makes the refusal of a list. A malformed version is the client's error. A well-formed version that Tributary cannot
+/// use is treated as expired, because an informer lists from scratch only after 410.
 pub(crate) fn refuse_list(text: &str, error: VersionDecodeError) -> VersionRefusal {
     match error {
         VersionDecodeError::Malformed(_) => VersionRefusal::Invalid { text: text.to_owned(), error },
@@ -392,7 +398,8 @@ pub(crate) mod tests {
             (vector(7), None, 7),
             (vector(7), Some(5), 5),
             (vector(7), Some(7), 7),
-            // The object has changed since the version: the cluster refuses the older version.
+            // The object in memory is newer than the version. The older version is sent, so that the cluster refuses
+            // the write.
             (vector(7), Some(9), 7),
             (item.clone(), Some(5), 7),
             (item, None, 7),
@@ -404,7 +411,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn hidden_cluster_in_a_composite_version_counts_as_unknown() {
+    fn hidden_cluster_in_a_composite_version_is_treated_as_unconfigured() {
         let candidates = Candidates::default().except([name("a")].iter(), |_| false);
         let versions = versions(ItemResourceVersions::Composite).of_candidates(candidates);
         let wanted = |unknown: usize, last: &str| {

@@ -270,7 +270,7 @@ impl<H: Handler> Front<H> {
         let authenticator = &client.entry.authenticator;
         let known = authenticator.authenticate(head, &arrival.mount, &client.chain, client.address.ip()).await;
         match &known {
-            // An unauthenticated health check does not count as an attempt.
+            // An unauthenticated health check is not counted as an authentication attempt.
             Ok(sender) if sender.user.authority.is_anonymous() => {}
             Ok(_) => self.metrics.count_authentication(true),
             Err(why) => {

@@ -357,7 +357,6 @@ fn with_unit(value: &str) -> String {
     }
 }
 
-/// Splits a help text into the text without `[default: …]`, and the default.
 fn without_default(help: &str) -> (String, String) {
     match help.split_once(" [default: ") {
         Some((before, default)) => (before.to_owned(), default.trim_end_matches(']').to_owned()),
@@ -410,7 +409,6 @@ impl FieldTable<'_> {
         }
     }
 
-    /// Returns a reference to the previously described object with the same fields, if any.
     fn reference(&mut self, object: &Value, path: &str) -> Option<String> {
         let properties = object["properties"].as_object().map(|_| object["properties"].clone())?;
         if let Some(known) = self.described.iter().find(|known| known.properties == properties) {
@@ -451,7 +449,6 @@ fn row(cells: &[&str]) -> String {
     format!("| {} |\n", cells.iter().map(cell).collect::<Vec<_>>().join(" | "))
 }
 
-/// Replaces the table between the table's marks in a text.
 fn with_table(text: &str, name: &str, table: &str) -> String {
     let (begin, end) = (format!("<!-- table: {name} -->\n"), "<!-- end -->");
     let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("{CONFIGURATION} lacks {begin}"));

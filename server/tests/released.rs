@@ -11,8 +11,8 @@ use std::process::{Command, Output};
 /// A target with a profile for profile-guided optimization.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Runs `build.sh` on an existing build, in a folder with a space in its name. The file `flags` then contains the
-/// compiler's flags, one per line.
+/// Runs `build.sh` with a script instead of `cargo`, in a folder with a space in its name. The tested binary takes the
+/// place of the built program. Afterwards, the file `flags` contains the compiler's flags, one per line.
 fn build(folder: &Path, unguided: &str) -> Output {
     let (programs, objects) = (folder.join("pro grams"), folder.join("tar get"));
     let built = objects.join("static").join(TARGET).join("dist");

@@ -26,12 +26,10 @@ const CHUNKS_MAX: usize = 8;
 /// overtake unwritten bytes.
 const CUT_DELAY: Duration = Duration::from_millis(100);
 
-/// The error of a response body that a test cuts.
 #[derive(Debug, thiserror::Error)]
 #[error("the stream was cut on command")]
 struct Cut;
 
-/// Creates an endless body of space characters.
 pub(crate) fn endless() -> Body {
     Endless(Bytes::from(vec![b' '; 64 << 10])).boxed_unsync()
 }
@@ -57,7 +55,7 @@ pub(crate) fn for_write_response(body: Body, answers: WriteAnswers) -> Body {
     Unfinished { body, left, breaks, pause: None }.boxed_unsync()
 }
 
-/// A body that fails, or sends no further bytes, before its end.
+/// A body that fails or becomes silent before its end.
 struct Unfinished {
     body: Body,
     /// The number of bytes that the body still sends before the fault.
@@ -98,7 +96,6 @@ pub(crate) fn list(faults: &Arc<Faults>) -> (mpsc::Sender<Bytes>, Body) {
     streamed_within(faults, faults.request_timeout())
 }
 
-/// Creates the body of one page of a list.
 pub(crate) fn page(faults: &Arc<Faults>, bytes: Vec<u8>) -> Body {
     if faults.request_timeout().is_none() {
         return full(bytes);

@@ -29,7 +29,6 @@ impl CatalogResource {
     }
 }
 
-/// An index in [`CATALOG`].
 pub(crate) type ResourceIndex = usize;
 
 pub(crate) const CONFIGMAPS: ResourceIndex = 0;

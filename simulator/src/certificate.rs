@@ -5,7 +5,6 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 /// A generated authority, and a serving certificate for 127.0.0.1 and localhost.
 pub(crate) struct SimulatedCertificates {
-    /// The authority's certificate, in PEM.
     pub(crate) ca_pem: String,
     /// The serving certificate, in DER.
     pub(crate) chain: Vec<CertificateDer<'static>>,

@@ -65,7 +65,6 @@ fn change(store: &MemberStore, random: &mut StdRng, replaced: &mut HashMap<usize
     let _ = write::apply(store, successor);
 }
 
-/// Increases the restart count of a container in the pod's status.
 fn restart(pod: &mut Value) {
     let now = generate::rfc3339(Timestamp::now().as_second());
     let Some(status) = pod["status"]["containerStatuses"].get_mut(0) else {

@@ -1,8 +1,12 @@
 //! Encodes the compact form of a composite resourceVersion, independently of the router's encoder, so that tests detect
-//! errors in the router. The form is `c1.` and an unpadded base64url. The encoded bytes are the epoch and a varint for
-//! each cluster, sorted by name: 0 for no component, otherwise the revision plus one. For each component with a hyphen,
-//! the cluster's rank and the number after the hyphen follow. The epoch is the first 64 bits of SHA-256 over (name, uid
-//! of kube-system), each preceded by its length.
+//! errors in the router.
+//!
+//! The form is `c1.` and an unpadded base64url of these bytes:
+//! * The epoch: the first 64 bits of SHA-256 over the name and the uid of kube-system of each cluster, each text
+//!   preceded by its length.
+//! * For each cluster, sorted by name, a varint: 0 if the version has no component of the cluster, or the component's
+//!   revision plus one.
+//! * For each component with a hyphen, the cluster's rank and the number after the hyphen.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +43,8 @@ pub fn encode(vector: &BTreeMap<String, String>, clusters: &BTreeMap<String, Str
     Some(format!("c1.{}", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes)))
 }
 
-/// The mark of a cluster with this uid of kube-system in the long form: the first 32 bits of SHA-256 over the uid.
+/// Returns the mark of a cluster in the long form of a composite version: the first 32 bits of SHA-256 over the uid of
+/// the cluster's kube-system namespace.
 pub fn mark(uid: &str) -> u32 {
     Sha256::digest(uid)[..4].iter().fold(0, |mark, byte| mark << 8 | u32::from(*byte))
 }

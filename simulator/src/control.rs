@@ -139,11 +139,11 @@ pub(crate) struct Faults {
     read_only: AtomicBool,
     /// The bearer tokens that are accepted besides the member's own token, each with the rejection of its requests.
     tokens: Mutex<BTreeMap<String, Option<Rejection>>>,
-    /// Whether responses to lists and to watches with initial events are delayed.
+    /// Whether the member delays responses to lists and to watches with initial events until the value is false.
     pub(crate) lists_delayed: watch::Sender<bool>,
-    /// Whether responses to `/readyz` are delayed.
+    /// Whether the member delays responses to `/readyz` until the value is false.
     pub(crate) readyz_delayed: watch::Sender<bool>,
-    /// Whether all requests are delayed.
+    /// Whether the member delays all requests until the value is false.
     pub(crate) requests_delayed: watch::Sender<bool>,
     requests: Mutex<BTreeMap<(RequestKind, String), u64>>,
     log: Mutex<Vec<String>>,
@@ -152,8 +152,8 @@ pub(crate) struct Faults {
     open_connections: AtomicI64,
 }
 
-/// A logged request that read all objects of a resource: a list of all namespaces from the first page at the current
-/// state, or a watch with initial events.
+/// A logged request that read all objects of a resource. Either the first page of a list of all namespaces at the
+/// current state, or a watch with initial events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// The resource (`pods`, `deployments.apps`).
@@ -211,12 +211,10 @@ impl Faults {
         }
     }
 
-    /// Returns the number of bytes after which a new stream is cut.
     pub(crate) fn cut_after(&self) -> Option<u64> {
         Some(self.cut_after.load(Ordering::SeqCst)).filter(|&bytes| bytes != u64::MAX)
     }
 
-    /// Returns whether a resource (`pods`, `deployments.apps`) is not served.
     pub(crate) fn is_unserved(&self, resource: &str) -> bool {
         self.unserved.borrow().contains(resource)
     }
@@ -226,7 +224,6 @@ impl Faults {
         resource.split_once('.').is_some_and(|(_, group)| self.silent.lock().contains(group))
     }
 
-    /// Returns whether watches of a resource (`pods`, `deployments.apps`) get bookmarks.
     pub(crate) fn has_bookmarks(&self, resource: &str) -> bool {
         !self.without_bookmarks.lock().contains(resource)
     }
@@ -250,7 +247,6 @@ impl Faults {
         self.ready.load(Ordering::SeqCst)
     }
 
-    /// Returns the speed limit of streams, in bytes per second.
     pub(crate) fn bytes_per_second(&self) -> Option<u64> {
         Some(self.bytes_per_second.load(Ordering::SeqCst)).filter(|&speed| speed != 0)
     }
@@ -286,12 +282,11 @@ impl Faults {
         Duration::from_millis(self.review_lag.load(Ordering::SeqCst))
     }
 
-    /// Returns the authorizer of a member that distinguishes users.
     pub(crate) fn authorizer(&self) -> Option<Arc<dyn Authorizer>> {
         self.authorizer.lock().clone()
     }
 
-    /// Returns whether a token is accepted, and the rejection that is configured for such requests with this token.
+    /// Returns whether the token is accepted, and the configured rejection of a request with this token.
     pub(crate) fn token(
         &self,
         token: &str,
@@ -322,12 +317,10 @@ impl Faults {
         }
     }
 
-    /// Counts an open watch until the permit is dropped.
     pub(crate) fn watch_opened(self: &Arc<Self>) -> Permit {
         self.counted(|faults| &faults.open_watches)
     }
 
-    /// Counts an open connection until the permit is dropped.
     pub(crate) fn connection_opened(self: &Arc<Self>) -> Permit {
         self.counted(|faults| &faults.open_connections)
     }
@@ -365,8 +358,8 @@ impl Control {
         self.faults.disconnect.send_modify(|count| *count += 1);
     }
 
-    /// Empties the watch window. A later watch from a previous version gets an ERROR event 410, and previous continue
-    /// tokens and exact versions are too old. Open watches continue.
+    /// Empties the watch window. Then a new watch from an older version gets an ERROR event 410, and older continue
+    /// tokens and exact versions fail as too old. Open watches continue.
     pub fn compact(&self) {
         self.store.compact();
     }
@@ -466,8 +459,8 @@ impl Control {
         };
     }
 
-    /// Delays each write in all watches by this time; zero ends the fault. Lists are not delayed and contain all
-    /// writes.
+    /// Delays the events of each write in all watches by this time; zero ends the fault. Lists are not delayed and
+    /// contain all writes.
     pub fn lag_watches(&self, lag: Duration) {
         self.faults.watch_lag.store(u64::try_from(lag.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
     }
@@ -538,19 +531,19 @@ impl Control {
         self.faults.tokens.lock().insert(token.to_owned(), rejection);
     }
 
-    /// Sets whether responses to `/readyz` are delayed, like those of a kube-apiserver whose etcd hangs. The member
-    /// answers all other requests.
+    /// Starts (`true`) or ends (`false`) a delay of all responses to `/readyz`, as if the etcd of a kube-apiserver
+    /// hung. The member answers all other requests.
     pub fn hold_readyz(&self, on: bool) {
         self.faults.readyz_delayed.send_replace(on);
     }
 
-    /// Sets whether all requests are delayed, like by a load balancer without a backend. The member accepts connections
-    /// and answers PING. Open watches continue.
+    /// Starts (`true`) or ends (`false`) a delay of all requests, as at a load balancer without a backend. The member
+    /// accepts connections and answers PING. Open watches continue.
     pub fn hold_requests(&self, on: bool) {
         self.faults.requests_delayed.send_replace(on);
     }
 
-    /// Sets whether the responses to lists and to watches with initial events are delayed.
+    /// Starts (`true`) or ends (`false`) a delay of the responses to lists and to watches with initial events.
     pub fn hold_lists(&self, on: bool) {
         self.faults.lists_delayed.send_replace(on);
     }

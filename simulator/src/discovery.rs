@@ -10,7 +10,6 @@ use crate::catalog::{CATALOG, CUSTOM_GROUP_VERSION, CatalogResource, GROUP_VERSI
 /// The content type of aggregated discovery, which clients compare.
 pub(crate) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// The verbs that each resource supports.
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 /// The access reviews, with their resource and kind. They are created but never stored.
 const REVIEWS: [(&str, &str); 3] = [
@@ -21,7 +20,6 @@ const REVIEWS: [(&str, &str); 3] = [
 const AUTHORIZATION: &str = "authorization.k8s.io";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// Returns whether the client accepts aggregated discovery.
 pub(crate) fn wants_aggregated(accept: &str) -> bool {
     accept.split(',').any(|clause| {
         let parts: Vec<_> = clause.split(';').map(str::trim).collect();
@@ -87,7 +85,7 @@ pub(crate) fn remove_unserved(document: &mut Value, unserved: &BTreeSet<String>)
     groups.retain(|group| group["versions"].as_array().is_some_and(|versions| !versions.is_empty()));
 }
 
-/// Returns whether all resources of a group are hidden. A group without resources is not hidden.
+/// Returns whether the group has resources in the catalog, and none of them is served.
 fn is_unserved(group: &str, unserved: &BTreeSet<String>) -> bool {
     let mut own = CATALOG.iter().filter(|resource| resource.group == group).peekable();
     own.peek().is_some() && own.all(|resource| unserved.contains(&resource.qualified()))

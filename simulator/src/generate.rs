@@ -103,7 +103,6 @@ impl Generator {
         }
     }
 
-    /// Returns the counts, names and indexes of the generated objects.
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
     }

@@ -176,7 +176,6 @@ impl Api {
         }
     }
 
-    /// Handles a write and starts the simulated controllers.
     async fn write_resource(
         self: &Arc<Self>,
         mut target: ResourcePath,
@@ -271,8 +270,8 @@ impl Api {
         Ok(json_value(201, &binding::bind(self.store(), &pod, &write)?))
     }
 
-    /// Handles an access review. The user with the member's token may do everything that no configured rejection
-    /// forbids.
+    /// Handles an access review. The user with the member's token may do everything, except requests with a configured
+    /// rejection.
     async fn access_review(&self, resource: &str, request: Request<Incoming>) -> Result<Response<Body>, Status> {
         if request.method() != Method::POST {
             return Err(Status::method_not_allowed());
@@ -310,8 +309,8 @@ impl Api {
             }
             _ => return Err(Status::path_not_found()),
         };
-        // The response omits the requested attributes. Generated clients send them in protobuf, which this handler does
-        // not decode.
+        // For a body in protobuf, the response omits the requested attributes, because this handler does not decode
+        // them.
         let kind = match resource {
             "selfsubjectrulesreviews" => "SelfSubjectRulesReview",
             "subjectaccessreviews" => "SubjectAccessReview",

@@ -23,11 +23,10 @@ use crate::view::ResourceAtRevision;
 
 /// The time for which a request waits for a future version (kube-apiserver's blockTimeout).
 pub(crate) const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
-/// The size of a chunk in a list's body, in bytes.
 const CHUNK: usize = 64 * 1024;
 
-/// The number of objects after which a list yields to other tasks. Generating an object takes about 15 µs, and a
-/// selector may match no object.
+/// The number of objects after which a list yields to other tasks. Generating an object takes about 15 µs. So without
+/// yields, a list whose selector matches no object would block its thread.
 const YIELD_AFTER: u32 = 64;
 
 /// The contents of a continue token in kube-apiserver's format: the version of the first page, and the key of the last
@@ -134,7 +133,6 @@ impl ListParameters {
     }
 }
 
-/// Parses a resourceVersion from the query.
 pub(crate) fn parse_version(text: &str) -> Result<u64, Status> {
     text.parse().map_err(|_| Status::invalid_resource_version(text, "strconv.ParseUint: parsing: invalid syntax"))
 }
@@ -204,7 +202,6 @@ fn whole(
     body
 }
 
-/// Returns a page with the continue token of the next page.
 fn page(
     target: &ResourcePath,
     view: &ResourceAtRevision,

@@ -16,7 +16,6 @@ use crate::list::named;
 use crate::path::ResourcePath;
 use crate::status;
 
-/// The number of lines in the log of a pod.
 const LINES: u64 = 20;
 
 /// Handles the subresource `log`, with `tailLines`, `timestamps` and `follow` (one line per second until the client

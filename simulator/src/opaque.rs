@@ -21,7 +21,6 @@ pub(crate) fn remove_from_request(body: &Bytes, suffix: &str) -> Bytes {
     rewrite_versions(body, |version| version.strip_suffix(suffix).unwrap_or("1").to_owned())
 }
 
-/// Replaces each resourceVersion in a JSON text.
 fn rewrite_versions(text: &Bytes, replace: impl Fn(&str) -> String) -> Bytes {
     let Ok(mut rest) = std::str::from_utf8(text) else { return text.clone() };
     let mut out = String::with_capacity(text.len() + 64);

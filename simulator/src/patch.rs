@@ -3,7 +3,6 @@
 
 use serde_json::{Map, Value};
 
-/// The reason why a patch does not apply.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PatchError {
     /// The patch does not have the structure of its type.

@@ -33,7 +33,6 @@ pub(crate) const AS_IS: Rendering<'static> = Rendering { resource_version: None,
 /// Writes the object as an item of a list, without `kind` and `apiVersion` if a kube-apiserver omits them.
 const ITEM: Rendering<'static> = Rendering { resource_version: None, annotation: None, list_item: true };
 
-/// The printer of each resource in [`CATALOG`].
 static PRINTERS: LazyLock<Vec<Printer>> = LazyLock::new(|| {
     CATALOG
         .iter()

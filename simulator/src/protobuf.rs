@@ -32,7 +32,6 @@ static SCHEMA: LazyLock<HashMap<&'static str, Vec<FieldDescriptor>>> = LazyLock:
         .collect()
 });
 
-/// The reason why a protobuf body cannot be converted.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProtobufError {
     #[error("the body lacks the prefix of Kubernetes' protobuf")]
@@ -267,7 +266,6 @@ mod tests {
 
     use super::*;
 
-    /// Encodes a length-delimited field.
     fn field(number: u8, contents: &[u8]) -> Vec<u8> {
         let mut out = vec![number << 3 | 2];
         let mut length = contents.len();

@@ -21,10 +21,9 @@ use tokio::{
 /// The maximum number of bytes per read.
 const CHUNK: usize = 16 * 1024;
 
-/// The interval at which a slow relay forwards bytes.
 const TICK: Duration = Duration::from_millis(20);
 
-/// The treatment of the bytes in a relay's connections.
+/// How a relay treats the bytes of its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelayMode {
     /// All bytes are forwarded immediately.

@@ -87,7 +87,6 @@ pub(crate) fn reconcile(store: &MemberStore, namespace: &str) {
     }
 }
 
-/// Sets the replicas of a deployment's ReplicaSet.
 fn reconcile_deployment(store: &MemberStore, deployment: &Object) {
     let value = to_value(deployment);
     let owned: Vec<_> = store
@@ -123,7 +122,7 @@ fn reconcile_deployment(store: &MemberStore, deployment: &Object) {
     set_replicas(store, DEPLOYMENTS, deployment.key().as_str(), replicas);
 }
 
-/// Creates pods of a ReplicaSet, or deletes its youngest pods.
+/// Creates missing pods of a ReplicaSet, or deletes its youngest pods if it has too many.
 fn reconcile_replicaset(store: &MemberStore, replicaset: &Object) {
     let value = to_value(replicaset);
     let wanted = value["spec"]["replicas"].as_u64().unwrap_or(0).min(REPLICAS_MAX) as usize;

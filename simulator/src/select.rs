@@ -6,7 +6,6 @@ use tributary_apimachinery::{FieldSelector, LabelSelector, Object, Query, Select
 
 use crate::path::ResourcePath;
 
-/// The namespace, label selector and field selector of a request.
 pub(crate) struct Selection {
     pub(crate) namespace: Option<String>,
     /// The only name that can match; `None` for any name.
@@ -17,7 +16,6 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Parses the selectors of a query.
     pub(crate) fn parse(
         target: &ResourcePath,
         query: &Query<'_>,

@@ -15,7 +15,6 @@ use crate::catalog::{CATALOG, NAMESPACES, ResourceIndex};
 use crate::generate::{self, Generator, layout::mix};
 use crate::view::{Overlay, ResourceAtRevision};
 
-/// An event in the watch window.
 #[derive(Clone)]
 pub(crate) struct StoreEvent {
     pub(crate) revision: u64,
@@ -60,7 +59,6 @@ pub enum HistoryEvent {
     },
 }
 
-/// The effect of a transaction on its object.
 pub(crate) enum TransactionOutcome {
     /// The object is written with this text, whose `resourceVersion` is the revision of the transaction.
     Put(String),
@@ -151,7 +149,6 @@ impl MemberStore {
         )
     }
 
-    /// Returns the generator of the objects that were never written.
     pub(crate) fn generator(&self) -> &Arc<Generator> {
         &self.generator
     }
@@ -164,7 +161,6 @@ impl MemberStore {
         self.inner.lock().revision
     }
 
-    /// Subscribes to new revisions.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
     }
@@ -176,7 +172,6 @@ impl MemberStore {
         mix(inner.entropy)
     }
 
-    /// Returns the current state of a resource.
     pub(crate) fn view(&self, resource: ResourceIndex) -> ResourceAtRevision {
         let inner = self.inner.lock();
         ResourceAtRevision::new(
@@ -237,8 +232,8 @@ impl MemberStore {
         let mut events = Vec::new();
         for event in inner.events.range(from..) {
             if event.resource == resource {
-                // All events of one revision are returned together. A client that resumes a watch at this revision
-                // would miss the events that were not yet sent.
+                // All events of one revision are returned together. If some were missing, a client that resumes its
+                // watch at this revision would never receive them.
                 if let Some(last) =
                     events.last().filter(|last: &&StoreEvent| events.len() >= max && last.revision < event.revision)
                 {
@@ -252,8 +247,8 @@ impl MemberStore {
     }
 
     /// Changes an object with `change`, which receives the current object and the revision of the change. Returns the
-    /// object after the transaction, and whether the object changed. For a deletion, the returned object is the last
-    /// state with the revision of the deletion. Returns `None` if the object did not exist and was not written.
+    /// object after the transaction. For a deletion, the returned object is the last state with the revision of the
+    /// deletion. Returns `None` if the object did not exist and was not written.
     pub(crate) fn transact<E>(
         &self,
         resource: ResourceIndex,
@@ -356,7 +351,6 @@ impl MemberStore {
         own.skip(from).map(|(_, event)| event.clone()).collect()
     }
 
-    /// Empties the watch window.
     pub(crate) fn compact(&self) {
         let mut inner = self.inner.lock();
         inner.events.clear();
@@ -383,7 +377,6 @@ impl MemberStore {
         true
     }
 
-    /// Gives the system namespaces new uids.
     pub(crate) fn new_incarnation(&self) {
         let incarnation = {
             let mut inner = self.inner.lock();

@@ -86,7 +86,6 @@ impl ResourceAtRevision {
     }
 }
 
-/// Returns the start and the end of the range of keys.
 fn bounds(namespace: Option<&str>, after: Option<&str>) -> (String, Option<String>) {
     let first = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
     // In byte order, the character `0` follows `/`, so this key is the end of the namespace's keys.
@@ -96,7 +95,7 @@ fn bounds(namespace: Option<&str>, after: Option<&str>) -> (String, Option<Strin
     (start, end)
 }
 
-/// The iterator of [`ResourceAtRevision::range`].
+/// The iterator of [`ResourceAtRevision::range`], which merges the generated and the written objects in key order.
 struct Merged<'a, I: Iterator> {
     view: &'a ResourceAtRevision,
     next: usize,

@@ -25,7 +25,6 @@ use crate::response::json;
 use crate::select::Selection;
 use crate::store::{Content, StoreEvent};
 
-/// The maximum number of events in a batch.
 const BATCH: usize = 500;
 /// The time between the last bookmark and the end of a watch (kube-apiserver's bookmarkFrequency logic).
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
@@ -189,7 +188,6 @@ impl SimulatedWatch {
         Ok(())
     }
 
-    /// Waits for the configured delay of watch events.
     async fn lag(&self, end: Instant) -> Result<(), WatchEnded> {
         let lag = self.api.faults().watch_lag();
         if lag.is_zero() {
@@ -215,8 +213,8 @@ impl SimulatedWatch {
             return Err(WatchEnded);
         };
         let more = events.len() >= BATCH;
-        // kube-apiserver counts replayed events as sent. As in kube-apiserver, no bookmark has the version of the last
-        // replayed event.
+        // As in kube-apiserver, no bookmark has the version of the last replayed event, because the client has received
+        // this version with the event.
         if let Some(last) = events.last().filter(|_| replays) {
             self.bookmarked = self.bookmarked.max(last.revision);
         }
@@ -260,7 +258,7 @@ impl SimulatedWatch {
         self.flush().await
     }
 
-    /// Adds an event to the batch, in the client's form.
+    /// Adds an event to the batch, in the form that the client has requested.
     fn event(&mut self, event: &StoreEvent) {
         match &event.content {
             Content::Raw(text) => {

@@ -31,9 +31,7 @@ pub enum WriteError {
     Name,
 }
 
-/// The content type and body of a write.
 pub(crate) struct Request<'a> {
-    /// The content type without parameters.
     pub(crate) content_type: &'a str,
     pub(crate) body: &'a [u8],
     pub(crate) query: &'a Query<'a>,
@@ -82,7 +80,6 @@ pub(crate) fn apply(store: &MemberStore, mut object: Value) -> Result<u64, Write
     Ok(written.ok().flatten().map_or(0, |object| object.resource_version().0))
 }
 
-/// Deletes an object for the Rust API.
 pub(crate) fn remove(store: &MemberStore, resource: ResourceIndex, namespace: &str, name: &str) -> Option<u64> {
     let key = tributary_apimachinery::ObjectKey::new(namespace, name);
     let existed = store.view(resource).get(key.as_str()).is_some();
@@ -222,7 +219,6 @@ fn namespace_exists(store: &MemberStore, target: &ResourcePath) -> Result<(), St
     }
 }
 
-/// Applies a patch of any type to an object.
 pub(crate) fn apply_patch(
     content_type: &str,
     target: &ResourcePath,
@@ -248,7 +244,6 @@ pub(crate) fn apply_patch(
     check_kind(object, target)
 }
 
-/// Handles a DELETE of an object.
 pub(crate) fn delete(
     store: &MemberStore,
     target: &ResourcePath,

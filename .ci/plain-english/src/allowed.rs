@@ -1,6 +1,7 @@
 //! Reads exceptions from the limits for comments and documents.
 
-/// Higher limits for single crates and pages, from `allowed.txt`. Each line has a path and a number.
+/// Limits above the default, for single crates and pages. Each line of `allowed.txt` has a path and the limit for this
+/// path.
 pub(crate) struct Allowed(Vec<(String, f64)>);
 
 impl Allowed {
@@ -13,7 +14,7 @@ impl Allowed {
         Self(lines.filter_map(pair).collect())
     }
 
-    /// Returns the exceptional limit of a crate or page, if any.
+    /// Returns the higher limit of a crate or page, if `allowed.txt` has one.
     pub(crate) fn limit_of(&self, path: &str) -> Option<f64> {
         self.0.iter().find(|(own, _)| own == path).map(|(_, limit)| *limit)
     }

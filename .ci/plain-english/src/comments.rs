@@ -1,6 +1,6 @@
 //! Finds the comments in Rust files.
 
-/// The mark at the beginning of a comment's lines.
+/// Mark at the beginning of each line of a comment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     /// The mark `///`, before an item.
@@ -21,7 +21,7 @@ pub(crate) struct Comment {
 }
 
 impl Comment {
-    /// Returns the first 120 characters, for the list of findings.
+    /// Returns the first 120 characters of the comment, which the list of findings shows.
     pub(crate) fn beginning(&self) -> String {
         self.lines.join(" ").chars().take(120).collect()
     }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn adjacent_lines_with_one_mark_are_one_comment() {
+    fn adjacent_lines_with_the_same_comment_mark_are_one_comment() {
         let text = "//! Module.\n//! More.\n\n/// Item.\n/// ```\n/// example\n/// ```\n// Inside.\nfn f() {}\n";
         let found: Vec<_> = parse(text).into_iter().map(|own| (own.line, own.mark, own.lines.join("|"))).collect();
         let wanted = [

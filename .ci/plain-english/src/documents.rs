@@ -1,6 +1,7 @@
-//! The rule about documents: a limit for vague words, for which a reader has to guess a noun.
+//! Finds vague words in documents. A word is vague if a reader has to guess the noun to which the word refers.
 
-/// Vague words that technical documents hardly need. Pronouns such as "it" are missing, because documents use them.
+/// Vague words that technical documents rarely need. Pronouns like "it" are not in this list, because documents need
+/// pronouns.
 const VAGUE: &[&str] = &[
     "another",
     "anybody",
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_leave_out_code_and_link_targets() {
+    fn words_of_a_markdown_text_exclude_code_and_link_targets() {
         let text = "See [the page](whose/path.md) and `who --am-i`.\n```\nnobody\n```\n";
         assert_eq!(words(text), ["see", "the", "page", "and", "name"]);
     }

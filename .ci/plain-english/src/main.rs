@@ -18,19 +18,18 @@ use std::process::ExitCode;
 
 use crate::allowed::Allowed;
 
-/// The maximum share of comments in a crate that may break a rule, in percent. 5: well-kept Rust projects
-/// (linkerd2-proxy, tower, hyper, kube-rs, ztunnel) have 2 to 7.
+/// Maximum percentage of a crate's comments that may break a rule. 5, because well-kept Rust projects (linkerd2-proxy,
+/// tower, hyper, kube-rs, ztunnel) have 2 to 7.
 const COMMENTS_MAX: f64 = 5.0;
 
-/// The maximum number of vague words in a page, per 1,000 words. 5: linkerd2-proxy, tower, hyper, kube-rs and ztunnel
-/// have 1 to 7.
+/// Maximum number of vague words in a page, per 1,000 words. 5, because linkerd2-proxy, tower, hyper, kube-rs and
+/// ztunnel have 1 to 7.
 const VAGUE_WORDS_MAX: f64 = 5.0;
 
-/// The number of comments in one crate, and its findings.
 #[derive(Default)]
 struct CrateComments {
     count: usize,
-    /// The position and the reason of each comment that breaks a rule.
+    /// Place of each comment that breaks a rule, and the reason.
     findings: Vec<String>,
 }
 
@@ -77,7 +76,8 @@ fn check_documents(root: &Path, allowed: &Allowed) -> Vec<String> {
         let vague: Vec<_> = words.iter().filter(|word| documents::is_vague(word)).map(String::as_str).collect();
         let (name, share) = (path.display().to_string(), 1000.0 * vague.len() as f64 / words.len().max(1) as f64);
         let max = allowed.limit_of(&name).unwrap_or(VAGUE_WORDS_MAX);
-        // A short page may have one vague word, although one word exceeds the share.
+        // A page may have one vague word, even if the page is so short that this word exceeds the limit per 1,000
+        // words.
         if vague.len() > 1 && share > max {
             let words: BTreeSet<_> = vague.into_iter().collect();
             complaints.push(format!("{name}: {share:.1} vague words in 1,000, {max} may be: {words:?}"));

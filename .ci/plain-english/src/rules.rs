@@ -1,10 +1,10 @@
-//! The rules about comments.
+//! Rules for the form of comments.
 
 use std::fmt;
 
 use crate::comments::{Comment, Mark};
 
-/// Vague words, for which a reader has to guess a noun.
+/// Vague words: a reader has to guess the noun to which the word refers.
 const VAGUE: &[&str] = &[
     "another",
     "anybody",
@@ -54,7 +54,7 @@ const VAGUE: &[&str] = &[
     "whose",
 ];
 
-/// First words of a sentence without a noun as its subject.
+/// First words of a sentence whose subject is not a noun, for example "nobody".
 const OPENERS: &[&str] = &[
     "another",
     "everybody",
@@ -80,7 +80,7 @@ const OPENERS: &[&str] = &[
     "whose",
 ];
 
-/// First words of a clause that replaces a noun.
+/// First words of a clause that replaces a noun, for example "by what".
 const CLAUSES: &[&str] = &[
     "by what",
     "by which",
@@ -108,7 +108,7 @@ const CLAUSES: &[&str] = &[
 /// The maximum number of words in a sentence. Longer sentences are hard to follow.
 const SENTENCE_MAX: usize = 45;
 
-/// The share of vague words from which a comment is a riddle.
+/// Smallest share of vague words that makes a comment unclear.
 const VAGUE_MAX: f64 = 0.25;
 
 /// The rule that a comment breaks.
@@ -116,7 +116,7 @@ const VAGUE_MAX: f64 = 0.25;
 pub(crate) enum Broken {
     /// The first sentence has no noun as its subject.
     NoSubject,
-    /// A quarter of the words are vague.
+    /// At least a quarter of the words are vague.
     Vague,
     /// The comment has fewer than four words, hardly more than the name of the item.
     Empty,
@@ -134,7 +134,7 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Returns the first rule that a comment breaks.
+/// Returns the first rule that a comment breaks, or `None` for a good comment.
 pub(crate) fn judge(comment: &Comment) -> Option<Broken> {
     let paragraphs = paragraphs(comment);
     let text = paragraphs.join(" ");
@@ -146,7 +146,8 @@ pub(crate) fn judge(comment: &Comment) -> Option<Broken> {
     if comment.mark == Mark::Item && words.len() < 4 && !has_name {
         return Some(Broken::Empty);
     }
-    // A short remark beside a line of code may refer to this line.
+    // A comment of fewer than six words beside a line of code may begin with "this", because the word refers to the
+    // line.
     let is_remark = comment.mark == Mark::Inside && words.len() < 6;
     if !is_remark && begins_without_noun(&paragraphs[0]) {
         return Some(Broken::NoSubject);
@@ -180,7 +181,7 @@ fn paragraphs(comment: &Comment) -> Vec<String> {
     paragraphs.into_iter().filter(|text| !text.trim().is_empty()).map(code).collect::<Vec<String>>()
 }
 
-/// Splits a text into words in lower case. `name` in backquotes replaces a code span.
+/// Splits a text into words in lower case. The word `name` in backquotes stands for a code span.
 fn words(text: &str) -> Vec<String> {
     let is_word = |c: char| c.is_alphabetic() || matches!(c, '\'' | '’' | '`' | '-');
     let pieces = text.split(|c| !is_word(c)).filter(|word| word.starts_with(|c: char| c.is_alphabetic() || c == '`'));
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn comment_without_subject_is_reported() {
+    fn comment_sentence_without_a_grammatical_subject_is_reported() {
         assert_eq!(judged("/// What is held of a cluster, for somebody."), Some(Broken::NoSubject));
         assert_eq!(judged("/// Those that have room for the answer."), Some(Broken::NoSubject));
         assert_eq!(judged("/// Of which members a union is made."), Some(Broken::NoSubject));

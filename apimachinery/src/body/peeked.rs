@@ -1,5 +1,5 @@
-//! A body whose first frame can be read before the body is sent. The caller then knows whether the whole body is in
-//! memory.
+//! A body whose first frame can be read before the body is sent. A caller learns in this way whether the whole body is
+//! already in memory.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -19,7 +19,7 @@ pub struct PeekedBody {
 
 #[derive(Default)]
 enum FirstFrame {
-    /// The first frame has not been read, or a caller has already received the frame.
+    /// The body stores no frame: the first frame has not been read, or `take_data` has returned it.
     #[default]
     Passed,
     /// The first frame, or the error that occurred instead, has been read and is stored until the body is sent.

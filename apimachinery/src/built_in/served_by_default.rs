@@ -1,11 +1,13 @@
 //! The built-in resources that kube-apiservers serve by default, with subresources and verbs.
 
-/// The verbs that a kube-apiserver supports for most resources, and the verbs of most subresources.
+/// The verbs that a kube-apiserver supports for most resources (`OBJECT_VERBS`) and for most subresources
+/// (`SUBRESOURCE_VERBS`).
 const OBJECT_VERBS: &str = "create delete deletecollection get list patch update watch";
 const SUBRESOURCE_VERBS: &str = "get patch update";
 
-/// The groups, verbs and resources of Kubernetes that each kube-apiserver serves by default, and the metrics API of
-/// most clusters. A test compares the list with a real kube-apiserver (`e2e/tests/e2e/shared_mode/join.rs`).
+/// Rows with a group, verbs, and the resources of the group that support exactly these verbs. The table has all
+/// resources that each kube-apiserver serves by default, and the metrics API, which most clusters have. A test compares
+/// the table with a real kube-apiserver (`e2e/tests/e2e/shared_mode/join.rs`).
 ///
 /// Source: kubernetes `api/discovery/api__v1.json` and `aggregated_v2.json`, the versions that are enabled by default.
 const SERVED_BY_DEFAULT: &[(&str, &str, &str)] = &[
@@ -82,8 +84,8 @@ const SERVED_BY_DEFAULT: &[(&str, &str, &str)] = &[
     ("storage.k8s.io", SUBRESOURCE_VERBS, "volumeattachments/status"),
 ];
 
-/// Iterates over group, verbs (separated by spaces) and name of each default resource and `resource/subresource`, and
-/// of the metrics API.
+/// Iterates over the resources that each kube-apiserver serves by default, and the resources of the metrics API, as
+/// group, verbs (separated by spaces) and name. The name of a subresource has the form `resource/subresource`.
 pub fn served_by_default() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     SERVED_BY_DEFAULT.iter().flat_map(|(group, verbs, resources)| {
         resources.split_whitespace().map(move |resource| (*group, *verbs, resource))

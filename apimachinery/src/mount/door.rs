@@ -24,7 +24,7 @@ pub enum Door {
     OpenClusterManagement,
 }
 
-/// The address of the hub in a command, which Tributary does not know.
+/// A placeholder for the hub's address in a command, because Tributary does not know the address.
 const HUB_ADDRESS: &str = "https://HUB";
 
 /// The address of the entry of Open Cluster Management in a command.
@@ -58,9 +58,10 @@ impl Door {
         }
     }
 
-    /// Returns whether members get only the name and the groups of the user, from the member's impersonator: Karmada's
-    /// impersonator may impersonate exactly the users and groups with the right to `clusters/proxy` (Karmada's
-    /// `pkg/util/rbac.go`), and no uids and extras.
+    /// Returns whether Tributary sends the request with the credentials of Karmada's impersonator in the member, if the
+    /// member has one. The impersonator may impersonate exactly the users and groups with the right to `clusters/proxy`
+    /// (Karmada's `pkg/util/rbac.go`), but no uids and extra fields. So the member receives only the name and the
+    /// groups of the user.
     pub fn uses_impersonator(self) -> bool {
         match self {
             Self::Direct | Self::Aggregated | Self::ClusterGateway | Self::OpenClusterManagement => false,
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_of_a_door_name_paths_that_its_clients_can_reach() {
+    fn suggested_commands_contain_the_path_of_direct_or_aggregated_access() {
         const PATH: &str = "/apis/aggregation.tributary.dev/v1alpha1/clusters/eu/proxy";
         assert_eq!(Door::Direct.cluster_path("eu"), "/clusters/eu");
         assert_eq!(Door::Direct.kubectl("eu"), "kubectl --context eu");

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::{ClusterName, GroupVersionResource, Status, StatusReason};
 
-/// A system whose clients reach the members by the paths that they already use.
+/// A system other than Tributary. Its clients reach the members through Tributary with the paths of that system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ForeignSystem {
     /// cluster-gateway, which KubeVela uses (`cluster.core.oam.dev/v1alpha1`).
@@ -53,8 +53,8 @@ impl fmt::Display for ForeignSystem {
     }
 }
 
-/// The open doors of foreign systems, and the members that each system knows by its own names. A closed door has no
-/// paths.
+/// The open doors of foreign systems, each with the members by their names in the foreign system. Tributary does not
+/// recognize the paths of a closed door.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForeignDoors {
     names: BTreeMap<ForeignSystem, HashMap<String, ClusterName>>,
@@ -63,7 +63,7 @@ pub struct ForeignDoors {
 }
 
 impl ForeignDoors {
-    /// Opens the door of a system. `names` has the member for each name of the system.
+    /// Opens the door of a system. `names` maps the system's name of each cluster to the member.
     pub fn open(&mut self, system: ForeignSystem, names: HashMap<String, ClusterName>) {
         self.names.insert(system, names);
     }
@@ -84,7 +84,7 @@ impl ForeignDoors {
         self.names.contains_key(&system)
     }
 
-    /// Returns the member that a system knows by a name.
+    /// Returns the member that a system calls `name`.
     pub fn cluster(&self, system: ForeignSystem, name: &str) -> Option<&ClusterName> {
         self.names.get(&system)?.get(name)
     }

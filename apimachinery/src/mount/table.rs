@@ -9,7 +9,7 @@ use super::{Door, ForeignDoors, ForeignSystem};
 pub enum MountTarget {
     /// The merged view of all clusters.
     Merged,
-    /// The own API of a cluster.
+    /// The API of a single cluster.
     Cluster(ClusterName),
     /// The aggregated entry itself, for example its discovery documents.
     Entry,
@@ -20,7 +20,7 @@ pub enum MountTarget {
 pub struct Mounted<'a> {
     /// The API that answers the request.
     pub target: MountTarget,
-    /// The prefix, as received. Empty for a path of the mount itself.
+    /// The prefix, as received. Empty for a path without a prefix.
     pub prefix: &'a str,
     /// The path in the target's API, as received. If the received path ends with the prefix, this path is `/`.
     pub inner: &'a str,
@@ -28,22 +28,22 @@ pub struct Mounted<'a> {
     pub door: Door,
 }
 
-/// The path prefix `{before}{name}{after}` of a different API.
+/// A path prefix `{before}{name}{after}`. It selects an API other than the mount's own.
 #[derive(Debug)]
 pub(super) struct PrefixRow {
-    /// The beginning of the prefix. Begins and ends with a slash.
+    /// The part before the name. Begins and ends with a slash.
     pub(super) before: &'static str,
-    /// The end of the prefix: empty, or a slash and further segments. Without a slash at its end.
+    /// The part after the name: empty, or a slash and more segments. Does not end with a slash.
     pub(super) after: &'static str,
     pub(super) names: PrefixNames,
-    /// The way by which clients with this prefix reach the API.
+    /// The door of clients that use the prefix.
     pub(super) door: Door,
 }
 
 /// The meaning of the name in a prefix.
 #[derive(Debug)]
 pub(super) enum PrefixNames {
-    /// The name of a cluster, whose own API is the target.
+    /// The name of a cluster. The target is the API of this cluster.
     Clusters,
     /// The name of a merged view. The only view is `all`.
     Views,
@@ -87,9 +87,9 @@ pub(super) fn resolve_prefix<'a>(
     Ok(None)
 }
 
-/// Returns the door of a foreign system that a path's prefix belongs to, and the name in the prefix, which the system
-/// may not know. Each spelling of Karmada's name for all clusters is returned as `*`. `None` for a different path, and
-/// for the prefix of a closed door.
+/// Returns the door of the foreign system whose prefix a path has, and the name in the prefix. The foreign system may
+/// have no cluster of this name. Each spelling of Karmada's name for all clusters is returned as `*`. Returns `None`
+/// for any other path, and for the prefix of a closed door.
 pub(super) fn find_foreign_name<'a>(
     rows: &[PrefixRow],
     path: &'a str,
@@ -102,13 +102,13 @@ pub(super) fn find_foreign_name<'a>(
 }
 
 impl PrefixRow {
-    /// Divides a path into prefix, name and inner path. Returns `None` for a path that does not match.
+    /// Divides a path into prefix, name and inner path. Returns `None` for a path without this prefix.
     fn divide<'a>(&self, path: &'a str) -> Option<(&'a str, &'a str, &'a str)> {
         let from_name = path.strip_prefix(self.before)?;
         let (name, from_after) = from_name.split_at(from_name.find('/').unwrap_or(from_name.len()));
         let rest = from_after.strip_prefix(self.after)?;
         let inner = match rest {
-            // A prefix without a name leads to no API.
+            // The name is missing, so the path addresses no API.
             "" | "/" if name.is_empty() => return None,
             "" => "/",
             inner if inner.starts_with('/') => inner,

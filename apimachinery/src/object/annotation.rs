@@ -52,7 +52,8 @@ impl ClusterAnnotation {
         Self::of(cluster, ClusterAnnotations::Own)
     }
 
-    /// Creates these annotations of a cluster. The name of a cluster needs no escapes in JSON.
+    /// Creates the annotations of a cluster with the keys of `annotations`. The name of a cluster needs no escapes in
+    /// JSON.
     pub fn of(cluster: &ClusterName, annotations: ClusterAnnotations) -> Self {
         let members: Vec<_> = annotations.keys().iter().map(|key| format!("\"{key}\":\"{cluster}\"")).collect();
         let member = members.join(",");

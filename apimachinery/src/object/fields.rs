@@ -33,8 +33,8 @@ impl SelectableField {
     }
 }
 
-/// A field to find below an object: the field's index, the rank of the path among the field's paths, and the remaining
-/// path.
+/// A field to find below an object: the field's index, the rank of the path among the field's paths, and the path's
+/// remaining keys.
 type FieldPath<'a> = (usize, usize, &'a [Arc<str>]);
 
 /// Finds the positions of the selectable fields. Each nested object is walked once for all its fields.

@@ -14,8 +14,8 @@ use crate::{NativeVersion, json};
 /// Cost: one validation, one walk, and one copy.
 ///
 /// # Errors
-/// [`ObjectDecodeError::Json`], and [`ObjectDecodeError::Repeated`] if clients could read different clusters from the
-/// object.
+/// [`ObjectDecodeError::Json`]. [`ObjectDecodeError::Repeated`] if a field occurs twice, so that two clients could read
+/// different clusters from the object.
 pub fn mark_object<'v>(
     json: &[u8],
     annotation: &ClusterAnnotation,
@@ -58,7 +58,7 @@ pub fn unmark_object(json: &[u8]) -> Result<Cow<'_, [u8]>, ObjectDecodeError> {
     Ok(Unmarked::parse(Cow::Borrowed(json))?.map_or(Cow::Borrowed(json), |unmarked| unmarked.text))
 }
 
-/// The text of a forwarded object. Entries that the cluster annotation replaces have been removed.
+/// The text of a forwarded object, without the cluster annotations that it had.
 struct Unmarked<'a> {
     text: Cow<'a, [u8]>,
     metadata: Range<usize>,

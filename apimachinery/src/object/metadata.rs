@@ -18,7 +18,8 @@ pub(super) struct MetadataSpans {
     annotations: Option<Range<usize>>,
 }
 
-/// The metadata fields whose positions are stored. At most eight, because `seen` has one bit for each.
+/// The metadata fields whose positions are stored. At most eight, because `find` detects repeated fields with a bit for
+/// each key.
 const KEYS: [&str; 7] = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp", "labels", "annotations"];
 
 impl MetadataSpans {
@@ -51,10 +52,10 @@ impl MetadataSpans {
         Ok(spans)
     }
 
-    /// Returns the text without the entries that the cluster annotations replace. These are cluster annotations from
-    /// the member itself, for example in a copied object, and an annotations value that is not a map.
+    /// Returns the text without its cluster annotations, which the member's object may have if it is a copy, and
+    /// without an annotations value that is not a map.
     ///
-    /// Returns `None` if the text has no such entry. Cost: a walk over the annotations.
+    /// Returns `None` if the text has neither. Cost: a walk over the annotations.
     pub(super) fn without_unwanted(&self, json: &[u8], metadata: &Range<usize>) -> Option<Vec<u8>> {
         let value = self.annotations.as_ref()?;
         let names_cluster = |member: &json::JsonField<'_>| is_cluster_annotation(member.key);

@@ -19,18 +19,18 @@ pub struct Rendering<'a> {
 }
 
 impl Object {
-    /// Returns the object's text in the given form, as consecutive slices.
+    /// Returns the object's text in the form of `rendering`, as consecutive slices.
     pub fn pieces<'a>(&'a self, rendering: &Rendering<'a>) -> [&'a [u8]; 6] {
         self.gather(0..self.json.len(), rendering)
     }
 
-    /// Returns the text of the object's metadata in the given form, as consecutive slices. The option `list_item` has
-    /// no effect.
+    /// Returns the text of the object's metadata in the form of `rendering`, as consecutive slices. The option
+    /// `list_item` has no effect.
     pub fn metadata_pieces<'a>(&'a self, rendering: &Rendering<'a>) -> [&'a [u8]; 6] {
         self.gather(self.metadata.range(), &Rendering { list_item: false, ..*rendering })
     }
 
-    /// Appends the object's text in the given form.
+    /// Appends the object's text in the form of `rendering`.
     pub fn render(&self, rendering: &Rendering<'_>, out: &mut impl BufMut) {
         for piece in self.pieces(rendering) {
             out.put_slice(piece);

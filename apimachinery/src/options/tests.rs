@@ -61,7 +61,7 @@ fn selector_with_too_many_requirements_or_values_is_refused() {
         // The parser reports the exceeded limit and ignores the remaining text, which is malformed.
         ("a,b,c,d,===", too_many("requirements", 3)),
         ("a in (1,2,3,4),b!=5", too_many("values", 4)),
-        // A value that occurs several times in a list counts once.
+        // A value that occurs several times in a list is counted once.
         ("a in (1,1,1,1,1)", Ok(())),
     ] {
         assert_eq!(label(text), expected, "{text}");

@@ -19,8 +19,8 @@ impl Timeout {
     /// Converts a client's number of seconds. Returns `None` for 0, which leaves the limit to the server. A negative
     /// number becomes a timeout of zero.
     ///
-    /// kube-apiserver multiplies in 64 bits: from 9,223,372,037 s (292 years) on the product wraps around, and some of
-    /// these watches end at once. The status is 200, as in Tributary.
+    /// From 9,223,372,037 s (292 years) on, kube-apiserver's multiplication in 64 bits overflows, and some of these
+    /// watches end at once. Tributary uses the maximum instead. The status is 200 in both cases.
     pub fn from_seconds(seconds: i64) -> Option<Self> {
         (seconds != 0).then(|| Self::new(Duration::from_secs(u64::try_from(seconds).unwrap_or_default())))
     }

@@ -49,7 +49,7 @@ impl ResourcePattern {
         }
     }
 
-    /// Returns whether there may be a resource that matches this pattern and `other`.
+    /// Returns whether one resource could match both this pattern and `other`.
     pub fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::All, _) | (_, Self::All) => true,
@@ -108,7 +108,7 @@ impl fmt::Display for ResourcePattern {
     }
 }
 
-/// Splits `resource`, `resource.group` or kubectl's `resource.version.group`.
+/// Splits `resource`, `resource.group` or kubectl's `resource.version.group` into group, version and resource.
 fn by_name(name: &str) -> (&str, Option<&str>, &str) {
     let Some((resource, rest)) = name.split_once('.') else {
         return ("", None, name);

@@ -1,5 +1,5 @@
-//! The non-resource paths that each kube-apiserver answers itself. Other paths of a cluster are unknown, because the
-//! cluster may be more than a kube-apiserver.
+//! The non-resource paths that each kube-apiserver answers itself. Any other path may be answered by a different
+//! server, because a cluster's address may be that of a gateway in front of the kube-apiserver.
 
 /// The first segments of the paths that a kube-apiserver answers itself.
 ///

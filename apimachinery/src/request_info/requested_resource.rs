@@ -19,8 +19,8 @@ pub struct RequestedResource<'a> {
     pub name: &'a str,
 }
 
-/// Returns the object's name in a proxied name `[scheme:]name:port` (`SplitSchemeNamePort` in apimachinery). A text of
-/// a different form is the name itself.
+/// Returns the name in `[scheme:]name:port`, the form of names in requests for `proxy` (`SplitSchemeNamePort` in
+/// apimachinery). A text of a different form is returned unchanged.
 pub fn proxied_name(named: &str) -> &str {
     match named.split_once(':') {
         None => named,

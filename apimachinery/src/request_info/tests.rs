@@ -93,7 +93,7 @@ fn resource_paths_parse_like_kube_apiserver() {
         ("PATCH", "/apis/g/v1/clusterroles/%5C%5Ca%c2%85%7f%1b", "|patch|g/v1/clusterroles||\\\\a\u{85}\u{7f}\u{1b}"),
         ("GET", "/apis/g/v1/watch/namespaces/n/roles/a%5cb..c", "|watch|g/v1/roles|n|a\\b..c"),
         ("GET", "/apis/g/v1/things/a%5cb/status", "|get|g/v1/things||a\\b|status"),
-        // A name may equal the keyword of a path.
+        // An object may have the name of a resource.
         ("GET", "/api/v1/namespaces/n/pods/pods", "|get|/v1/pods|n|pods"),
         ("GET", "/api/v1/namespaces/namespaces/pods", "|list|/v1/pods|namespaces"),
         ("GET", "/api/v1/namespaces/watch/pods", "|list|/v1/pods|watch"),
@@ -245,7 +245,7 @@ fn path_prefix_selects_the_cluster_of_a_request() {
         ("/clusters/c1/version", "c1|get|-"),
         ("/clusters/c1", "c1|get|-"),
         ("/clusters/c1/", "c1|get|-"),
-        // Only the first `/clusters/` prefix counts.
+        // Only the first `/clusters/` prefix selects a cluster.
         ("/clusters/c1/clusters/c2/api/v1/pods", "c1|get|-"),
     ] {
         assert_eq!(read("GET", target).as_deref(), Ok(expected), "{target}");
@@ -414,7 +414,7 @@ fn verbs_in_metrics_have_the_spelling_of_kube_apiserver() {
 }
 
 #[test]
-fn authorization_uses_the_namespace_and_the_field_selectors_name() {
+fn authorization_attributes_have_the_namespace_and_the_selected_name() {
     let request = |path, query| RequestInfo::parse("GET", path, query).unwrap().resource().unwrap().clone();
     assert_eq!(request("/api/v1/namespaces/n", None).authorization_namespace(), "n");
     assert_eq!(request("/api/v1/namespaces/n/pods/p", None).authorization_namespace(), "n");
@@ -487,7 +487,7 @@ mod properties {
 }
 
 #[test]
-fn request_class_depends_on_verb_and_subresource() {
+fn request_is_classified_as_short_streamed_or_watch_by_verb_and_subresource() {
     use RequestClass::{Short, Streamed, Watch};
     for (target, expected) in [
         ("/api/v1/pods", Short),
@@ -522,7 +522,7 @@ fn request_class_depends_on_verb_and_subresource() {
 }
 
 #[test]
-fn path_without_escapes_allocates_only_the_stored_names() {
+fn parsing_a_path_without_escapes_allocates_memory_only_for_its_parts() {
     for (path, allocations) in [
         // The allocations are the cluster, the path, the group, the version, the resource, the namespace and the name.
         ("/clusters/x/api/v1/namespaces/ns/pods/name", 7),

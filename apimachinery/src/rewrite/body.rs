@@ -71,18 +71,18 @@ impl RequestBody {
         facts(self.format, shape, self.readable())
     }
 
-    /// Reads the string fields `names` of the object at a path. An absent field is an empty text. Returns `None`
-    /// without an object at the path, and for protobuf.
+    /// Reads the string fields `names` of the object at a path. An absent field is an empty text. Returns `None` if
+    /// there is no object at the path, and for protobuf.
     ///
-    /// If a field or an object occurs several times, the last string counts, as in decoders that merge repeated
+    /// If a field or an object occurs several times, the last value is used, as in decoders that merge repeated
     /// objects.
     pub fn texts_at<const N: usize>(&self, path: &[&str], names: [&str; N]) -> Option<[String; N]> {
         let json = Some(self.readable()).filter(|_| self.format != Format::Protobuf)?;
         json_body::texts_at(json, path, names)
     }
 
-    /// Replaces each version by the result of `version`, and removes the cluster annotation. If the annotations map has
-    /// no other entry, the map is removed too.
+    /// Replaces each resourceVersion in the body by the result of `version`, and removes the cluster annotation. If the
+    /// annotations map has no other entry, the map is removed too.
     ///
     /// `has_annotations` is true if the member's own object has an annotations map. A JSON patch may rely on a map that
     /// exists only in the merged view. The rewritten patch then gets an operation that adds the map.
@@ -132,7 +132,7 @@ impl YamlBody {
     }
 }
 
-/// Reads the fields of a body; `readable` is the JSON of a YAML body.
+/// Reads the fields of a body. `readable` is the body, converted to JSON if the body is YAML.
 pub(super) fn facts(format: Format, shape: BodyKind, readable: &[u8]) -> Result<Facts, Status> {
     if readable.is_empty() {
         return Ok(Facts::default());

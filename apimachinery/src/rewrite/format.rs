@@ -41,7 +41,7 @@ impl Format {
     ];
 
     /// Returns whether a Content-Type names objects or patches in CBOR. Tributary does not support CBOR, and a
-    /// kube-apiserver only behind a feature gate. Clients that receive 415 retry with JSON.
+    /// kube-apiserver supports it only behind a feature gate. Clients that receive 415 retry with JSON.
     pub fn is_cbor(content_type: &str) -> bool {
         media_type(content_type).ends_with("cbor")
     }

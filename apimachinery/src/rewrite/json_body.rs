@@ -82,7 +82,8 @@ pub(super) fn last_string(text: &[u8], start: usize, path: &[&str]) -> Option<St
     string_at(text, &last).filter(|value| !value.is_empty()).map(Cow::into_owned)
 }
 
-/// Returns the last strings of these fields in the objects at `path`; `None` without an object.
+/// Returns the last value of each field of `names` in the objects at `path`. The value is empty if the field is absent
+/// or is not a string. Returns `None` if there is no object at `path`.
 pub(super) fn texts_at<const N: usize>(text: &[u8], path: &[&str], names: [&str; N]) -> Option<[String; N]> {
     let places = values_at(text, 0, path);
     let mut objects = places.iter().filter(|place| text.get(place.start) == Some(&b'{')).peekable();
@@ -215,7 +216,7 @@ pub(super) enum EmptyMap {
     AlwaysRemove,
 }
 
-/// A value of an object, in the text of a body.
+/// A value in the text of a body, with its path in the object.
 #[derive(Clone, Copy)]
 pub(super) struct PatchedValue<'a> {
     pub(super) text: &'a [u8],
@@ -224,7 +225,7 @@ pub(super) struct PatchedValue<'a> {
     pub(super) path: &'a [String],
 }
 
-/// Records the edits of a value: translated versions, and the removed cluster annotation.
+/// Records the edits of a value: translates its resourceVersions, and removes its cluster annotation.
 pub(super) fn edit_value(
     shape: BodyKind,
     value: PatchedValue<'_>,
@@ -282,8 +283,8 @@ fn remove_annotation(value: PatchedValue<'_>, empty_map: EmptyMap, edits: &mut E
     }
 }
 
-/// Returns the ranges to cut from an annotations map, and whether the map is then empty. A value that is not a map does
-/// not count as empty.
+/// Returns the ranges to cut from an annotations map, and whether the map is then empty. For a value that is not a map,
+/// the second result is false.
 fn annotation_cuts(text: &[u8], map: &Range<usize>) -> (Vec<Range<usize>>, bool) {
     let parts: Vec<_> =
         members_of(text, map).into_iter().map(|(range, key)| (range, is_cluster_annotation(&key))).collect();

@@ -11,7 +11,8 @@ use crate::object::{CLUSTER_ANNOTATIONS, is_cluster_annotation};
 use crate::{Status, json};
 
 const ANNOTATIONS: [&str; 2] = ["metadata", "annotations"];
-/// Operations that remove the cluster annotations from a map, whether or not the map has the annotations.
+/// Operations that remove the cluster annotations from a map. Each annotation is added first, because a removal fails
+/// if the map lacks the annotation.
 const REMOVE_CLUSTER_ANNOTATIONS: &str = concat!(
     r#",{"op":"add","path":"/metadata/annotations/resource.karmada.io~1cached-from-cluster","value":""}"#,
     r#",{"op":"remove","path":"/metadata/annotations/resource.karmada.io~1cached-from-cluster"}"#,
@@ -106,7 +107,7 @@ pub(super) fn rewrite(
     let operations = parse(text)?;
     let mut edits = Edits::default();
     let mut parts = Vec::with_capacity(operations.len());
-    // The state of the patched object: whether the member's object has an annotations map after each operation.
+    // Whether the member's object has an annotations map before the current operation.
     let mut has_map = has_annotations;
     for operation in &operations {
         if let Some(from) = &operation.from
@@ -150,7 +151,8 @@ pub(super) fn rewrite(
     Ok(edits.apply(text))
 }
 
-/// Returns whether the operation copies or moves an annotations map, whose entries are then not in the patch.
+/// Returns whether the operation copies or moves a value that may contain an annotations map. The patch does not
+/// contain the entries of this map.
 fn copies_unseen_annotations(operation: &Operation) -> bool {
     let is_copy = matches!(operation.op.as_str(), "copy" | "move");
     is_copy && operation.path.len() <= ANNOTATIONS.len() && ANNOTATIONS.iter().zip(&operation.path).all(|(a, b)| a == b)
@@ -160,9 +162,9 @@ fn owned_annotations() -> [String; 2] {
     ANNOTATIONS.map(str::to_owned)
 }
 
-/// Returns whether the operation has no effect without the cluster annotation, because the member's object has no
-/// annotations map. Such operations remove the map, or test for an empty map or for a map with only the cluster
-/// annotation.
+/// Returns whether the operation concerns only an annotations map that exists in the merged view but not in the
+/// member's object. Such an operation removes the map, or tests for an empty map or for a map with only the cluster
+/// annotation. The member does not need the operation.
 fn has_no_effect_without_map(text: &[u8], operation: &Operation, has_map: bool) -> bool {
     if has_map || !operation.is_at(&ANNOTATIONS) {
         return false;
@@ -224,8 +226,8 @@ fn edit_operation(
         }
         return Ok(());
     }
-    // A `test` operation compares its value with the member's object as all previous operations of the patch have
-    // changed it.
+    // A `test` operation compares its value with the member's object after all previous operations of the patch. So the
+    // treatment of an empty map depends on whether the object has a map at this point.
     let empty_map = match (operation.op.as_str(), has_map) {
         ("test", true) => EmptyMap::Keep,
         ("test", false) => EmptyMap::AlwaysRemove,

@@ -1,7 +1,8 @@
 //! Reads and rewrites protobuf bodies: the prefix `k8s\0` and a `runtime.Unknown` with the object.
 //!
 //! Field numbers come from `generated.proto` in apimachinery and api 0.36. Each occurrence of a repeated field is
-//! edited, because embedded messages merge, and the last string counts. Unknown fields stay byte for byte.
+//! edited, because decoders merge repeated messages, and use the last one of repeated strings. Unknown fields stay byte
+//! for byte.
 
 mod status;
 
@@ -256,8 +257,9 @@ fn merge_reference(message: &[u8], reference: &mut Reference) -> Result<(), Stat
     Ok(())
 }
 
-/// Returns whether an entry of the annotations is a cluster annotation. A member reads key and value as texts for
-/// each wire type (`ObjectMeta.Unmarshal` in apimachinery), so any other wire type is refused.
+/// Returns whether an entry of the annotations is a cluster annotation. A member reads the key and the value as texts
+/// and ignores the wire types of their fields (`ObjectMeta.Unmarshal` in apimachinery). So an entry with the wire type
+/// of a number is refused.
 fn is_cluster_annotation(entry: &[u8]) -> Result<bool, Status> {
     for field in fields(entry) {
         let field = field?;

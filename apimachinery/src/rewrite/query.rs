@@ -34,7 +34,7 @@ pub fn without_parameter(query: &str, name: &str) -> String {
 }
 
 /// Removes the requirements on clusters from each `labelSelector`; all other bytes stay unchanged. A selector without
-/// remaining requirements stays as an empty selector, because the first of several selectors counts.
+/// remaining requirements stays as an empty selector, because a member uses only the first of several selectors.
 ///
 /// # Errors
 /// 400 for a malformed selector, and for an order comparison of clusters.
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn query_for_a_member_loses_label_requirements_on_clusters() {
+    fn label_requirements_on_the_cluster_are_removed_from_a_members_query() {
         let cases = [
             ("", ""),
             ("limit=5&labelSelector=a%3Db,c", "limit=5&labelSelector=a%3Db,c"),

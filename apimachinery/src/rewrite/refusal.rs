@@ -1,4 +1,5 @@
-//! Reads an error response of a kube-apiserver in any encoding. A kube-apiserver never writes a YAML alias.
+//! Reads an error response of a kube-apiserver in any encoding. YAML with an alias is refused, because a kube-apiserver
+//! never writes an alias.
 
 use serde::Deserialize;
 
@@ -60,7 +61,7 @@ mod tests {
         let status = "kind: Status\napiVersion: v1\ncode: 401\nmetadata: {}\nstatus: Failure\n";
         let one = format!("{status}message: &said Unauthorized\nreason: *said\n");
         // Each line repeats the alias of the previous line eight times. Three lines expand to 512 values, and each
-        // further line to eight times as many.
+        // additional line multiplies the number by eight.
         let eight = |of: &str| [of; 8].join(", ");
         let nested = format!("a: &a [{}]\nb: &b [{}]\nc: [{}]\n", eight("x"), eight("*a"), eight("*b"));
         let nested = format!("{status}message: Unauthorized\nreason: Unauthorized\n{nested}");

@@ -99,7 +99,7 @@ fn rewritten_json_body_of_each_kind_has_native_versions() {
 }
 
 #[test]
-fn version_of_an_event_reference_is_translated_separately() {
+fn resource_version_of_an_events_involved_object_is_translated_separately() {
     let body = br#"{"metadata":{"resourceVersion":"a"},"involvedObject":{"resourceVersion":"b"},"related":{"resourceVersion":"c"}}"#;
     let mut version = |of: VersionOf, _: &str| match of {
         VersionOf::Object => Ok("42".to_owned()),
@@ -209,7 +209,7 @@ fn malformed_request_body_returns_400() {
 }
 
 #[test]
-fn body_rewrite_returns_the_error_of_a_version_translation() {
+fn body_rewrite_returns_the_error_if_a_resource_version_is_not_translated() {
     for (format, body) in [
         (Format::Json, &br#"{"metadata":{"resourceVersion":"x"}}"#[..]),
         (Format::JsonPatch, br#"[{"op":"test","path":"/metadata/resourceVersion","value":"x"}]"#),
@@ -398,7 +398,7 @@ fn yaml_body_with_expanding_aliases_is_refused() {
 #[test]
 fn yaml_body_with_too_many_values_or_levels_is_refused() {
     let many = format!("x: [{}]\n", "a,".repeat(250_001));
-    // The outer map counts as one nesting level.
+    // The outer map is the first nesting level.
     let nested = |levels: usize| format!("x: {}{}\n", "[".repeat(levels - 1), "]".repeat(levels - 1));
     assert!(yaml::convert(nested(64).as_bytes()).is_ok());
     let refused = [(many, "document has more than 250000 values"), (nested(65), "document has more than 64 levels")];
@@ -462,7 +462,7 @@ fn resource_version_in_a_query_is_translated() {
 }
 
 #[test]
-fn content_type_and_request_determine_body_format_and_kind() {
+fn body_format_follows_the_content_type_and_body_kind_follows_the_request() {
     for (content_type, format) in [
         ("", Some(Format::Json)),
         ("application/json; charset=utf-8", Some(Format::Json)),
@@ -632,7 +632,7 @@ mod protobuf_bodies {
     }
 
     #[test]
-    fn repeated_messages_in_a_protobuf_body_merge() {
+    fn repeated_metadata_messages_in_a_protobuf_body_are_merged() {
         let raw =
             [field(1, &field(6, b"x")), field(1, &field(6, b"y")), field(1, &entry("tributary.dev/cluster", "c"))];
         let input = body("Pod", &raw.concat());
@@ -777,7 +777,7 @@ mod properties {
 
     proptest! {
         #[test]
-        fn rewritten_json_text_equals_an_edited_json_tree(value in object(), pretty in any::<bool>()) {
+        fn rewritten_json_body_equals_the_body_edited_as_a_json_tree(value in object(), pretty in any::<bool>()) {
             let input = if pretty { serde_json::to_vec_pretty(&value) } else { serde_json::to_vec(&value) }.unwrap();
             let rewritten = apply(Format::Json, BodyKind::Object, &input, true).unwrap();
             prop_assert_eq!(serde_json::from_slice::<Value>(&rewritten.body).unwrap(), expected(value.clone()));
@@ -790,7 +790,7 @@ mod properties {
         }
 
         #[test]
-        fn rewritten_json_patch_of_an_object_equals_an_edited_tree(value in object(), whole in any::<bool>()) {
+        fn rewritten_json_patch_equals_the_patch_edited_as_a_json_tree(value in object(), whole in any::<bool>()) {
             let (path, inner, outer) = if whole {
                 ("", value.clone(), expected(value.clone()))
             } else {
@@ -818,7 +818,7 @@ mod properties {
 
 /// The parser reads a body with a million owner references in bounded memory.
 #[test]
-fn body_with_too_many_owners_is_refused() {
+fn body_with_more_than_1000_owner_references_is_refused() {
     let owners = |count: usize| vec!["{}"; count].join(",");
     let json = |count| format!(r#"{{"metadata":{{"name":"x","ownerReferences":[{}]}}}}"#, owners(count));
     let protobuf = |count: usize| {

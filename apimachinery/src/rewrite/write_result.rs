@@ -13,7 +13,7 @@ pub enum WriteResult {
         /// The object's name, if the response contains it.
         name: Option<String>,
     },
-    /// The object with this uid was deleted: the response to the delete was a Status.
+    /// The object was deleted, and the response to the delete was a Status with the object's uid.
     Gone {
         /// The uid of the deleted object.
         uid: String,

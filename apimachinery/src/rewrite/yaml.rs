@@ -17,9 +17,9 @@ const VALUES_MAX: usize = 250_000;
 /// some 30 levels, and the parser needs stack for each level.
 const DEPTH_MAX: usize = 64;
 
-/// The number of values and bytes that aliases and merge keys may always add, even to a short body. Go's parser
-/// (`decoder.unmarshal` in go-yaml, a part of sigs.k8s.io/yaml) does not count added values in documents of up to 1,000
-/// values either.
+/// The number of values (`ADDED_VALUES_MIN`) and bytes (`ADDED_BYTES_MIN`) that aliases and merge keys may add even to
+/// a short body. Go's parser (`decoder.unmarshal` in go-yaml, a part of sigs.k8s.io/yaml) also limits added values only
+/// in documents of more than 1,000 values.
 const ADDED_VALUES_MIN: usize = 1_000;
 const ADDED_BYTES_MIN: usize = 16 << 10;
 
@@ -103,7 +103,7 @@ fn refusal(error: &Error) -> Status {
     })
 }
 
-/// A limit of YAML that JSON does not have.
+/// A limit that applies to YAML bodies but not to JSON bodies.
 enum YamlLimit {
     Aliases,
     Values,
@@ -134,12 +134,12 @@ fn exceeded_limit(error: &Error) -> Option<YamlLimit> {
 }
 
 /// Returns whether the body may contain letters in a different spelling: as an escape, in base64, or in a different
-/// encoding. If not, a text that does not occur literally in the body is absent for each parser.
+/// encoding. If the result is false, no parser finds a text that does not occur literally in the body.
 pub(super) fn may_hide_text(body: &[u8]) -> bool {
-    /// The characters after a backslash that begin an escape of a letter by its number, or join a line to the next
-    /// line.
+    /// The characters after a backslash that begin the escape of a letter by its number (`x`, `u`, `U`), or that join a
+    /// line to the next line.
     const ESCAPES: &[u8] = b"xuU\r\n";
-    /// The prefixes of the base64 tag (`!!binary`): its handle, a verbatim tag, and a directive that renames the
+    /// The beginnings of the tag for base64: the handle of `!!binary`, a verbatim tag, and a directive that renames the
     /// handle.
     const TAGS: [&[u8]; 3] = [b"!!", b"!<", b"%TAG"];
     let has = |part: &dyn Fn(&[u8]) -> bool, length: usize| body.windows(length).any(part);

@@ -36,7 +36,7 @@ pub enum FieldSelectorError {
         /// The malformed term.
         term: String,
     },
-    /// A backslash precedes the end, or a character that needs no backslash.
+    /// The value ends with a backslash, or has a backslash before a character that needs none.
     #[error("invalid field selector: invalid escape sequence: {0}")]
     Escape(String),
     /// A `,` or `=` in a value lacks its backslash. The message has the character as a code point, like that of

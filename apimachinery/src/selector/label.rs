@@ -39,7 +39,7 @@ pub struct LabelRequirement {
     operator: LabelOperator,
     /// The values of the requirement, sorted and without repetitions.
     values: Vec<String>,
-    /// The integer of the operators `>` and `<`.
+    /// The required value as an integer, for the operators `>` and `<`.
     number: i64,
 }
 
@@ -185,7 +185,7 @@ impl LabelSelector {
             return self.matches_labels(|key| object.label(key));
         }
         let mut labels: SmallVec<[(&str, &str); 16]> = object.labels().collect();
-        // If several labels have equal keys, the first label counts. A stable sort keeps the first label first.
+        // If several labels have equal keys, the first label is used. A stable sort keeps the first label first.
         labels.sort_by_key(|(key, _)| *key);
         self.matches_labels(|key| {
             let at = labels.partition_point(|(own, _)| *own < key);

@@ -77,7 +77,8 @@ impl FieldIndex {
         self.objects.remove(&FieldIndexKey(self.value_of(object), object.key().as_str()));
     }
 
-    /// Iterates in key order over the objects between two keys that may have this field value.
+    /// Iterates in key order over the objects that may have this field value and whose keys are between `start` and
+    /// `end`.
     pub(super) fn range(
         &self,
         value: &str,

@@ -1,4 +1,4 @@
-//! The part of a request's filter that shortens a walk: conditions on the order of keys, or on an index.
+//! The part of a request's filter that limits a walk to a range of keys, or to a range of an index.
 
 /// The namespace, name and indexed field value of the selected objects. A scope shortens walks; the caller must still
 /// filter the objects.

@@ -44,7 +44,7 @@ fn snapshot_at(version: u64, objects: &[&str]) -> Snapshot {
 }
 
 #[test]
-fn snapshot_comparison_detects_revisions_that_went_back() {
+fn snapshot_comparison_detects_that_the_members_revisions_decreased() {
     let before = snapshot_at(10, &["b 5 u", "d 7 v"]);
     for (version, objects, undoes) in [
         (10, &["b 5 u", "d 7 v"][..], false),
@@ -111,7 +111,7 @@ fn field_index_finds_exactly_the_matching_objects() {
 }
 
 #[test]
-fn snapshot_walk_for_one_object_name_skips_other_objects() {
+fn iteration_of_a_snapshot_by_object_name_skips_other_objects() {
     let mut every: Vec<_> = (0..50).flat_map(|at| [format!("a/{at:02}"), format!("b/{at:02}x")]).collect();
     every.extend(["c/40".to_owned(), "d/x".to_owned()]);
     let snapshot: Snapshot = every.iter().map(|key| pod(key, "")).collect();
@@ -153,7 +153,7 @@ proptest! {
     /// Changes are applied in any order, and some earlier clones are kept. In each clone, a walk over a scope returns
     /// the same objects as a full scan, in the same order.
     #[test]
-    fn snapshot_walk_over_a_scope_finds_the_objects_of_a_full_scan(
+    fn iteration_of_a_snapshot_by_scope_finds_the_same_objects_as_a_full_scan(
         changes in prop::collection::vec(change(), 0..300),
         snapshot_times in prop::collection::vec(0..300_usize, 0..4),
         namespace in prop::option::of(prop::sample::select(&NAMESPACES[..])),

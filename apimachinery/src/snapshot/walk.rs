@@ -22,9 +22,9 @@ pub struct Walk<'a>(WalkRange<'a>);
 
 enum WalkRange<'a> {
     One(Option<&'a Arc<Object>>),
-    /// All objects between two keys.
+    /// The objects between two keys whose indexed field may have the required value.
     Keys(RangedIter<'a, ByKey, DefaultSharedPtr>),
-    /// All objects whose indexed field has a value, between two keys.
+    /// The objects with one name, in all namespaces.
     Indexed(RangedIter<'a, FieldIndexEntry, DefaultSharedPtr>),
     /// All objects with a name, in any namespace.
     Named(Named<'a>),
@@ -103,14 +103,14 @@ impl<'k> Keys<'k> {
     }
 }
 
-/// Returns the end of the range of a namespace's keys. The keys begin with `namespace/`, and the character after `/` is
-/// `0`.
+/// Returns the end of the range of a namespace's keys. The keys begin with `namespace/`. The character after `/` is
+/// `0`, so `namespace0` is above all these keys.
 fn end_of_namespace(namespace: &str) -> String {
     format!("{namespace}0")
 }
 
-/// The objects with a name in all namespaces. The walk jumps to the position of the name in a large namespace, and from
-/// that position to the next namespace. Either all objects of a resource have a namespace, or none has.
+/// The objects with one name, in all namespaces. The walk jumps to the position of the name in a large namespace, and
+/// from that position to the next namespace. Either all objects of a resource have a namespace, or no object has one.
 struct Named<'a> {
     objects: &'a OrdSet<ByKey>,
     name: Box<str>,

@@ -82,7 +82,7 @@ impl Status {
         Self::new(406, StatusReason::NotAcceptable, message).with_details(StatusDetails::default())
     }
 
-    /// 406: the media type is supported, but not its parameters, for example an unknown `as=`.
+    /// 406: the media type is supported, but not its parameters, for example an `as=` that Tributary does not support.
     pub fn not_acceptable(available: &[&str]) -> Self {
         let message = format!("only the following media types are accepted: {}", available.join(", "));
         Self::new(406, StatusReason::NotAcceptable, message)
@@ -108,7 +108,7 @@ impl Status {
         Self::new(415, StatusReason::UnsupportedMediaType, message)
     }
 
-    /// 415: the route takes no body of this media type.
+    /// 415 for a route that does not accept the body's media type. The message does not list the accepted media types.
     pub fn unsupported_representation() -> Self {
         Self::new(415, StatusReason::UnsupportedMediaType, "415: Unsupported Media Type")
             .with_details(StatusDetails::default())
@@ -162,7 +162,7 @@ impl Status {
         Self::expired(format!("too old resource version: {requested} ({oldest})"))
     }
 
-    /// 410: a list at an exact version that has been evicted.
+    /// 410: a list requests an exact version that has been evicted.
     pub fn list_expired() -> Self {
         Self::expired("The resourceVersion for the provided list is too old.")
     }
@@ -234,7 +234,7 @@ impl Status {
         )
     }
 
-    /// 503: the server does not answer at present.
+    /// 503: Tributary, or the cluster of the request, does not answer at present.
     pub fn service_unavailable(message: impl Into<String>) -> Self {
         Self::new(503, StatusReason::ServiceUnavailable, message)
     }
@@ -244,13 +244,14 @@ impl Status {
         Self::new(504, StatusReason::Timeout, format!("Timeout: {message}")).with_retry_after(retry_after)
     }
 
-    /// 504: the request exceeded its time limit. `limit` has the time and its origin. The Status has no Retry-After,
-    /// because the request may have been processed.
+    /// 504: the request exceeded its time limit. `limit` is a text with the time and its origin. The Status has no
+    /// Retry-After, because the request may have been processed.
     pub fn request_timed_out(limit: impl std::fmt::Display) -> Self {
         Self::timeout(&format!("request did not complete within the allotted timeout ({limit})"), 0)
     }
 
-    /// 504: a list or get requests a version above the current version, which did not reach it during the wait.
+    /// 504: a list or get requests a resourceVersion above the current version. The request waited, but the current
+    /// version did not reach the requested version.
     pub fn too_large_resource_version(requested: impl std::fmt::Display, current: impl std::fmt::Display) -> Self {
         let mut status = Self::timeout(&format!("Too large resource version: {requested}, current: {current}"), 1);
         status.details.get_or_insert_default().causes = vec![StatusCause {

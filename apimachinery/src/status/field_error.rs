@@ -9,7 +9,7 @@ pub enum FieldErrorType {
     Invalid,
     /// The value is not allowed in this context.
     Forbidden,
-    /// The value is not one of the supported values.
+    /// The value is not in the list of supported values.
     NotSupported,
     /// The value is missing.
     Required,
@@ -36,7 +36,7 @@ pub struct FieldError {
     pub field: String,
     /// The value, if the message contains it.
     pub value: Option<String>,
-    /// The expected form of the value.
+    /// The explanation, for example the expected form of the value.
     pub detail: String,
 }
 

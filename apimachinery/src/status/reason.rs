@@ -47,13 +47,13 @@ pub enum StatusReason {
     InternalError,
     /// 410: the resourceVersion or continue token is too old.
     Expired,
-    /// 503: the server, or the cluster behind it, does not answer at present.
+    /// 503: the server, or a cluster behind it, does not answer at present.
     ServiceUnavailable,
     /// A reason from a member for which this type has no variant.
     Other(Box<str>),
 }
 
-/// The text of each variant with a fixed reason.
+/// The `reason` on the wire of each variant except `Unknown` and `Other`.
 const NAMES: [(StatusReason, &str); 19] = [
     (StatusReason::Unauthorized, "Unauthorized"),
     (StatusReason::Forbidden, "Forbidden"),

@@ -18,7 +18,7 @@ pub(crate) struct Crate {
 #[derive(Default)]
 struct Graph(BTreeMap<String, BTreeMap<String, Arrow>>);
 
-/// A dependency: a file, or a top-level module, names a different one.
+/// A dependency: a file or a top-level module names a different file or module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Arrow {
     pub(crate) from: String,
@@ -27,7 +27,7 @@ pub(crate) struct Arrow {
     pub(crate) file: String,
     /// The line in the file, counted from one.
     pub(crate) line: usize,
-    /// The path of the dependency's end, in the spelling of the file.
+    /// The path of the target, in the spelling of the file.
     pub(crate) path: String,
 }
 
@@ -39,7 +39,7 @@ struct File {
 struct Files(BTreeMap<Module, File>);
 
 impl Crate {
-    /// Creates a crate from its source files: paths in `src` and texts. Test files are excluded.
+    /// Reads a crate. `texts` has the text of each source file, by its path in `src`. Test files are excluded.
     pub(crate) fn read(texts: &BTreeMap<String, String>) -> Self {
         let is_test = |path: &str| path.ends_with("tests.rs") || path.split('/').any(|folder| folder == "tests");
         let files = texts.iter().filter(|(path, _)| !is_test(path)).map(|(path, text)| {
@@ -130,7 +130,8 @@ fn module(path: &str) -> Module {
 }
 
 impl Files {
-    /// Resolves a path in a module; `None` for a path into a different crate.
+    /// Resolves a path that a module names to a path below the crate's root. Returns `None` for a path into a different
+    /// crate.
     fn absolute(&self, module: &Module, path: &[String]) -> Option<Vec<String>> {
         let up = path.iter().take_while(|part| *part == "super").count();
         match path.first()?.as_str() {

@@ -81,8 +81,8 @@ fn top_level_modules_of_each_crate_form_no_dependency_cycle() {
     assert_no_cycles("modules", &[], Crate::module_cycles);
 }
 
-/// Few types may share one name, so that a reader finds the definition of a name quickly. Types inside functions and
-/// tests do not count.
+/// At most two crates may define a type with the same name, so that a reader finds the definition of a name quickly.
+/// Types inside functions and tests are excluded.
 #[test]
 fn type_name_occurs_in_at_most_two_crates() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -105,7 +105,7 @@ fn type_name_occurs_in_at_most_two_crates() {
     assert!(definitions.is_empty(), "a name in more than two crates, or twice in one: {definitions:#?}");
 }
 
-/// Crates that no product crate uses.
+/// Crates for tests and benchmarks. No crate of the product depends on them.
 const FOR_TESTS: [&str; 5] = ["simulator", "e2e", "bench", "fuzz-properties", "fuzz"];
 
 /// Returns the name of the type that a line at the top level of a file defines; `None` if the line defines no type.

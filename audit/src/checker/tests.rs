@@ -113,7 +113,7 @@ const LEVELS: &[(&str, Level, &[&str])] = &[
 ];
 
 #[test]
-fn first_matching_audit_rule_decides_the_level() {
+fn first_matching_audit_rule_determines_the_audit_level() {
     for stages in [&[][..], &[Stage::RequestReceived, Stage::ResponseStarted]] {
         for (request, level, rules) in LEVELS {
             let decision = decide(request, &policy(stages, rules));

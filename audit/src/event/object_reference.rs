@@ -6,7 +6,7 @@ use tributary_apimachinery::ResourceRequest;
 
 use crate::json;
 
-/// The reference to the object of a request. Unknown fields are empty strings.
+/// The reference to the object of a request. A field without a value is an empty string.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectReference<'a> {
     /// The plural name of the resource.

@@ -79,7 +79,7 @@ fn audit_event_has_the_fields_of_kube_apiserver() {
 }
 
 #[test]
-fn audit_level_decides_about_events_and_bodies() {
+fn audit_level_determines_whether_events_and_bodies_are_recorded() {
     assert!(event(Level::None, "GET", "/api/v1/pods").is_none());
     let body = r#"{"kind":"ConfigMap","metadata":{"name":"x"}}"#;
     for (level, has_request, has_response) in
@@ -312,7 +312,7 @@ fn request_with_a_malformed_path_is_audited() {
 }
 
 #[test]
-fn event_list_contains_all_lines() {
+fn audit_event_list_contains_the_event_of_each_line() {
     let event = event(Level::Metadata, "GET", "/api/v1/pods").unwrap();
     let lines = [event.line(Stage::RequestReceived, time(2)), event.line(Stage::ResponseComplete, time(2))];
     let list: Value = serde_json::from_slice(&event_list(&lines)).unwrap();

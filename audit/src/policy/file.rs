@@ -121,7 +121,8 @@ fn collect_unknown_fields(value: &Value, known: &[&str], place: &str, unknown: &
     unknown.extend(own.map(|key| format!("unknown field \"{place}{key}\"")));
 }
 
-/// Returns the stages with these names. All names are known, because the validation has rejected unknown names.
+/// Returns the stages with these names. Each name is the name of a stage, because the validation has rejected all other
+/// names.
 fn stages(names: &[String]) -> Stages {
     names.iter().filter_map(|name| Stage::parse(name)).collect()
 }

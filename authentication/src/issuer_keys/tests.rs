@@ -65,7 +65,7 @@ fn ann() -> Result<String, IssuerError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unknown_key_id_causes_one_issuer_fetch_per_10_s() {
+async fn token_with_an_unknown_key_id_causes_one_key_fetch_per_10_s() {
     let (server, first, second, stranger) =
         (Arc::new(Server::default()), TestSigner::new("1"), TestSigner::new("2"), TestSigner::new("x"));
     let keys = new(&server);
@@ -139,7 +139,7 @@ async fn cached_issuer_keys_are_used_while_the_issuer_is_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn withdrawn_issuer_key_becomes_invalid_after_the_age_limit() {
+async fn key_removed_by_the_issuer_becomes_invalid_after_the_age_limit() {
     let (server, first, second) = (Arc::new(Server::default()), TestSigner::new("1"), TestSigner::new("2"));
     let keys = new(&server);
     server.serves(&[&first]);

@@ -152,7 +152,7 @@ fn malformed_tokens_are_rejected() {
 }
 
 #[test]
-fn encryption_key_verifies_no_token_signature() {
+fn token_signed_with_an_encryption_key_is_rejected() {
     let issuer = TestIssuer::new();
     let token = issuer.token(HEADER, &claims(&json!({})));
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);

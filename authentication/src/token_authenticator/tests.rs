@@ -132,7 +132,7 @@ fn in_member(name: &str, member: &str) -> Result<(String, Authority), TokenAuthe
 }
 
 #[tokio::test(start_paused = true)]
-async fn bearer_token_is_sent_only_to_its_own_verifier() {
+async fn bearer_token_is_sent_only_to_the_cluster_that_issued_it() {
     let (world, of_issuer, of_a) = (Arc::new(World::default()), TestSigner::new("i"), TestSigner::new("a"));
     world.serves(&of_issuer);
     let tokens = world.authenticator(with_hub());
@@ -324,7 +324,7 @@ async fn unresponsive_cluster_does_not_block_users_of_other_clusters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changed_verifiers_invalidate_cached_token_reviews() {
+async fn change_of_the_token_verifiers_invalidates_cached_token_reviews() {
     let (world, signer) = (Arc::new(World::default()), TestSigner::new("i"));
     world.serves(&signer);
     let tokens = world.authenticator(TokenReviews::default());
@@ -383,7 +383,7 @@ async fn token_errors_contain_no_text_of_the_token() {
 /// A public key does not prove which cluster signs with it. If cluster `h` serves a copy of the key of cluster `v`, `h`
 /// must not receive a token of `v`, because `h` could use the token in `v`.
 #[tokio::test(start_paused = true)]
-async fn token_is_not_sent_to_a_cluster_with_a_copied_key() {
+async fn token_is_not_sent_to_a_cluster_that_publishes_a_copied_signing_key() {
     let (world, of_v) = (Arc::new(World::default()), TestSigner::new("v"));
     let tokens = world.authenticator(TokenReviews::default());
     let account = of_v.signed(&claims("https://kubernetes.default.svc", "system:serviceaccount:x:y", 60));
@@ -421,7 +421,7 @@ async fn rounds(tokens: &TokenAuthenticator, time: Duration) -> bool {
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
-async fn followed_token_is_reviewed_each_minute_while_a_stream_is_open() {
+async fn token_of_an_open_stream_is_reviewed_each_minute() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     world.knows("hub", "t", "ann");
@@ -447,7 +447,7 @@ async fn followed_token_is_reviewed_each_minute_while_a_stream_is_open() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn followed_token_becomes_invalid_if_its_user_changes() {
+async fn token_of_an_open_stream_becomes_invalid_if_its_user_changes() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     let ann = |groups: &[&str]| json!({"username": "ann", "groups": groups});
@@ -465,7 +465,7 @@ async fn followed_token_becomes_invalid_if_its_user_changes() {
 
 /// The tokens of a cluster that does not answer stay valid for an hour. Tokens of other clusters are reviewed as usual.
 #[tokio::test(start_paused = true)]
-async fn followed_token_stays_valid_for_an_hour_without_review() {
+async fn token_of_an_open_stream_stays_valid_for_an_hour_without_review() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     tokens.set_reviewing_members(BTreeSet::from([cluster("b")]));
@@ -499,7 +499,7 @@ async fn followed_token_stays_valid_for_an_hour_without_review() {
 /// The webhook of a cluster hangs while it reviews tokens of one issuer. The cluster's other tokens are still reviewed,
 /// and stay valid for more than an hour.
 #[tokio::test(start_paused = true)]
-async fn hanging_token_reviews_delay_other_reviews_by_a_minute() {
+async fn hanging_token_reviews_delay_other_token_reviews_by_at_most_a_minute() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     let (mut hanging, mut others) = (Vec::new(), Vec::new());
@@ -540,7 +540,7 @@ async fn slow_cluster_does_not_delay_tokens_of_other_clusters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn token_of_an_issuer_is_not_reviewed_again() {
+async fn token_of_a_jwt_issuer_on_an_open_stream_is_not_reviewed_again() {
     let (world, signer) = (Arc::new(World::default()), TestSigner::new("i"));
     world.serves(&signer);
     let tokens = world.authenticator(with_hub());

@@ -27,7 +27,7 @@ fn order(
 }
 
 #[test]
-fn verifiers_depend_on_the_token_and_the_requested_cluster() {
+fn token_verifiers_are_chosen_by_the_issuer_and_the_requested_cluster() {
     let (of_a, of_clones, stranger) = (TestSigner::new("k"), TestSigner::new("k"), TestSigner::new("k"));
     let (a, b, hub) = (cluster("a"), cluster("b"), cluster("hub"));
     let mut members = MemberKeys::default();
@@ -82,7 +82,7 @@ fn verifiers_depend_on_the_token_and_the_requested_cluster() {
 
 /// While the keys of a cluster are unknown, a key that a member serves may be a copy of a key of that cluster.
 #[test]
-fn signing_key_is_ambiguous_while_another_clusters_keys_are_unknown() {
+fn signing_key_is_ambiguous_until_the_keys_of_all_clusters_are_read() {
     let signer = TestSigner::new("k");
     let (copier, hub, silent) = (cluster("a"), cluster("hub"), cluster("silent"));
     let token = signer.signed("{}");
@@ -144,7 +144,7 @@ fn malformed_jwt_is_not_treated_as_an_opaque_token() {
 }
 
 #[test]
-fn user_authority_depends_on_the_verifier_and_the_user_name() {
+fn user_is_valid_everywhere_or_in_one_member_depending_on_the_verifier() {
     let (one, a) = (issuer("https://one"), cluster("a"));
     let account = "system:serviceaccount:kube-system:default";
     let member = || Authority::Member(a.clone());

@@ -54,7 +54,7 @@ fn apply(change: &Change, fleet: &mut Fleet, references: &mut BTreeMap<&'static 
                 }
             };
             fleet.apply(&name(cluster), objects.iter().map(change));
-            // A batch that contains only removals does not add an unknown cluster.
+            // A batch that contains only deletions does not add a cluster that the fleet does not contain.
             if references.contains_key(cluster) || objects.iter().any(|(is_put, _)| *is_put) {
                 references.entry(cluster).or_default().apply(objects);
             }
@@ -77,7 +77,7 @@ fn all_rights(fleet: &Fleet, user: &UserInfo) -> Vec<Visible> {
 
 proptest! {
     #[test]
-    fn fleet_allows_the_same_requests_as_the_reference(
+    fn rbac_of_all_clusters_allows_the_same_requests_as_a_reference_model(
         changes in prop::collection::vec(generated::change(&CLUSTERS), 1..60),
         users in prop::collection::vec(user(), 4),
         requests in requests(),
@@ -133,7 +133,7 @@ proptest! {
 
     /// A fleet that applied every change has the same rights as a fleet that got only the final objects.
     #[test]
-    fn rights_do_not_depend_on_the_order_of_changes(
+    fn rights_do_not_depend_on_the_order_of_rbac_changes(
         changes in prop::collection::vec(generated::change(&CLUSTERS), 1..60),
         user in user(),
     ) {
@@ -164,7 +164,7 @@ proptest! {
 
     /// A cache whose key contains the generation never returns outdated rights. The scope changes with the rights.
     #[test]
-    fn rights_do_not_change_within_a_generation(
+    fn rights_of_a_user_change_only_with_the_users_generation_number(
         changes in prop::collection::vec(generated::change(&CLUSTERS), 1..60),
         users in prop::collection::vec(user(), 3),
     ) {
@@ -207,7 +207,7 @@ proptest! {
 }
 
 #[test]
-fn system_masters_may_do_everything_in_known_clusters() {
+fn system_masters_is_allowed_everything_in_configured_clusters_only() {
     let mut fleet = Fleet::default();
     fleet.replace(&name("a"), []);
     let groups = ["system:masters".to_owned()];
@@ -287,7 +287,7 @@ fn lists(fleet: &Fleet, cluster: &str, user: &UserInfo, namespace: &str) -> bool
 /// times as many steps under the lock: minutes.
 #[test]
 #[expect(clippy::disallowed_types, reason = "how long it takes is what is looked at, and nothing here waits")]
-fn batch_of_changes_compiles_a_subjects_grants_once() {
+fn batch_of_rbac_changes_compiles_the_grants_of_a_subject_once() {
     const BINDINGS: usize = 20_000;
     let groups = ["system:authenticated".to_owned()];
     let ann = &UserInfo::with_groups("ann", &groups);
@@ -308,7 +308,7 @@ fn batch_of_changes_compiles_a_subjects_grants_once() {
 }
 
 #[test]
-fn grants_beyond_the_limit_are_ignored_per_subject() {
+fn grants_above_the_size_limit_are_ignored_only_for_their_subject() {
     const WORDS: usize = 5_000;
     let groups = ["system:authenticated".to_owned()];
     let (ann, nobody) = (&UserInfo::with_groups("ann", &groups), &UserInfo::with_groups("nobody", &[]));
@@ -346,7 +346,7 @@ fn grants_beyond_the_limit_are_ignored_per_subject() {
 /// Bindings of other subjects are created and deleted in one cluster, like the bindings in the namespaces of a CI
 /// pipeline.
 #[test]
-fn change_of_one_subjects_grants_keeps_other_subjects_generations() {
+fn change_of_one_subjects_grants_keeps_generation_numbers_of_other_subjects() {
     let groups = ["system:authenticated".to_owned()];
     let ann = &UserInfo::with_groups("ann", &groups);
     let of = |user: &str, number: usize| {
@@ -378,7 +378,8 @@ fn change_of_one_subjects_grants_keeps_other_subjects_generations() {
     assert!(fleet.upsert(&b, of("ann", 0)) && fleet.remove(&b, RbacKind::RoleBinding, "own", "made-up-0"));
     let after_loss = generations(&fleet);
     assert!(after_loss[0] == before[0] && after_loss[1] > now[1], "the loss of a grant is remembered: {after_loss:?}");
-    // The number of recorded losses of grants is limited. Above the limit, all rights in the cluster count as changed.
+    // The number of recorded losses of grants is limited. Above the limit, the generation of every user's rights in the
+    // cluster increases.
     for number in 0..10_000 {
         fleet.upsert(&b, of(&format!("made-up-{number}"), number));
         fleet.remove(&b, RbacKind::RoleBinding, "own", &format!("made-up-{number}"));

@@ -13,9 +13,9 @@ use crate::update::Update;
 impl Reflector {
     /// Replaces the served collection by a complete list.
     ///
-    /// The list has the member's most recent version, so this version also answers the pending request for the latest
-    /// version. The waiters receive the version first. Otherwise a later change could end a wait for a version that the
-    /// member did not have at the time of the list.
+    /// The version of the list is the member's most recent version, so the list also answers the pending request for
+    /// the latest version. The waiters receive this version before the list is published. Otherwise a later change
+    /// could satisfy a waiter for a version that the member did not have at the time of the list.
     pub(super) fn replace_collection(&mut self, version: ResourceVersion) {
         self.list_permit = None;
         let was_planned = self.progress.listed(Instant::now());
@@ -25,7 +25,8 @@ impl Reflector {
         let before = self.store.replace(store);
         let went_back =
             before.as_ref().is_some_and(|before| self.machine.are_versions_invalid() || before.is_undone_by(&after));
-        // A list that only replaces a missing bookmark loses no events, and does not count as a relist.
+        // A planned list, which only replaces a missing bookmark, loses no events. So the counter of relists does not
+        // include such a list.
         let has_lost_changes = went_back || (before.is_some() && !was_planned);
         let counts = &self.shared.counts;
         counts.relists.add(usize::from(has_lost_changes));
@@ -48,8 +49,8 @@ impl Reflector {
         self.publish_state();
     }
 
-    /// Checks the collection's size against the collection's own limit and against the memory limit of all collections.
-    /// Returns the failure, if a limit is exceeded.
+    /// Checks a size of `bytes` against the collection's limit and against the memory limit of all collections, and
+    /// reserves the memory. If a limit is exceeded, records a failure and returns it as an input for the state machine.
     pub(super) fn check_size(&mut self, bytes: u64) -> Option<Input> {
         let most = self.shared.config.tuning.collection_size_max;
         let reason = if bytes > most {

@@ -40,8 +40,8 @@ impl Reflector {
 
     pub(super) fn ended(&mut self, stream: &MemberWatch) -> Input {
         tracing::debug!(proved = stream.proved, "the cluster ended the watch");
-        // Some servers answer a WatchList with a list. The paginated list that follows belongs to the same attempt, so
-        // no failure is counted.
+        // Some servers answer a WatchList with an ordinary list, which looks like a watch that ends early. The
+        // paginated list that follows belongs to the same attempt, so no failure is counted.
         if stream.initial {
             return Input::Ended;
         }
@@ -120,7 +120,7 @@ impl Reflector {
         input
     }
 
-    /// Counts a malformed object or event, and logs it at most once per interval.
+    /// Counts a malformed object or event, and logs it at most once per `DECODE_LOG_INTERVAL`.
     pub(super) fn count_skipped(
         &mut self,
         error: &dyn std::error::Error,
@@ -139,8 +139,8 @@ impl Reflector {
     }
 }
 
-/// Returns the resourceVersion in the error, if the error is that the resourceVersion is not a number. Otherwise
-/// `None`.
+/// Returns the resourceVersion from an error which says that the resourceVersion is not a number. `None` for other
+/// errors.
 pub(super) fn opaque_version(error: &ObjectDecodeError) -> Option<&str> {
     match error {
         ObjectDecodeError::ResourceVersion(invalid) => Some(&invalid.0),

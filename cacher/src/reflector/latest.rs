@@ -32,8 +32,8 @@ impl Reflector {
             Ok(_) => Input::Latest { behind: false },
             Err(LatestError::Unreachable(error)) => self.unreachable(&error),
             Err(LatestError::Timeout(within)) => self.response_timed_out(within),
-            // The user may have the right to watch but not to list. Without the right to watch, the following watch is
-            // refused as well.
+            // The user may have the right to watch but not to list, so the watch follows without the latest version. If
+            // the user has neither right, the member refuses the watch as well.
             Err(LatestError::Refused(MemberError { reason: StaleReason::Forbidden, .. })) => Input::Unsupported,
             Err(LatestError::Refused(refusal)) => self.refused(refusal, false),
             Err(LatestError::Malformed(error)) => self.failed(StaleReason::Other(chain(&error))),
@@ -80,12 +80,12 @@ impl Reflector {
         None
     }
 
-    /// Raises the collection's version to an awaited version that exists at the member: by a bookmark or, if no
-    /// bookmark can arrive, by a list. Does nothing until an interval has passed after such a list.
+    /// Raises the collection's version to an awaited version that the member has reached: by a bookmark or, if no
+    /// bookmark can arrive, by a list. After such a list, does nothing until an interval has passed.
     ///
-    /// If a deletion of the member's latest revision has arrived, no bookmark completes that revision. A watch from
-    /// before the deletion receives the deletion, and a kube-apiserver then suppresses a bookmark of the same revision
-    /// (`process` in `storage/cacher/cache_watcher.go`).
+    /// No bookmark arrives if the collection's last change is a deletion with the member's latest revision. A watch
+    /// from before the deletion receives the deletion again, and a kube-apiserver then suppresses the bookmark of the
+    /// same revision (`process` in `storage/cacher/cache_watcher.go`).
     fn learn_progress(&mut self, latest: ResourceVersion) -> Option<Input> {
         let (now, tuning) = (Instant::now(), &self.shared.config.tuning);
         let version_at_request = self.version();

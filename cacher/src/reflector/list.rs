@@ -15,15 +15,16 @@ use crate::state::StaleReason;
 #[derive(Default)]
 struct PageItems {
     count: u32,
-    /// The number of items in the list without a resourceVersion.
+    /// The number of items without a resourceVersion.
     unversioned: u32,
     /// The resourceVersion of an item whose resourceVersion is not a number. `None` if there is no such item.
     opaque: Option<String>,
 }
 
 impl PageItems {
-    /// Returns a resourceVersion that is not a number, or an empty text if no item has a resourceVersion. If only some
-    /// items lack a resourceVersion, these items count as malformed instead.
+    /// Returns the resourceVersion that makes the list unusable: a resourceVersion that is not a number, or an empty
+    /// text if no item has a resourceVersion. If only some items lack a resourceVersion, these items count as malformed
+    /// instead.
     fn opaque_version(&self) -> Option<&str> {
         let is_unversioned = self.count > 0 && self.unversioned == self.count;
         self.opaque.as_deref().or(is_unversioned.then_some(""))
@@ -32,8 +33,8 @@ impl PageItems {
 
 impl Reflector {
     /// Reads a page of a list. After the last page, the list replaces the served collection. If the page is cut off,
-    /// its items stay in the new collection: the repeated page has the same version, and a repeated list begins with an
-    /// empty collection.
+    /// its items stay in the unfinished collection. This is safe: a repeated page has the same version, and a repeated
+    /// list begins with an empty collection.
     pub(super) async fn read_page(&mut self, mut page: Page) -> Result<Input, ResetRequested> {
         let shared = self.shared.clone();
         let tuning = &shared.config.tuning;

@@ -15,9 +15,10 @@ use crate::state::StaleReason;
 use crate::store::{Staging, Store};
 use crate::stream::{MemberWatch, WatchKind};
 
-/// The maximum number of requests of a reflector within [`PACE_INTERVAL`]. The second and later pages of a list do not
-/// count. A watch that ends is resumed at once, and an event counts as success. Without this maximum, the reflector
-/// would send requests in a busy loop to a member or proxy that ends each watch after its first event.
+/// The maximum number of requests that a reflector sends within [`PACE_INTERVAL`], without the second and later pages
+/// of lists. A watch that ends is resumed at once, and each event resets the delay after failures. So without this
+/// maximum, the reflector would send requests in a busy loop to a member or proxy that ends each watch after its first
+/// event.
 const REQUESTS_PER_INTERVAL: u32 = 10;
 const PACE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -82,7 +83,8 @@ impl Reflector {
         }
     }
 
-    /// After a failure or a silent watch, waits until the preceding RBAC collections are newer than the failure.
+    /// After a failure or a silent watch, waits until the preceding RBAC collections are current as of the failure or
+    /// later.
     async fn await_precedence(&mut self) -> Result<(), ResetRequested> {
         if let Some(failed_at) = self.failed_at {
             let precedence = self.shared.config.precedence.clone();
@@ -92,8 +94,8 @@ impl Reflector {
         Ok(())
     }
 
-    /// Prepares an empty collection for a list. The version of the list also answers a pending request for the latest
-    /// version.
+    /// Prepares an empty collection for a list. Cancels a pending request for the latest version, because the version
+    /// of the list answers this request.
     fn begin_list(&mut self) {
         let before =
             self.store.as_ref().map(Store::snapshot).or_else(|| self.shared.predecessor_snapshot.lock().clone());
@@ -193,7 +195,7 @@ impl Reflector {
         };
         self.shared.counts.watches.add(1);
         let mut stream = MemberWatch::new(body, kind, Instant::now(), &self.shared.config.tuning);
-        // The member owes a bookmark only if its version is above the collection's version.
+        // The member sends a bookmark only if its version is above the collection's version.
         stream.bookmark_due &= self.version() < self.latest;
         self.reading = ReflectorStream::Watch(Box::new(stream));
     }

@@ -1,4 +1,5 @@
-//! The state of the reflector's task, and a function that waits and publishes state changes meanwhile.
+//! The state of the reflector's task, and the function that the task uses to wait. During a wait, the function
+//! publishes state changes.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -23,8 +24,8 @@ use crate::store::{Staging, Store};
 use crate::stream::MemberWatch;
 use crate::update::UpdateObserver;
 
-/// The time after a member's recovery for which the response to a request from before the recovery is still awaited. 1
-/// s: a late response needs a round trip.
+/// The time after a member's recovery within which the response to an earlier request must arrive. 1 s: a late response
+/// needs a round trip.
 const OVERTAKEN_AFTER: Duration = Duration::from_secs(1);
 
 pub(crate) struct Reflector {
@@ -41,7 +42,7 @@ pub(crate) struct Reflector {
     pub(super) page_time: PageTimeTarget,
     /// The member's latest version, from its last response.
     pub(super) latest: ResourceVersion,
-    /// The number of the request for the latest version that the current list answers.
+    /// The current list also answers a request for the latest version. This is the number of that request.
     pub(super) request_number: u64,
     pub(super) reading: ReflectorStream,
     pub(super) progress: ProgressRequests,
@@ -57,7 +58,7 @@ pub(crate) struct Reflector {
     pub(super) has_sent_request: bool,
     pub(super) logged_reasons: LoggedReasons,
     pub(super) decode_logged: Option<Instant>,
-    /// The start of the current interval, and the number of requests in the interval.
+    /// The start of the current interval (`PACE_INTERVAL`), and the number of requests in this interval.
     pub(super) pace: (Instant, u32),
     /// The `Warning` headers of the member's last response.
     pub(super) warnings: Vec<HeaderValue>,
@@ -109,7 +110,7 @@ impl Reflector {
         }
     }
 
-    /// Waits for the future `work`, and publishes state changes meanwhile.
+    /// Waits for the future `work`, and publishes state changes during the wait.
     ///
     /// # Errors
     /// [`ResetRequested`] if the collection must be listed again.
@@ -124,7 +125,8 @@ impl Reflector {
                 biased;
                 () = shared.reset.notified() => return Err(ResetRequested),
                 done = &mut work => return Ok(done),
-                // The reflector owns the sender, so the channel stays open.
+                // The result is ignored, because the wait cannot fail: the reflector owns the sender, so the channel
+                // stays open.
                 _ = self.member.changed() => {
                     self.health.set_member(&self.member.borrow_and_update());
                 }
@@ -136,15 +138,16 @@ impl Reflector {
         }
     }
 
-    /// Waits for the response `answer` to a request. Returns `None` if an unreachable member has recovered since the
-    /// call and has not answered within [`OVERTAKEN_AFTER`] after its recovery. In this case a proxy in front of the
-    /// member may still wait for the failed server.
+    /// Waits for `answer`, the response to a request. Returns `None` if the member was unreachable at the time of the
+    /// call, has recovered since, and has not answered within [`OVERTAKEN_AFTER`] after its recovery. In this case a
+    /// proxy in front of the member may still wait for the failed server.
     pub(super) fn unless_overtaken<F: Future>(&self, answer: F) -> impl Future<Output = Option<F::Output>> + use<F> {
         let (was_lost, begun_at, mut member) =
             (self.member.borrow().loss.is_some(), self.recoveries, self.member.clone());
         async move {
             let fail_overtaken = async {
-                // The reflector owns the sender, so the channel stays open.
+                // The result is ignored, because the wait cannot fail: the reflector owns the sender, so the channel
+                // stays open.
                 let _ = member.wait_for(|health| health.loss.is_none() && health.recoveries > begun_at).await;
                 sleep(OVERTAKEN_AFTER).await;
             };

@@ -68,8 +68,7 @@ impl Reflector {
                 break Some(input);
             }
         };
-        // The loop ends at the end of the initial events. So either all frames of one call are initial events, or none
-        // is.
+        // The loop ends at the end of the initial events. So one call handles either only initial events, or none.
         if initial || (changes.is_empty() && self.version() == before) {
             return input;
         }
@@ -110,8 +109,8 @@ impl Reflector {
                     }
                 }
                 Err(error) => {
-                    // After the initial events, an event whose resourceVersion is not a number is skipped, and the next
-                    // list reports the problem.
+                    // During the initial events, an event whose resourceVersion is not a number fails the list. Later
+                    // such an event is only skipped and counted, and the next list reports the problem.
                     if let Some(version) = opaque_version(&error).filter(|_| stream.initial) {
                         return Err(self.fail_opaque(version));
                     }

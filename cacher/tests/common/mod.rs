@@ -37,7 +37,7 @@ pub struct PendingRequest {
 pub struct Feed(mpsc::UnboundedSender<Result<Frame<Bytes>, BoxError>>);
 
 impl Member {
-    /// Returns the next request. The paused time advances meanwhile.
+    /// Waits for the next request, while the paused clock advances, and returns the request.
     pub async fn next_request(&mut self) -> PendingRequest {
         tokio::time::timeout(Duration::from_secs(3600), self.requests.recv())
             .await
@@ -60,8 +60,8 @@ impl Member {
         !self.requests.is_empty()
     }
 
-    /// Answers the first request with a WatchList of these objects at `version`. The returned body continues as the
-    /// watch after the initial events.
+    /// Answers the cacher's next request, a WatchList, with these objects at `version`. The returned body continues as
+    /// the watch after the initial events.
     pub async fn sync(&mut self, objects: &[String], version: u64) -> Feed {
         let feed = self.expect(&["sendInitialEvents=true"]).await.stream();
         let events: String = objects.iter().map(|object| event("ADDED", object)).collect();
@@ -216,14 +216,14 @@ pub fn start_with_config(config: CacherConfig) -> (Cacher, Member, Updates) {
     start_after(None, config)
 }
 
-/// Starts a cacher, as the successor of `before` if given.
+/// Starts a cacher. With `before`, the new cacher is the successor that replaces this cacher.
 pub fn start_after(before: Option<&Cacher>, config: CacherConfig) -> (Cacher, Member, Updates) {
     let (sender, updates) = mpsc::unbounded_channel();
     let (transport, member) = transport();
     (Cacher::start_after(before, config, transport, Arc::new(Forward(sender))), member, Updates(updates))
 }
 
-/// Waits until the cacher has a state for which `wanted` is true. The paused time advances meanwhile.
+/// Waits until the cacher has a state for which `wanted` is true. The paused clock advances meanwhile.
 pub async fn state(cacher: &Cacher, wanted: impl Fn(&CacherState) -> bool) -> CacherState {
     let mut states = cacher.states();
     let found = tokio::time::timeout(Duration::from_secs(3600), states.wait_for(|state| wanted(state))).await;

@@ -236,7 +236,7 @@ fn resource_registry_is_validated_against_the_clusters() {
 }
 
 #[test]
-fn configured_names_indexes_hosts_and_resources_must_be_unique() {
+fn duplicate_names_indexes_hosts_and_resources_of_a_configuration_are_errors() {
     let text = cluster("a", &format!("{GOOD}, index: 7, serverNames: [api.example.com]"))
         + &cluster("b", &format!("{GOOD}, index: 7, serverNames: [b.example.com, API.example.com]"))
         + &cluster("b", GOOD)

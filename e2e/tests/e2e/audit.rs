@@ -11,13 +11,13 @@ use anyhow::Context;
 use member_logs::audit_events_share_their_ids_with_the_members_events;
 use policies::audit_policy_selects_the_same_levels_as_in_kube_apiserver;
 use serde_json::Value;
-use shared::audit_events_of_many_users_match_kube_apiservers_events;
+use shared::audit_events_of_many_users_equal_those_of_kube_apiserver;
 use std::{fs, path::Path};
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["audit";
         audit_policy_selects_the_same_levels_as_in_kube_apiserver, audit_events_share_their_ids_with_the_members_events,
-        audit_events_of_many_users_match_kube_apiservers_events,
+        audit_events_of_many_users_equal_those_of_kube_apiserver,
     ]
 }
 

@@ -1,5 +1,5 @@
-//! Gives the same certificates and tokens to a real kube-apiserver and to `tributary-authentication`. The
-//! kube-apiserver and the crate must find the same user, or must both refuse the credential.
+//! Gives the same certificates and tokens to a real kube-apiserver and to the crate `tributary-authentication`. Both
+//! must find the same user, or both must refuse the credential.
 
 mod certificates;
 pub(crate) mod issuer;
@@ -23,13 +23,13 @@ use tributary_authentication::{
 };
 use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig};
 
-/// A kube-apiserver reads the keys of its token issuers at its start. If an issuer does not answer, the kube-apiserver
-/// tries again every 10 s.
+/// Longest time until the kube-apiserver can verify tokens. It reads the keys of token issuers at its start, and tries
+/// again every 10 s if an issuer does not answer.
 const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["authentication";
-        certificates_and_tokens_name_the_same_user_as_kube_apiserver,
+        certificate_or_token_authenticates_the_same_user_as_at_kube_apiserver,
     ]
     .into_iter()
     .map(|case| case.patience(SOON * 5))
@@ -57,7 +57,9 @@ async fn user_at(path: &Path, auth: AuthInfo) -> anyhow::Result<Option<UserInfo>
     }
 }
 
-async fn certificates_and_tokens_name_the_same_user_as_kube_apiserver(context: TestContext) -> anyhow::Result<()> {
+async fn certificate_or_token_authenticates_the_same_user_as_at_kube_apiserver(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let folder = guard::temporary_folder("authentication")?;
     let authority = ClientAuthority::new("the clients' authority")?;
@@ -88,8 +90,8 @@ async fn certificates_and_tokens_name_the_same_user_as_kube_apiserver(context: T
     signing_in::people_sign_in(tools, &sign_in, &places).await
 }
 
-/// Compares the user that the member finds (`there`) with the user that Tributary finds (`here`). With `stricter`,
-/// Tributary must refuse a user that the member accepts.
+/// Compares the user that the member finds (`there`) with the user that Tributary finds (`here`). If `stricter` is
+/// true, Tributary must refuse a user that the member accepts.
 fn compare(name: &str, there: Option<UserInfo>, here: Result<UserInfo, String>, stricter: bool) -> Option<String> {
     match (there, here) {
         (Some(there), Ok(here)) if there == here && !stricter => None,
@@ -116,8 +118,8 @@ async fn certificates(member: &TestCluster, authority: &ClientAuthority) -> anyh
     Ok(wrong)
 }
 
-/// Tests the tokens with the crate `authentication` alone, and with `tributary serve`, which fetches the issuers' keys
-/// itself.
+/// Compares the tokens at the member with the crate `authentication`, and with a `tributary serve` that fetches the
+/// issuers' keys itself.
 async fn tokens(member: &TestCluster, endpoint: &Path, issuer: &TestIssuer) -> anyhow::Result<Vec<String>> {
     let configuration = AuthenticationConfiguration::parse(&issuer.configuration(), &[])?;
     let keys = JsonWebKeySet::parse(issuer.keys().as_bytes())?;
@@ -146,8 +148,8 @@ async fn tokens(member: &TestCluster, endpoint: &Path, issuer: &TestIssuer) -> a
     Ok(wrong)
 }
 
-/// A member's TokenReview must name the user that the kube-apiserver finds for the token. The keys that the member
-/// serves verify the tokens of its ServiceAccounts, and no other tokens.
+/// Checks that a member's TokenReview names the same user as the kube-apiserver's response to the token. Also checks
+/// that the keys that the member publishes verify exactly the tokens of its ServiceAccounts.
 async fn reviews(member: &TestCluster, issuer: &TestIssuer) -> anyhow::Result<Vec<String>> {
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "app"}});
@@ -172,7 +174,7 @@ async fn reviews(member: &TestCluster, issuer: &TestIssuer) -> anyhow::Result<Ve
         ("for us", &ours, true, false, true),
         ("for both", &both, true, true, true),
         ("forged", &forged, false, false, false),
-        // A token of an issuer is valid for the member's own audiences.
+        // The member accepts a token of an external issuer, but the member's published keys do not verify it.
         ("an issuer's", &issuer.token("a", &[])?, false, true, false),
         ("an issuer's, expired", &issuer.token("a", &[Change::Expires(-5)])?, false, false, false),
         ("the administrator's", &member.access().token, false, true, false),

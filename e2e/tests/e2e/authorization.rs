@@ -1,8 +1,8 @@
 //! Compares the crate `authorization` with a real kube-apiserver. The test generates roles, bindings, users and
 //! requests. For each request, the server's SubjectAccessReview and the crate must agree on decision and reason.
 //!
-//! The same seed repeats the same test. `TRIBUTARY_AUTHORIZATION=SEED:COUNT` sets seed and number of requests of the
-//! proof test.
+//! The same seed repeats the same test. `TRIBUTARY_AUTHORIZATION=SEED:COUNT` sets the seed and the number of requests
+//! of the long test that continuous integration skips (proof test).
 
 mod generated;
 
@@ -17,14 +17,14 @@ use tributary_apimachinery::ClusterName;
 use tributary_authorization::{Fleet, RbacKind, RbacObject, ReviewMismatch, RulesReview};
 use tributary_e2e::{HttpClient, TestCluster};
 
-/// Number of requests in continuous integration (seconds) and in the proof (some minutes).
+/// Number of requests in continuous integration (takes seconds), and in the proof test (takes some minutes).
 const COUNT: usize = 400;
 const PROOF_COUNT: usize = 40_000;
 
-/// Number of requests between two changes of the objects.
+/// Number of requests in a round. Each round begins with changes of RBAC objects.
 const ROUND: usize = 200;
 
-/// Number of changed objects at the beginning of a round.
+/// Number of RBAC objects that change at the beginning of a round.
 const CHANGES: usize = 60;
 
 const AT_ONCE: usize = 8;
@@ -79,13 +79,12 @@ async fn run(context: TestContext, seed: u64, count: usize) -> anyhow::Result<()
     }
     // The test proves nothing if the server refuses nearly all requests, or allows nearly all requests.
     ensure!((count / 20..count * 19 / 20).contains(&allowed), "{allowed} of {count} were allowed");
-    // A list of all RBAC objects must give the same rights as the watched changes.
+    // Reading all RBAC objects again must not change the rights that result from the watched changes.
     ensure!(!side.read_all().await?, "a list of all objects changed what the watched changes had made");
     side.review(&member).await
 }
 
-/// A kube-apiserver, and the rights that the crate `authorization` compiles from the RBAC objects of this
-/// kube-apiserver.
+/// Kube-apiserver, and the rights that the crate `authorization` compiles from its RBAC objects.
 struct BySide {
     http: HttpClient,
     name: ClusterName,
@@ -106,7 +105,8 @@ impl BySide {
         Ok(self.fleet.replace(&self.name, objects))
     }
 
-    /// Creates an RBAC object at the kube-apiserver and in the compiled rights, or deletes an existing object.
+    /// Creates an RBAC object at the kube-apiserver and adds it to the compiled rights, or deletes an existing object
+    /// from both.
     async fn change(&mut self, object: &Object) -> anyhow::Result<()> {
         let answer = self.http.post(&object.collection(), &object.value).send().await?;
         if answer.status == 409 {
@@ -119,8 +119,8 @@ impl BySide {
         Ok(())
     }
 
-    /// Compares the decisions of the kube-apiserver and of the crate until they agree, because the server's authorizer
-    /// lags behind its storage. Returns whether the request is allowed.
+    /// Compares the decisions of the kube-apiserver and of the crate. The comparison is repeated until the decisions
+    /// agree, because the server's authorizer lags behind its storage. Returns whether the request is allowed.
     async fn compare(&self, person: &Person, review_request: &ReviewRequest) -> anyhow::Result<bool> {
         let attributes = review_request.attributes();
         let expected = self.fleet.allows(&self.name, &person.as_user(), &attributes);
@@ -147,8 +147,8 @@ impl BySide {
         self.http.post(&path, &body).send().await?.expect(201)?.json()
     }
 
-    /// Compares the server's list of a user's rules (SelfSubjectRulesReview) with the crate's list. The lists agree for
-    /// a user with a binding, and differ after the crate gets an extra rule.
+    /// Compares the server's list of a user's rules (SelfSubjectRulesReview) with the crate's list. The lists must
+    /// agree for a user with a binding, and must differ after only the crate gets an additional rule.
     async fn review(&mut self, member: &TestCluster) -> anyhow::Result<()> {
         let person = Person::of_nobody_else();
         for object in generated::of_one_user(&person) {

@@ -1,5 +1,5 @@
-//! Tests the bookmarks that a watch gets each minute. A client whose watch has no other events resumes from the
-//! bookmark's version, which is recent.
+//! Tests the bookmarks that a watch without other events receives each minute. A client resumes from a bookmark's
+//! version, so the version must be recent.
 
 use crate::context::{Case, TestContext, cases};
 use anyhow::{Context, ensure};
@@ -11,21 +11,21 @@ use std::{
 use tokio::time::{Instant, sleep, timeout_at};
 use tributary_e2e::{HttpClient, TestCluster};
 
-/// Duration of the watches: three bookmarks are due.
+/// Duration of the watches. Three bookmarks are due in this time.
 const LENGTH: Duration = Duration::from_secs(200);
 
-/// Longest interval between bookmarks: a minute, two seconds of kube-apiserver's timer, and the delay of a busy
+/// Longest interval between bookmarks: one minute, plus two seconds of kube-apiserver's timer, plus the delay of a busy
 /// machine.
 const LONGEST: Duration = Duration::from_secs(68);
 
-/// Interval of the changes that the watches do not select.
+/// Interval between changes of objects that the watches do not select.
 const CHANGED_EVERY: Duration = Duration::from_secs(5);
 
-/// Number of changes by which a bookmark's version may lag behind the collection.
+/// Number of changes by which a bookmark's version may lag behind the watched collection.
 const BEHIND: usize = 1;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let mut all = cases!["bookmarks"; last_replayed_event_gets_no_bookmark];
+    let mut all = cases!["bookmarks"; kube_apiserver_sends_no_bookmark_for_the_last_replayed_watch_event];
     all.push(
         Case::new("bookmarks::proof_quiet_watch_gets_a_bookmark_each_minute", quiet_watch_gets_a_bookmark_each_minute)
             .patience(2 * LENGTH),
@@ -33,7 +33,6 @@ pub(crate) fn cases() -> Vec<Case> {
     all
 }
 
-/// Duration of the compared watches. The last bookmark of a watch is due two seconds before its end.
 const COMPARED: Duration = Duration::from_secs(6);
 
 /// The resourceVersion of an event, or of its object.
@@ -43,11 +42,13 @@ fn number(event: &Value) -> anyhow::Result<u64> {
 }
 
 /// A kube-apiserver sends no bookmark for the version of the last replayed event (`processInterval` and `process` in
-/// `storage/cacher/cache_watcher.go`). Only clients whose watch was open at the event receive that bookmark. After a
-/// replayed deletion, a client without this bookmark cannot know whether more events of the same revision follow.
-async fn last_replayed_event_gets_no_bookmark(context: TestContext) -> anyhow::Result<()> {
+/// `storage/cacher/cache_watcher.go`). It sends this bookmark only to watches that were open at the event. Without it,
+/// a client cannot know whether more events of the same revision follow a replayed deletion.
+async fn kube_apiserver_sends_no_bookmark_for_the_last_replayed_watch_event(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
-    // Writes of other tests would change the member's revision, so the test uses a separate member.
+    // Writes of other tests would change the member's revision, so this test starts a separate member.
     let member = TestCluster::builder("idle").start(context.fixture.tools().await?).await?;
     let (http, path) = (member.http(), "/api/v1/namespaces/default/podtemplates");
     let watch = |from: &str| {
@@ -80,7 +81,7 @@ async fn last_replayed_event_gets_no_bookmark(context: TestContext) -> anyhow::R
     Ok(())
 }
 
-/// The arrival time of a bookmark, its version, and the number of changes before it.
+/// Arrival time and version of a bookmark, and the number of changes that the test had made at this time.
 struct Bookmark {
     at: Instant,
     version: String,
@@ -111,7 +112,7 @@ fn check_times(name: &str, started: Instant, bookmarks: &[Bookmark]) -> anyhow::
     Ok(())
 }
 
-/// Returns the changes that a watch from this version reports. The watch has no selector.
+/// Watches all objects from this version, and returns the numbers of the changes that the watch reports.
 async fn changes_from(http: &HttpClient, maps: &str, version: &str, changes: usize) -> anyhow::Result<Vec<usize>> {
     let mut stream = http.watch(&format!("{maps}?watch=true&resourceVersion={version}")).await?;
     let mut told: Vec<usize> = Vec::new();
@@ -139,8 +140,8 @@ async fn quiet_watch_gets_a_bookmark_each_minute(context: TestContext) -> anyhow
     futures::future::try_join_all(runs).await.map(drop)
 }
 
-/// Watches a namespace without changes, a selector that matches no change, and a resource without any change. The
-/// bookmarks of the resource repeat one version each minute, and show that the stream is alive.
+/// Checks three watches: of a namespace without changes, with a selector that matches no change, and of a resource
+/// without any change. The bookmarks of the last watch repeat the same version each minute.
 async fn one(
     context: &TestContext,
     name: &str,
@@ -190,7 +191,7 @@ async fn one(
     check_times("quiet", started, &of_quiet)?;
     check_times("selected", started, &of_selected)?;
     check_times("idle", started, &of_idle)?;
-    // One last change, so that a watch that resumes from any bookmark has at least one event.
+    // The test makes a last change. A watch that resumes from any bookmark then receives at least one event.
     let last = changes.load(Ordering::SeqCst) + 1;
     let patch = json!({"data": {"step": last.to_string()}});
     let path = format!("{busy}/map-{}", last % members.len());

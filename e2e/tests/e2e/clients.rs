@@ -1,7 +1,7 @@
-//! Clients that store the objects of a cluster, while writers change both members: client-go informers (with and
+//! Checks clients that store the objects of a cluster while writers change both members: client-go informers (with and
 //! without WatchList), a controller-runtime cache and a kube-rs reflector. A generated client also writes protobuf.
 //!
-//! Each kind of client also runs against a bare member, which shows that the test itself is right.
+//! Each kind of client also runs with a bare member, to show that the test itself is right.
 
 use crate::{
     clients::follower::Follower,
@@ -21,10 +21,10 @@ use tributary_e2e::TestCluster;
 
 pub(crate) mod follower;
 
-/// Duration of the writes that a client follows.
+/// Duration of the random writes while a client follows the objects.
 const CHURN: Duration = Duration::from_secs(20);
 
-/// Longest time from the last write until a client has the final state.
+/// Longest time after the last write until a client has the final state.
 const SETTLE: Duration = Duration::from_secs(60);
 
 /// Pause between two writes to a member. The resulting rate is low for a server, because the test is about the order
@@ -33,16 +33,16 @@ const WRITE_PAUSE: Duration = Duration::from_millis(15);
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["clients";
-        informer_follows_a_bare_member, informer_with_watch_list_follows_both_members,
+        informer_follows_a_member_without_tributary, informer_with_watch_list_follows_both_members,
         informer_with_list_and_watch_follows_both_members, informer_passes_the_watch_list_inconsistency_detector,
         controller_runtime_cache_follows_both_members, kube_rs_reflector_follows_both_members,
         kube_rs_streaming_reflector_follows_both_members, typed_client_calls_have_the_same_results_as_at_a_member,
-        typed_client_writes_to_the_annotated_cluster, retry_watcher_follows_both_members,
+        typed_client_write_goes_to_the_cluster_in_the_annotation, retry_watcher_follows_both_members,
         informer_loses_no_change_over_a_restart,
     ]
 }
 
-/// The server that a client uses, and the objects that it follows.
+/// Server that a client uses, and the objects that the client follows.
 pub(crate) struct Followed {
     pub(crate) kubeconfig: PathBuf,
     pub(crate) members: Vec<Arc<TestCluster>>,
@@ -66,7 +66,7 @@ async fn of_all(context: &TestContext) -> anyhow::Result<Followed> {
 /// The outcomes of calls by step: code, reason and value.
 pub(crate) type Outcomes = BTreeMap<String, (i64, String, String)>;
 
-/// Name → uid and label `generation` of each object that a client must have.
+/// Objects that a client must have. Maps the name of each object to its uid and label `generation`.
 type State = BTreeMap<String, (String, String)>;
 
 async fn state_of(member: &TestCluster, namespace: &str, resource: &str) -> anyhow::Result<State> {
@@ -86,8 +86,8 @@ async fn state_of(member: &TestCluster, namespace: &str, resource: &str) -> anyh
 }
 
 impl Followed {
-    /// Checks that a client has the objects of all members. For a name that several members have, the client may have
-    /// any of the objects.
+    /// Checks that a client has the objects of all members. If several members have an object of the same name, the
+    /// client may have any of these objects.
     async fn check(&self, resource: &str, held: &State) -> anyhow::Result<()> {
         let mut names: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
         for member in &self.members {
@@ -105,7 +105,7 @@ impl Followed {
         Ok(())
     }
 
-    /// Changes all members at random for [`CHURN`]: creates, changes, deletes; some names are in several members.
+    /// Creates, changes and deletes objects in all members at random for [`CHURN`]. Some names are in several members.
     async fn churn(&self, seed: u64) -> anyhow::Result<()> {
         let writers = self.members.iter().enumerate().map(|(index, member)| {
             let writer = Writer {
@@ -123,13 +123,12 @@ impl Followed {
     }
 }
 
-/// A writer of random changes in one member.
 struct Writer {
     member: Arc<TestCluster>,
     namespace: String,
     random: StdRng,
-    /// Number of writes so far. Each write stores this number in the object's label `generation`, so later states have
-    /// greater numbers.
+    /// Number of writes. Each write stores the number in the object's label `generation`, so that a later state has a
+    /// greater number.
     generation: u64,
 }
 
@@ -165,7 +164,7 @@ impl Writer {
                 }
             }
         };
-        // The member's controllers write, too. So a 404 is possible, or a 409 for an object that is still being
+        // The member's controllers also write. A write can therefore get 404, or 409 for an object that is still being
         // deleted.
         let expected = answer.status.is_success() || [404, 409].contains(&answer.status.as_u16());
         ensure!(expected, "{}: {}", answer.request, answer.text());
@@ -184,13 +183,13 @@ fn new_object(resource: &str, name: &str, generation: &str) -> Value {
     }
 }
 
-/// The ways in which a client-go program lists.
+/// Ways in which a client-go program gets its initial objects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lists {
     Paged,
-    /// By a watch with initial events (`WatchListClient`).
+    /// The program opens a watch with initial events (`WatchListClient`).
     Streamed,
-    /// By a watch with initial events. The program compares the result with a list, and panics at a difference.
+    /// The program opens a watch with initial events and compares the result with a list. A difference causes a panic.
     StreamedAndCompared,
 }
 
@@ -239,7 +238,7 @@ async fn check_dump(followed: &Followed, dump: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn informer_follows_a_bare_member(context: TestContext) -> anyhow::Result<()> {
+async fn informer_follows_a_member_without_tributary(context: TestContext) -> anyhow::Result<()> {
     let followed = of_a_member(&context).await?;
     follow(&context, followed, "informer", Lists::Streamed).await
 }
@@ -254,8 +253,8 @@ async fn informer_with_list_and_watch_follows_both_members(context: TestContext)
     follow(&context, followed, "informer", Lists::Paged).await
 }
 
-/// client-go's detector compares the initial events of a watch with a list at the version of the final bookmark. The
-/// detector panics at a difference.
+/// client-go's detector compares the initial events of a watch with a list at the version of the last bookmark. A
+/// difference causes a panic.
 async fn informer_passes_the_watch_list_inconsistency_detector(context: TestContext) -> anyhow::Result<()> {
     let followed = of_all(&context).await?;
     follow(&context, followed, "informer", Lists::StreamedAndCompared).await
@@ -313,7 +312,7 @@ async fn reflect(context: &TestContext, config: kube::runtime::watcher::Config) 
     outcome
 }
 
-/// Returns the outcomes of the typed client's calls by step: code, reason and value.
+/// Runs each call of the typed client. Returns the status code, reason and value of each call by step.
 pub(crate) async fn typed(
     context: &TestContext,
     kubeconfig: &Path,
@@ -340,7 +339,7 @@ async fn typed_client_calls_have_the_same_results_as_at_a_member(context: TestCo
     same_outcomes(&shown, &expected)
 }
 
-async fn typed_client_writes_to_the_annotated_cluster(context: TestContext) -> anyhow::Result<()> {
+async fn typed_client_write_goes_to_the_cluster_in_the_annotation(context: TestContext) -> anyhow::Result<()> {
     let (member, all) = (of_a_member(&context).await?, of_all(&context).await?);
     let expected = typed(&context, &member.kubeconfig, &member.namespace, &[]).await?;
     let shown = typed(&context, &all.kubeconfig, &all.namespace, &["--cluster", "member2"]).await?;
@@ -372,7 +371,7 @@ async fn retry_watcher_follows_both_members(context: TestContext) -> anyhow::Res
         let event = watcher.wait_for("ADDED", SETTLE).await?;
         ensure!(event["name"] == format!("map-{index}"), "{event}");
     }
-    // The server refuses this version. The refusal must end the watch, and must not cause a loop of attempts.
+    // The server refuses this version. The client must end the watch, and must not try again in a loop.
     let arguments = ["retrywatch", "--namespace", &followed.namespace, "--resource-version", "5"];
     let mut watcher = Follower::start(&tools.clients(), &followed.kubeconfig, &arguments, &[])?;
     let event = watcher.wait_for("ERROR", SETTLE).await?;
@@ -381,7 +380,7 @@ async fn retry_watcher_follows_both_members(context: TestContext) -> anyhow::Res
     Ok(())
 }
 
-/// Tributary restarts while an informer runs. The informer must miss no change and see no older version.
+/// Tributary restarts while an informer runs. The informer must miss no change and must not see an older version again.
 async fn informer_loses_no_change_over_a_restart(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.to_vec();
     let namespace = context.namespace("client", &members).await?;

@@ -1,6 +1,6 @@
-//! No member stores the annotation `tributary.dev/cluster`, in whichever form a client writes it. An annotation that
-//! was stored without Tributary misleads no client. A bare kube-apiserver must accept each form first, which shows that
-//! the form is valid.
+//! Tests the annotation `tributary.dev/cluster`. Tributary lets no client store it in a member, in whatever form the
+//! client writes it. If a member has such an annotation that was stored without Tributary, it must not mislead clients.
+//! A bare kube-apiserver must accept each form, to show that the form is valid.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -14,11 +14,11 @@ const ANNOTATION: &str = "tributary.dev/cluster";
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["cluster_annotation";
-        cluster_annotation_is_never_stored_in_any_form, stored_cluster_annotation_misleads_no_client,
+        cluster_annotation_is_never_stored_in_any_form, false_cluster_annotation_stored_at_a_member_is_replaced_by_the_true_cluster,
     ]
 }
 
-/// The media type of a body. Patches change an object, and other bodies create one.
+/// Media types of request bodies. A patch changes an existing object, and other bodies create an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     Json,
@@ -28,15 +28,14 @@ enum How {
     Patch(&'static str),
 }
 
-/// A body that sets the annotation, with placeholders `NAME` and `CLUSTER`.
+/// Media type and request body that sets the annotation. The body has placeholders `NAME` and `CLUSTER`.
 type Written = (How, &'static str);
 
 const MERGE: How = How::Patch("merge-patch+json");
 const STRATEGIC: How = How::Patch("strategic-merge-patch+json");
 const JSON_PATCH: How = How::Patch("json-patch+json");
 
-/// Bodies that set the annotation. A body that is a patch changes the existing object `NAME`, which already has an
-/// annotation.
+/// Request bodies that set the annotation. A patch changes the existing object `NAME`, which already has an annotation.
 const WAYS: [Written; 21] = [
     (How::Json, r#"{"metadata":{"name":"NAME","annotations":{"tributary.dev/cluster":"CLUSTER"}}}"#),
     (How::Json, r#"{"met\u0061data":{"name":"NAME","annotations":{"\u0074ributary.dev\/cluster":"CLUSTER"}}}"#),
@@ -85,7 +84,7 @@ fn protobuf(name: &str, entry: &[u8], entry_number: u64) -> Vec<u8> {
     [b"k8s\0".to_vec(), message(&[(1, &type_meta), (2, &message(&[(1, &metadata)]))])].concat()
 }
 
-/// Encodes an entry of the annotations: key and value.
+/// Encodes the annotation with this value as a map entry.
 fn entry(value: &str) -> Vec<u8> {
     let mut out = Vec::new();
     put_field(&mut out, 1, ANNOTATION.as_bytes());
@@ -93,7 +92,7 @@ fn entry(value: &str) -> Vec<u8> {
     out
 }
 
-/// Sends one of the bodies to the path of a collection or of an object.
+/// Sends a request body to the collection's path, or to the object's path for a patch.
 async fn send(
     http: &HttpClient,
     maps: &str,
@@ -131,7 +130,7 @@ async fn stored(member: &TestCluster, maps: &str, name: &str) -> anyhow::Result<
     Ok(Some(answer.expect(200)?.json()?["metadata"]["annotations"][ANNOTATION].take()))
 }
 
-/// Creates an object for a later patch. Its label with the annotation's name is allowed.
+/// Creates an object for a later patch. The object has a label with the annotation's name, which Tributary allows.
 async fn make(member: &TestCluster, maps: &str, name: &str) -> anyhow::Result<()> {
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -183,8 +182,8 @@ async fn cluster_annotation_is_never_stored_in_any_form(context: TestContext) ->
     what_is_not_written_as_a_text(&http, &members[0], &maps).await
 }
 
-/// Sends forms of the annotation that do not contain its name in plain text: a JSON patch that copies, protobuf that
-/// only Go can decode, and CBOR.
+/// Sends bodies that do not contain the annotation's name in plain text: a JSON patch that copies the label, protobuf
+/// that only Go decodes, and CBOR.
 async fn what_is_not_written_as_a_text(http: &HttpClient, member: &TestCluster, maps: &str) -> anyhow::Result<()> {
     let own = format!("/clusters/member1{maps}");
     make(member, maps, "copied").await?;
@@ -194,8 +193,8 @@ async fn what_is_not_written_as_a_text(http: &HttpClient, member: &TestCluster, 
     send(member.http(), maps, copy, "copied", "").await?.expect(200)?;
     ensure!(stored(member, maps, "copied").await? == Some(json!("member2")), "it cannot be copied at all");
 
-    // A kube-apiserver's protobuf decoder in Go cuts the field number to 32 bits and ignores the wire type of the key.
-    // Tributary must read the annotation in the same way.
+    // kube-apiserver's protobuf decoder (in Go) cuts a field number to 32 bits and ignores the wire type of the key.
+    // Tributary must decode the annotation in the same way.
     let of_another_type = [&[1 << 3 | 5, 21][..], ANNOTATION.as_bytes(), &[2 << 3 | 2, 101], &[b'x'; 101]].concat();
     for (name, entry, number, expected) in [
         ("cut-number", entry("member2"), (1 << 32) + 12, json!("member2")),
@@ -217,9 +216,11 @@ async fn what_is_not_written_as_a_text(http: &HttpClient, member: &TestCluster, 
     Ok(())
 }
 
-/// The objects have an annotation with another cluster's name, stored without Tributary. The merged view must show
-/// their true cluster, and a write of a shown object must reach that cluster.
-async fn stored_cluster_annotation_misleads_no_client(context: TestContext) -> anyhow::Result<()> {
+/// Some objects have an annotation with the name of a wrong cluster, stored without Tributary. The merged view must
+/// show their true cluster, and a write of an object from the merged view must reach the true cluster.
+async fn false_cluster_annotation_stored_at_a_member_is_replaced_by_the_true_cluster(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let members: [Arc<TestCluster>; 2] = context.fixture.pair().await?.clone();
     let tributary = context.fixture.over_two().await?;
     let (http, kubectl) = (tributary.http().await?, tributary.kubectl(context.fixture.tools().await?)?);
@@ -263,7 +264,8 @@ async fn stored_cluster_annotation_misleads_no_client(context: TestContext) -> a
         ensure!(stored(&members[1], &maps, name).await?.is_none(), "{name} was made in member2");
     }
     ensure!(stored(&members[0], &maps, "replaced").await? == Some(Value::Null), "the bait stays after a replacement");
-    // The cluster's own path shows the stored annotation, and refuses a write that names another cluster.
+    // The path of the cluster (`/clusters/member1`) shows the stored annotation, and refuses a write that names a
+    // different cluster.
     let raw = http.get(&format!("/clusters/member1{maps}/deleted")).send().await?.expect(200)?.json()?;
     ensure!(raw["metadata"]["annotations"][ANNOTATION] == "member2", "{raw}");
     http.put(&format!("/clusters/member1{maps}/deleted"), &raw).send().await?.expect(409)?;

@@ -1,5 +1,5 @@
-//! Compact resourceVersions, which Tributary sends if composite versions would be too long. The test uses two real
-//! clusters, and simulated clusters with long names.
+//! Compact resourceVersions. Tributary sends them if composite resourceVersions would be too long. The test uses two
+//! real clusters, and simulated clusters with long names.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_secs(60);
 const SIMULATED: usize = 48;
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["compact_versions"; resource_versions_of_many_clusters_have_the_compact_form]
+    cases!["compact_versions"; resource_versions_over_many_clusters_have_the_compact_form]
 }
 
 fn version_of(object: &Value) -> String {
@@ -30,7 +30,7 @@ fn is_compact(version: &str) -> bool {
     version.starts_with("c1.")
 }
 
-async fn resource_versions_of_many_clusters_have_the_compact_form(context: TestContext) -> anyhow::Result<()> {
+async fn resource_versions_over_many_clusters_have_the_compact_form(context: TestContext) -> anyhow::Result<()> {
     let pair = context.fixture.pair().await?;
     let mut simulated = Vec::new();
     for index in 0..SIMULATED {
@@ -71,7 +71,7 @@ async fn resource_versions_of_many_clusters_have_the_compact_form(context: TestC
             names.push(name);
         }
     }
-    // The resourceVersion becomes compact as soon as every cluster has reported its uid.
+    // Tributary sends compact resourceVersions only after every cluster has reported its uid.
     for http in &servers {
         eventually(SOON, async || {
             let list = http.get(&maps).send().await?.expect(200)?.json()?;
@@ -81,12 +81,12 @@ async fn resource_versions_of_many_clusters_have_the_compact_form(context: TestC
         .await?;
     }
 
-    // The second process has just started, and the first process may lag behind it. Versions from before its start are
-    // too old for the second process.
+    // The second process refuses versions from before its start as too old. This list gives a version that both
+    // processes accept. The first process may lag behind.
     let begun = version_of(&servers[1].get(&maps).send().await?.expect(200)?.json()?);
     servers[0].get(&format!("{maps}?resourceVersion={begun}")).send().await?.expect(200)?;
 
-    // The two processes alternate in serving the pages of one list, while the objects change.
+    // The two processes alternate in serving the pages of one list while the objects change.
     let page = servers[0].get(&format!("{maps}?limit=3")).send().await?.expect(200)?.json()?;
     let version = version_of(&page);
     for (name, member) in [("map-03", &pair[0]), ("map-13", &pair[1])] {
@@ -105,7 +105,7 @@ async fn resource_versions_of_many_clusters_have_the_compact_form(context: TestC
         http.get(&format!("{maps}/map-00?resourceVersion={version}")).send().await?.expect(200)?;
     }
 
-    // After each event, the watch resumes at the process that did not serve the event.
+    // After each event, the watch resumes at the process that did not send the event.
     let mut from = version;
     let mut told = BTreeSet::new();
     for http in &servers {
@@ -118,7 +118,8 @@ async fn resource_versions_of_many_clusters_have_the_compact_form(context: TestC
     }
     ensure!(told.iter().eq(["map-03", "map-13"]), "{told:?}");
 
-    // The resourceVersion of an event is a valid precondition of one update.
+    // An update with the resourceVersion of an event succeeds once. The second update with the same resourceVersion is
+    // a conflict.
     let mut stream = servers[0].watch(&format!("{maps}?watch=true&resourceVersion={from}")).await?;
     let patch = json!({"data": {"step": "1"}});
     servers[1].patch(&format!("{maps}/map-10"), "merge-patch+json", &patch).send().await?.expect(200)?;
@@ -128,7 +129,7 @@ async fn resource_versions_of_many_clusters_have_the_compact_form(context: TestC
     servers[0].put(&format!("{maps}/map-10"), &object).send().await?.expect(200)?;
     servers[0].put(&format!("{maps}/map-10"), &object).send().await?.expect(409)?;
 
-    // kubectl lists in pages and watches with compact versions.
+    // kubectl must be able to list in pages and to watch with compact versions.
     let kubectl = first.kubectl(context.fixture.tools().await?)?;
     let arguments = ["-n", &namespace, "get", "configmaps", "--chunk-size=2", "--output=name"];
     let text = kubectl.ok(&arguments).await?;

@@ -1,5 +1,5 @@
-//! Lists and watches at versions that etcd has compacted. The member no longer serves these versions. Tributary serves
-//! them from the history in its change log.
+//! Lists and watches at versions that etcd has compacted. The member no longer serves these versions, but Tributary
+//! serves them from its change log.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -9,7 +9,8 @@ use tributary_e2e::{EventStream, HttpClient, HttpResponse, TestCluster, Tributar
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// kube-apiserver checks every 15 s for compacted revisions, and then drops its snapshots.
+/// Longest time until kube-apiserver drops its snapshots of compacted revisions. It checks for compacted revisions
+/// every 15 s.
 const COMPACTED: Duration = Duration::from_secs(120);
 
 /// Number of writes between the first and the second page of a list.
@@ -19,11 +20,11 @@ pub(crate) fn cases() -> Vec<Case> {
     cases!["compaction"; lists_and_watches_work_at_versions_that_etcd_compacted]
 }
 
-/// A client of one server, and a list from before the compaction.
+/// Client of one server, with the version, continue token and names of a list from before the compaction.
 struct Client {
     http: HttpClient,
     maps: String,
-    /// The names of all objects, in the order of lists.
+    /// Names of all objects in the order of the list.
     names: Vec<String>,
     version: String,
     token: String,
@@ -49,7 +50,7 @@ impl Client {
         Ok(Self { http: http.clone(), maps: maps.to_owned(), names: names_of(&list), version, token })
     }
 
-    /// Returns a client of another server with the same list.
+    /// Returns a client of a different server that continues the same list.
     fn at(&self, http: &HttpClient) -> Self {
         let Self { maps, names, version, token, .. } = self;
         Self {
@@ -74,8 +75,8 @@ impl Client {
         self.http.watch(&format!("{}?watch=true&resourceVersion={}", self.maps, self.version)).await
     }
 
-    /// Checks that the server refuses the continue token, and that its answer has a new token. The new token continues
-    /// after the same object in the current state.
+    /// Checks that the server refuses the continue token with 410, and sends a new token. The new token continues after
+    /// the same object, but in the current state.
     async fn goes_on_in_the_present(&self) -> anyhow::Result<()> {
         let answer = self.next_page().await?;
         let status = expired(&answer)?;
@@ -99,8 +100,8 @@ impl Client {
         Ok(())
     }
 
-    /// Checks that the server refuses the resourceVersion of the earlier list. A list gets 410, and a watch gets an
-    /// ERROR event.
+    /// Checks that the server refuses the resourceVersion of the list from before the compaction. A list gets 410, and
+    /// a watch gets an ERROR event.
     async fn is_expired(&self) -> anyhow::Result<()> {
         expired(&self.exact().await?)?;
         let mut stream = self.watch().await?;
@@ -112,7 +113,7 @@ impl Client {
     }
 }
 
-/// The object that [`write`] deletes after the first page, and the object that it creates.
+/// Object that [`write`] deletes after the first page, and object that it creates.
 const GONE: &str = "map-06";
 const NEW: &str = "map-07";
 
@@ -194,7 +195,7 @@ async fn lists_and_watches_work_at_versions_that_etcd_compacted(context: TestCon
 
     // etcd has compacted the version, so the member answers 410 with a new continue token.
     eventually(COMPACTED, async || {
-        // The member accepts the old continue token until its watch cache drops the revision, too.
+        // The member accepts the old continue token until its watch cache has also dropped the revision.
         let answer = bare.next_page().await?;
         ensure!(answer.status == 410, "{}: {}", answer.status, answer.text());
         Ok(())
@@ -203,7 +204,8 @@ async fn lists_and_watches_work_at_versions_that_etcd_compacted(context: TestCon
     bare.goes_on_in_the_present().await?;
     expired(&bare.exact().await?)?;
 
-    // Tributary still has the version. The list continues unchanged, and a watch from the version misses no event.
+    // Tributary still has the compacted version. The old list continues unchanged, and a watch from this version misses
+    // no event.
     let the_past_is_there = async || {
         let rest = merged.next_page().await?.expect(200)?.json()?;
         ensure!(names_of(&rest) == merged.names[PAGE..] && version_of(&rest) == merged.version, "{rest}");
@@ -215,8 +217,8 @@ async fn lists_and_watches_work_at_versions_that_etcd_compacted(context: TestCon
     };
     let mut stream = the_past_is_there().await?;
 
-    // After its restart, the kube-apiserver has no version from before the compaction. Tributary's clients must notice
-    // no change.
+    // A restarted kube-apiserver has no version from before the compaction. Clients of Tributary must not notice the
+    // restart.
     member.kill_apiserver().await?;
     member.start_again().await?;
     bare.is_expired().await?;
@@ -228,13 +230,13 @@ async fn lists_and_watches_work_at_versions_that_etcd_compacted(context: TestCon
     }
     member.http().delete(&format!("{maps}/map-08")).send().await?.expect(200)?;
 
-    // A new Tributary process lacks the compacted version, and must answer like the member.
+    // A new Tributary process does not have the compacted version in its change log, so it must answer like the member.
     let late = start().await?;
     let late = merged.at(&late.http().await?);
     eventually(SOON, async || late.http.get(&maps).send().await?.expect(200).map(drop)).await?;
     late.is_expired().await?;
     late.goes_on_in_the_present().await?;
-    // A list with `resourceVersion` alone needs a state that is not older than the version, and succeeds.
+    // A list with only the parameter `resourceVersion` accepts any state that is not older, so the list succeeds.
     let list = late.http.get(&format!("{maps}?resourceVersion={}", late.version)).send().await?.expect(200)?.json()?;
     ensure!(names_of(&list).len() == 9, "{list}");
     late.http.get(&format!("{maps}/map-00?resourceVersion={}", late.version)).send().await?.expect(200)?;

@@ -1,5 +1,5 @@
 //! Tests the CustomResourceDefinitions in `deploy/crds`. A kube-apiserver must accept the definitions, and objects of
-//! their kinds. The validation rules in the definitions must refuse the same objects as Tributary's reader of
+//! their kinds. The validation rules in the definitions must refuse the same objects as Tributary refuses in
 //! configuration files.
 
 use crate::context::{Case, TestContext, cases};
@@ -32,7 +32,7 @@ fn source(spec: &Value) -> String {
     object.to_string()
 }
 
-/// Returns a source with one identity rule.
+/// Returns a ClusterSource with one identity rule.
 fn ruled_source(rule: &Value) -> String {
     source(&json!({"karmadaClusters": {}, "identity": {"type": "Rules", "rules": [rule]}}))
 }
@@ -122,8 +122,8 @@ async fn kube_apiserver_validates_objects_of_the_deployed_crds(context: TestCont
     let waiting = |max_wait: &str| {
         merged("all", &schema(json!({"name": "a", "tokenBucket": {"qps": 1, "queueing": {"maxWait": max_wait}}})))
     };
-    // The objects have the largest allowed numbers of policies and schemas. A kube-apiserver refuses a validation rule
-    // that costs too much.
+    // These objects have the largest allowed numbers of policies and schemas. The test needs them because a
+    // kube-apiserver refuses a validation rule whose estimated cost is too high.
     let names: Vec<_> = (0..256).map(|number| format!("{number:0>253}")).collect();
     let schemas: Vec<_> = names.iter().map(|name| json!({"name": name, "exempt": {}})).collect();
     let policies = names.iter().cycle().take(1024).map(|name| json!({"rules": [exec], "flowControlSchemaName": name}));

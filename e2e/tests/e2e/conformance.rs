@@ -1,9 +1,9 @@
-//! The conformance suite. Each case runs against a bare kube-apiserver (the oracle), Tributary over one member, and
-//! Tributary over two members, with versions of both formats.
+//! The conformance suite. Each case runs against a bare kube-apiserver (the reference), Tributary over one member, and
+//! Tributary over two members with integer or composite resourceVersions.
 //!
 //! A case asserts the answer of Kubernetes. [`differences`] lists the deliberate differences of Tributary with their
-//! reasons, and a case checks them with [`Target::differs`]. The targets may differ in nothing else, except that
-//! objects come from several members and are ordered by cluster first.
+//! reasons, and a case checks them with [`Target::differs`]. All other answers must be the same, except that objects
+//! come from several members and are ordered by cluster first.
 
 mod aggregated;
 mod compact;
@@ -29,7 +29,7 @@ use futures::future::BoxFuture;
 use std::sync::Arc;
 use target::{Kind, Target};
 
-/// The name of a case, and its function. The function gets a target with its own namespace.
+/// Name and function of a case. The function gets a target with a separate namespace.
 pub(crate) struct Conformance {
     name: String,
     run: Arc<dyn Fn(Target) -> BoxFuture<'static, anyhow::Result<()>> + Send + Sync>,
@@ -53,7 +53,7 @@ macro_rules! conformance {
 }
 use conformance;
 
-/// Returns a test for each case and target, with a name such as `conformance::bare::get::head`.
+/// Returns one test for each combination of case and target, with a name such as `conformance::bare::get::head`.
 pub(crate) fn cases() -> Vec<Case> {
     let all: Vec<Conformance> = [
         aggregated::cases(),

@@ -1,4 +1,4 @@
-//! The context of a test: its name, function and namespaces, and the dump that a failure prints.
+//! Context of a test: its name, function and namespaces, and the output that a failure prints.
 
 use crate::fixture::Fixture;
 use anyhow::Context as _;
@@ -12,7 +12,7 @@ use std::{
 use tokio::time::{Instant, sleep};
 use tributary_e2e::{TestCluster, namespace};
 
-/// Longest duration of one test. A test that takes longer fails with a dump, and the other tests continue.
+/// Longest duration of one test. A test that takes longer fails and prints its dump, and the other tests continue.
 const TEST_TIMEOUT: Duration = Duration::from_secs(420);
 
 /// A test that lasts at least this long prints its duration.
@@ -24,7 +24,7 @@ pub(crate) struct TestContext {
     namespaces: Arc<Mutex<Vec<OwnNamespace>>>,
 }
 
-/// A namespace of a test, and a member that has it.
+/// Name of a namespace that a test uses, and a member with this namespace.
 type OwnNamespace = (String, Arc<TestCluster>);
 
 impl TestContext {
@@ -52,7 +52,7 @@ impl TestContext {
 type Run = Box<dyn Fn(TestContext) -> BoxFuture<'static, anyhow::Result<()>> + Send + Sync>;
 
 pub(crate) struct Case {
-    /// Path of the test: `kubectl::get_shows_the_cluster_column`.
+    /// Path of the test, for example `kubectl::get_shows_the_cluster_column`.
     pub(crate) name: String,
     patience: Duration,
     /// True if this machine has the programs that the test needs.
@@ -70,27 +70,28 @@ impl Case {
         Self { name: name.into(), patience: TEST_TIMEOUT, is_possible: true, run }
     }
 
-    /// Allows a longer duration than [`TEST_TIMEOUT`].
+    /// Sets a different longest duration than [`TEST_TIMEOUT`].
     pub(crate) fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Ignores the test on a machine without this program. The tests do not install it.
+    /// Ignores the test on a machine without this program, because the tests do not install the program.
     pub(crate) fn only_with(mut self, program: &str) -> Self {
         let folders = std::env::var_os("PATH").unwrap_or_default();
         self.is_possible &= std::env::split_paths(&folders).any(|folder| folder.join(program).is_file());
         self
     }
 
-    /// Returns whether the test is listed as ignored: it is too long for continuous integration (its name or module
-    /// begins with `proof_`), or the machine lacks a program. Ignored tests run with `--ignored`.
+    /// Returns whether the test is listed as ignored. A test is ignored if it is too long for continuous integration
+    /// (its name or module begins with `proof_`), or if the machine lacks a program. Ignored tests run with
+    /// `--ignored`.
     pub(crate) fn is_ignored(&self) -> bool {
         !self.is_possible || self.name.split("::").any(|part| part.starts_with("proof_"))
     }
 
-    /// Runs the test. A panic and a timeout are failures, too, and every failure prints a dump. Prints a long duration,
-    /// which includes the wait for permits.
+    /// Runs the test. A panic and a timeout are also failures, and every failure prints a dump. Prints the duration of
+    /// a long test, including the wait for permits.
     pub(crate) async fn run(&self, fixture: Arc<Fixture>) -> Result<(), String> {
         use futures::FutureExt;
         let begun = Instant::now();
@@ -106,7 +107,7 @@ impl Case {
         }
         match outcome {
             Ok(()) => Ok(()),
-            // The error comes last, because a long output is cut at its beginning.
+            // The error comes last, because test output that is too long is cut at its beginning.
             Err(error) => Err(format!("{}\n--- why {} failed\n{error:#}", context.dump().await, self.name)),
         }
     }
@@ -128,7 +129,7 @@ macro_rules! cases {
 }
 pub(crate) use cases;
 
-/// Repeats `check` until it succeeds. After `patience` the last failure is the error.
+/// Repeats `check` until it succeeds. After `patience`, returns the last error.
 pub(crate) async fn eventually<F, R, T>(patience: Duration, mut check: F) -> anyhow::Result<T>
 where
     F: FnMut() -> R,

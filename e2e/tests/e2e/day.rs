@@ -1,17 +1,17 @@
-//! A compressed day in production. Three clusters of real kube-apiservers (one cluster has two kube-apiservers) are
-//! behind Tributary in the shared mode, with flow control, the audit log and the access log. Users, informers, tunnels
-//! and connections make a mixed load. Each minute has one fault, drawn by a seed.
+//! Simulates a day in production in a short time. Three clusters of real kube-apiservers (one cluster has two
+//! kube-apiservers) are behind Tributary in shared mode, with flow control, audit log and access log. Users, informers,
+//! exec sessions and short connections send a mixed load. Each minute has one fault, which a seed selects.
 //!
 //! The test requires:
 //!
-//! * A request fails only if the minute's fault excuses the failure. No cluster's fault excuses a failed read from the
-//!   cache.
-//! * Enough requests of each kind are answered in each minute.
+//! * A request fails only if the minute's fault excuses the failure. A fault of a cluster never excuses a failed read
+//!   from Tributary's cache.
+//! * Tributary answers enough requests of each kind in each minute.
 //! * No answer has objects of a wrong cluster or user.
-//! * At the end of each minute, after the load stops, every informer has the clusters' objects, and finished work keeps
-//!   no permit. Memory, files and connections are back at their earlier level.
+//! * At the end of each minute, after the load stops, every informer has the clusters' objects, and no permit is in
+//!   use. Memory, files and connections are back at their earlier level.
 //!
-//! A run prints its seed. `TRIBUTARY_DAY_SEED` and `TRIBUTARY_DAY_MINUTES` choose another seed and length, and
+//! Each run prints its seed. `TRIBUTARY_DAY_SEED` and `TRIBUTARY_DAY_MINUTES` set the seed and the length, and
 //! `TRIBUTARY_DAY_FAULTS` limits the faults (`CutOff,Storm`).
 
 use crate::context::{Case, TestContext};
@@ -36,11 +36,12 @@ use scene::Scene;
 /// Default number of minutes.
 const MINUTES: usize = 30;
 
-/// Duration of the load in each minute. Afterwards the test waits until no work is left and all clients have the
-/// clusters' objects: for seconds, after some faults for up to two minutes.
+/// Duration of the load in each minute. After the load, the test waits until no request is in flight and all clients
+/// have the clusters' objects. This takes seconds, or up to two minutes after some faults.
 const LOUD: Duration = Duration::from_secs(55);
 
-/// Number of minutes at the beginning in which memory and connections still grow to their usual level.
+/// Number of minutes at the beginning that the checks ignore, because memory and connections still grow to their usual
+/// level.
 const WARM_UP: usize = 2;
 
 /// Longest duration of the start, and of one minute.
@@ -96,7 +97,7 @@ async fn live(context: &TestContext, scene: &Arc<Scene>, seed: u64, minutes: usi
     Ok(())
 }
 
-/// Ends a minute: stops the load, and checks the clients' objects, the permits and the memory.
+/// Ends a minute: stops the load, and checks the clients' objects, the flow-control permits and the memory.
 async fn quiet(
     scene: &Scene,
     operator: &tributary_e2e::HttpClient,

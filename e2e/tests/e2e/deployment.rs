@@ -1,5 +1,5 @@
-//! Tests the files in `deploy`. The real Helm and a real kube-apiserver accept the chart and the manifests, and the
-//! rendered pod runs. Replicas are replaced under load, and the static program needs no other files.
+//! Tests the files in `deploy`. The real Helm and a real kube-apiserver must accept the chart and the manifests, and
+//! the rendered pod must run. Other tests replace replicas under load, and run the static program without other files.
 
 pub(crate) mod balancer;
 mod container;
@@ -21,8 +21,8 @@ use tributary_e2e::{Kubectl, TestCluster, guard, kubectl::KubectlOutput, tributa
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = cases!["deployment";
-        helm_renders_valid_values_and_refuses_invalid_values, chart_keeps_text_values_as_strings,
-        committed_manifests_equal_the_rendered_chart, kube_apiserver_accepts_all_rendered_objects,
+        helm_renders_valid_values_and_refuses_invalid_values, helm_chart_renders_text_values_as_yaml_strings,
+        committed_manifests_equal_the_rendered_chart, kube_apiserver_accepts_all_objects_rendered_from_the_chart,
         documented_installation_works_in_a_joined_cluster,
     ];
     cases.extend(pod::cases());
@@ -35,7 +35,6 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Returns a path below `deploy`.
 pub(crate) fn deploy(path: &str) -> String {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(path).display().to_string()
 }
@@ -44,18 +43,18 @@ pub(crate) async fn helm(context: &TestContext, version: u8) -> anyhow::Result<K
     Kubectl::helm(context.fixture.tools().await?, version, &context.fixture.bare().await?.kubeconfig())
 }
 
-/// Values files with which the chart is tested.
+/// Names of the values files with which the tests render the chart.
 pub(crate) const VALUES: [&str; 8] =
     ["minimal", "everything", "hub", "aggregation", "hub-elsewhere", "publish", "doors", "karmada"];
 
-/// The values with which the pods have rights in their own cluster, which is the hub.
+/// Values files with which the pods have RBAC rights in the cluster where they run, which is the hub.
 pub(crate) const VALUES_WITH_RIGHTS: [&str; 4] = ["hub", "aggregation", "publish", "doors"];
 
 pub(crate) fn values(name: &str) -> String {
     deploy(&format!("helm/tributary/ci/{name}-values.yaml"))
 }
 
-/// Values that the chart refuses, and a part of the error.
+/// Values that the chart refuses, each with a part of the expected error.
 const REFUSED: [(&str, &str); 42] = [
     ("publish.clusterProfilesNamespace=fleet", "publish: Tributary publishes clusters in a hub; set hub.enabled"),
     (
@@ -135,8 +134,8 @@ async fn helm_renders_valid_values_and_refuses_invalid_values(context: TestConte
             let deployment = objects.iter().find(|object| object["kind"] == "Deployment").context("no Deployment")?;
             let container = &deployment["spec"]["template"]["spec"]["containers"][0];
             ensure!(container["resources"]["limits"]["memory"].is_string(), "no limit of memory: {container}");
-            // The program derives the memory for collections from the limit of its cgroup. A number in the arguments
-            // would be wrong after a change of the limit.
+            // The chart must not set the memory for collections, because the program derives it from the limit of its
+            // cgroup. A number in the arguments would be wrong after a change of the limit.
             let arguments = container["args"].as_array().context("arguments")?;
             let says_how_much = |one: &Value| one.as_str().is_some_and(|text| text.contains("collection-bytes"));
             ensure!(!arguments.iter().any(says_how_much), "{arguments:?}");
@@ -152,9 +151,9 @@ async fn helm_renders_valid_values_and_refuses_invalid_values(context: TestConte
     Ok(())
 }
 
-/// The chart must neither cut a string value nor turn a string into a number. For example, the name of a front proxy
-/// decides which client may send user names in headers.
-async fn chart_keeps_text_values_as_strings(context: TestContext) -> anyhow::Result<()> {
+/// The chart must neither cut a string value nor turn a string into a number. For example, a changed name of a front
+/// proxy would change which client may send user names in headers.
+async fn helm_chart_renders_text_values_as_yaml_strings(context: TestContext) -> anyhow::Result<()> {
     for version in [3, 4] {
         let helm = helm(&context, version).await?;
         let objects = render::chart(&helm, &["--values", &values("texts"), "--namespace", "123"]).await?;
@@ -215,23 +214,23 @@ async fn committed_manifests_equal_the_rendered_chart(context: TestContext) -> a
     Ok(())
 }
 
-/// Runs kubectl, which must succeed without output on standard error, such as warnings of unknown fields and violated
-/// pod security.
+/// Runs a kubectl command. The command must succeed and must print no warning, for example of an unknown field or a
+/// violated pod security profile.
 async fn without_a_warning(kubectl: &Kubectl, arguments: &[&str]) -> anyhow::Result<()> {
     let output = kubectl.run(arguments).await?;
     ensure!(output.code == Some(0) && !output.stderr.contains("Warning"), "{}: {}", output.command, output.stderr);
     Ok(())
 }
 
-/// Kinds of other projects for which the chart makes objects, with the API versions of these kinds.
+/// API versions and kinds of other projects of which the chart makes objects.
 const OF_OTHERS: [(&str, &str); 3] = [
     ("Certificate", "cert-manager.io/v1"),
     ("PrometheusRule", "monitoring.coreos.com/v1"),
     ("ServiceMonitor", "monitoring.coreos.com/v1"),
 ];
 
-/// Installs the CustomResourceDefinitions of other projects in a member. The member then validates the chart's objects
-/// of these kinds.
+/// Installs the CustomResourceDefinitions of other projects in a member, so that the member validates the chart's
+/// objects of these kinds.
 async fn serve_kinds_of_others(context: &TestContext, kubectl: &Kubectl) -> anyhow::Result<()> {
     let definitions = context.fixture.tools().await?.definitions().await?.display().to_string();
     kubectl.ok(&["apply", "--server-side", "-f", &definitions]).await?;
@@ -239,13 +238,13 @@ async fn serve_kinds_of_others(context: &TestContext, kubectl: &Kubectl) -> anyh
     Ok(())
 }
 
-/// Runs a server-side apply as a dry run. An unknown field is an error.
+/// Runs a server-side apply as a dry run, in which an unknown field is an error.
 async fn apply_strictly(kubectl: &Kubectl, file: &str) -> anyhow::Result<KubectlOutput> {
     kubectl.run(&["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", file]).await
 }
 
-/// Checks that the chart with all values switched on has an object of each kind in [`OF_OTHERS`]. The kind's definition
-/// must accept the object, and refuse an unknown field.
+/// Checks that the chart with all features makes an object of each kind in [`OF_OTHERS`]. The kind's
+/// CustomResourceDefinition must accept the object, and refuse an unknown field.
 async fn kinds_of_others_are_judged(context: &TestContext, kubectl: &Kubectl) -> anyhow::Result<()> {
     let objects = render::chart(&helm(context, 4).await?, &["--values", &values("everything")]).await?;
     for (kind, version) in OF_OTHERS {
@@ -263,10 +262,10 @@ async fn kinds_of_others_are_judged(context: &TestContext, kubectl: &Kubectl) ->
     Ok(())
 }
 
-async fn kube_apiserver_accepts_all_rendered_objects(context: TestContext) -> anyhow::Result<()> {
+async fn kube_apiserver_accepts_all_objects_rendered_from_the_chart(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
-    // The manifest creates a namespace with a fixed name, so the test needs a separate member.
+    // The manifest creates a namespace with a fixed name, so the test starts a separate member.
     let member = TestCluster::builder("stage").start(tools).await?;
     let kubectl = Kubectl::new(tools, &member.kubeconfig())?;
     serve_kinds_of_others(&context, &kubectl).await?;
@@ -281,7 +280,8 @@ async fn kube_apiserver_accepts_all_rendered_objects(context: TestContext) -> an
         let helm = Kubectl::helm(tools, version, &member.kubeconfig())?;
         for (name, values) in VALUES.map(|name| (name, values(name))) {
             let release = format!("{name}-{version}");
-            // The release's name keeps retained objects, such as a PersistentVolumeClaim, apart from other releases.
+            // Helm retains some objects after an uninstall, for example a PersistentVolumeClaim. The release's name in
+            // their names prevents conflicts between releases.
             let set = format!("fullnameOverride={release}");
             let chosen = ["--values", &values, "--set", &set];
             let rendered = render::run(&helm, &release, &chosen).await?.success()?;
@@ -311,8 +311,8 @@ async fn kube_apiserver_accepts_all_rendered_objects(context: TestContext) -> an
     Ok(())
 }
 
-/// As the ServiceAccount of the pods, writes the Secret with the generated certificate and its authority in the
-/// APIService, and no other Secret.
+/// Checks that the pods' ServiceAccount may write the Secret with the generated certificate and the CA in the
+/// APIService, but no other Secret.
 async fn account_may_write_its_certificate(kubectl: &Kubectl, account: &str) -> anyhow::Result<()> {
     let user = format!("--as=system:serviceaccount:tributary:{account}");
     for (name, is_own) in [("tributary-aggregated-serving", true), ("tributary-serving", false)] {
@@ -330,7 +330,7 @@ async fn account_may_write_its_certificate(kubectl: &Kubectl, account: &str) -> 
     kubectl.ok(&read).await.map(drop)
 }
 
-/// Tributary runs in a cluster that it also serves. `tributary join` makes Tributary's account in the chart's
+/// Tributary runs in a cluster that it also serves. `tributary join` creates Tributary's ServiceAccount in the chart's
 /// namespace.
 async fn documented_installation_works_in_a_joined_cluster(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
@@ -358,14 +358,14 @@ async fn documented_installation_works_in_a_joined_cluster(context: TestContext)
     }
     kubectl.ok(&["apply", "-f", &deploy("manifests/tributary.yaml")]).await?;
     pods_have_no_rights(&kubectl).await?;
-    // A second `join` leaves the account unchanged.
+    // A second `join` must not change the ServiceAccount.
     let again = tributary::run(&join).await?;
     ensure!(again.code == Some(0), "{}\n{}", again.stdout, again.stderr);
     ensure!(!again.stdout.contains("create ") && !again.stdout.contains("change "), "{}", again.stdout);
     Ok(())
 }
 
-/// Checks that the ServiceAccount of the Deployment's pods exists, and that no binding names it.
+/// Checks that the ServiceAccount of the Deployment's pods exists, and that no role binding names it.
 async fn pods_have_no_rights(kubectl: &Kubectl) -> anyhow::Result<()> {
     let account = "jsonpath={.spec.template.spec.serviceAccountName}";
     let account = kubectl.ok(&["-n", "tributary", "get", "deployment", "tributary", "-o", account]).await?;

@@ -1,8 +1,9 @@
-//! Sends the same read to a bare member and to Tributary over it. The answers must be the same, apart from deliberate
-//! differences. The requests are generated: path × method × options (malformed ones too) × `Accept` × other headers.
+//! Sends the same read to a bare member and to Tributary over this member. The answers must be the same, apart from
+//! deliberate differences. The requests are generated: path × method × options (malformed options too) × `Accept` ×
+//! other headers.
 //!
-//! The same seed repeats the same requests. `TRIBUTARY_DIFFERENTIAL=SEED:COUNT` sets seed and number of requests of the
-//! proof test.
+//! The same seed repeats the same requests. `TRIBUTARY_DIFFERENTIAL=SEED:COUNT` sets the seed and the number of
+//! requests of the long test that continuous integration skips (proof test).
 
 mod answer;
 mod known;
@@ -17,19 +18,19 @@ use serde_json::{Value, json};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tributary_e2e::HttpClient;
 
-/// Number of requests in continuous integration: a few seconds.
+/// Number of requests in continuous integration, which take a few seconds.
 const COUNT: usize = 400;
 
-/// Number of requests in the proof: about two minutes.
+/// Number of requests in the proof test, which take about two minutes.
 const PROOF_COUNT: usize = 20_000;
 
-/// Number of concurrent requests: watches last a second each.
+/// Number of concurrent requests. Concurrency matters, because each watch lasts a second.
 const AT_ONCE: usize = 16;
 
 /// Longest time until the answers of the two servers agree. Tributary may lag behind the member's last change.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Number of differences that a failure prints.
+/// Largest number of differences that a failure prints.
 const SHOWN: usize = 300;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -51,7 +52,6 @@ fn chosen() -> anyhow::Result<(u64, usize)> {
     Ok((seed.parse().context("the seed")?, count.parse().context("the count")?))
 }
 
-/// The two servers, and the namespace of the requests.
 struct Servers {
     own: HttpClient,
     shown: HttpClient,
@@ -70,7 +70,7 @@ async fn run(context: TestContext, seed: u64, count: usize) -> anyhow::Result<()
     let mut outcomes = stream::iter(requests)
         .map(|request| {
             let servers = Arc::clone(&servers);
-            // The two servers may see a change by another test at different times, so the comparison is repeated.
+            // The servers may report a change by another test at different times, so the test repeats the comparison.
             async move { eventually(PATIENCE, async || servers.compare(&request).await).await }
         })
         .buffer_unordered(AT_ONCE);
@@ -114,7 +114,7 @@ impl Servers {
         answer::compare(request, &own, &shown)
     }
 
-    /// Returns the answer of one server; `None` for a request that HTTP cannot represent.
+    /// Returns the answer of one server, or `None` if HTTP cannot represent the request.
     async fn ask(&self, http: &HttpClient, request: &Request) -> anyhow::Result<Option<tributary_e2e::HttpResponse>> {
         let target = self.fill_in(http, request).await?;
         if target.parse::<http::Uri>().is_err() {
@@ -133,7 +133,7 @@ impl Servers {
         }
     }
 
-    /// Replaces `VERSION` and `TOKEN` in the request by a version and a continue token that this server has returned.
+    /// Replaces `VERSION` and `TOKEN` in the request by a version and a continue token from this server.
     async fn fill_in(&self, http: &HttpClient, request: &Request) -> anyhow::Result<String> {
         let target = request.target();
         if !target.contains("VERSION") && !target.contains("TOKEN") {

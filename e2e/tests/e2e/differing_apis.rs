@@ -1,5 +1,5 @@
-//! Members with different APIs: a CRD in only one member, different versions of a CRD, different kinds under one name,
-//! and aggregated servers. The tests check discovery, OpenAPI and kubectl's output.
+//! Members with different APIs: a CRD in only one member, different versions of a CRD, different kinds with the same
+//! name, and aggregated servers. The tests check discovery, OpenAPI and kubectl's output.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::fixture::Differing;
@@ -15,15 +15,15 @@ const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3@v1.0+pro
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["differing_apis";
-        kubectl_explain_works_for_kinds_of_one_cluster, create_is_validated_by_the_schema_of_the_kinds_only_cluster,
+        kubectl_explain_works_for_kinds_of_one_cluster, object_is_validated_by_the_schema_of_the_only_cluster_with_its_kind,
         server_side_apply_works_for_a_kind_of_one_cluster, openapi_served_equally_by_all_members_is_forwarded_unchanged,
         openapi_of_members_with_different_crds_is_merged, preferred_version_is_one_that_all_members_serve,
-        cluster_whose_kind_has_another_scope_is_omitted_with_a_warning, printer_columns_follow_a_changed_crd,
+        cluster_whose_kind_has_another_scope_is_omitted_with_a_warning, printer_columns_change_when_the_crd_changes,
         kubectl_top_shows_metrics_of_all_members, component_statuses_of_all_members_are_listed,
     ]
 }
 
-/// Makes a CRD from names, scope, and versions with the properties of their spec. `resource` is `PLURAL.GROUP`.
+/// Makes a CRD. `resource` is `PLURAL.GROUP`, and each version has the properties of its `spec`.
 fn definition(resource: &str, kind: &str, scope: &str, versions: &[(&str, Value)]) -> Value {
     let (plural, group) = resource.split_once('.').unwrap_or((resource, "example.test"));
     let versions: Vec<Value> = versions
@@ -113,12 +113,13 @@ async fn kubectl_explain_works_for_kinds_of_one_cluster(context: TestContext) ->
     eventually(SOON, async || {
         let text = setup.kubectl(&["explain", "gadgets.spec.size"]).await?;
         ensure!(text.contains("FIELD: size <integer>") && text.contains("VERSION:    v1beta1"), "{text}");
-        // Only one cluster has the CRD of `widgets`, and only the other cluster has the CRD of `poles`.
+        // Only the first cluster has the CRD of `widgets`, and only the second has the CRD of `poles`. kubectl must
+        // explain both kinds.
         let text = setup.kubectl(&["explain", "widgets", "--recursive"]).await?;
         ensure!(text.contains("KIND:       Widget") && text.contains("colour"), "{text}");
         let text = setup.kubectl(&["explain", "poles.spec"]).await?;
         ensure!(text.contains("How large it is."), "{text}");
-        // In OpenAPI v2, one document contains all kinds, so one request must return both custom and built-in kinds.
+        // The OpenAPI v2 document contains all kinds, so this document must contain both custom and built-in kinds.
         let text = setup.kubectl(&["explain", "widgets.spec", "--output=plaintext-openapiv2"]).await?;
         ensure!(text.contains("colour"), "{text}");
         let text = setup.kubectl(&["explain", "pods.spec.containers.image"]).await?;
@@ -128,7 +129,9 @@ async fn kubectl_explain_works_for_kinds_of_one_cluster(context: TestContext) ->
     .await
 }
 
-async fn create_is_validated_by_the_schema_of_the_kinds_only_cluster(context: TestContext) -> anyhow::Result<()> {
+async fn object_is_validated_by_the_schema_of_the_only_cluster_with_its_kind(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let mut wrong = object("v1", "Widget", "one");
     wrong["spec"]["weight"] = json!(3);
@@ -161,7 +164,7 @@ async fn server_side_apply_works_for_a_kind_of_one_cluster(context: TestContext)
     setup.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", &file]).await?;
     let size = setup.kubectl(&["get", "widget", "one", "-o", "jsonpath={.spec.size}"]).await?;
     ensure!(size == "7", "{size}");
-    // A client-side apply reads the schema of built-in kinds, in protobuf, to merge lists.
+    // To merge lists, a client-side apply reads the schema of built-in kinds in protobuf.
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "1"}});
     let file = setup.kubectl.file("map.json", &map.to_string())?;
     setup.kubectl(&["apply", "-f", &file]).await?;
@@ -197,7 +200,7 @@ async fn openapi_served_equally_by_all_members_is_forwarded_unchanged(context: T
     Ok(())
 }
 
-/// Returns the keys of a map in gnostic's protobuf encoding of OpenAPI v2.
+/// Returns the keys of a map in OpenAPI v2, as encoded in protobuf by the library gnostic.
 fn names(document: &[u8], path: &[u64]) -> anyhow::Result<BTreeSet<String>> {
     let fields = wire::fields(document).collect::<Result<Vec<_>, _>>().context("not protobuf")?;
     let [number, rest @ ..] = path else {
@@ -308,7 +311,7 @@ async fn cluster_whose_kind_has_another_scope_is_omitted_with_a_warning(context:
     Ok(())
 }
 
-async fn printer_columns_follow_a_changed_crd(context: TestContext) -> anyhow::Result<()> {
+async fn printer_columns_change_when_the_crd_changes(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.put(0, &setup.path("v1beta1", "poles"), &object("v1beta1", "Pole", "one")).await?;
     let header = async || {
@@ -320,8 +323,8 @@ async fn printer_columns_follow_a_changed_crd(context: TestContext) -> anyhow::R
     ensure!(header().await? == ["NAME", "CLUSTER", "SIZE"], "{:?}", header().await?);
     let watch = setup.path("v1beta1", "poles?watch=1&allowWatchBookmarks=true");
     let mut watching = setup.http.watch(&watch).await?;
-    // Tributary forwards a CRD change and applies it at once. A change that is sent directly to the member reaches
-    // Tributary later.
+    // Tributary applies a CRD change at once if it forwards the change itself. A change that goes directly to the
+    // member takes effect later.
     let column = r#"{"name":"Tall","type":"integer","jsonPath":".spec.size"}"#;
     let patch = format!(r#"[{{"op":"add","path":"/spec/versions/0/additionalPrinterColumns/1","value":{column}}}]"#);
     setup.kubectl(&["patch", "crd", "poles.example.test", "--type=json", "-p", &patch]).await?;
@@ -331,7 +334,7 @@ async fn printer_columns_follow_a_changed_crd(context: TestContext) -> anyhow::R
         Ok(())
     })
     .await?;
-    // Watches with the old columns end, as at a kube-apiserver.
+    // When the columns change, watches with the old columns end, as at a kube-apiserver.
     tokio::time::timeout(SOON, async {
         while watching.next(SOON).await?.is_some() {}
         anyhow::Ok(())
@@ -375,7 +378,7 @@ async fn kubectl_top_shows_metrics_of_all_members(context: TestContext) -> anyho
     ensure!(cells(&one, "web-south") == ["web-south", "250m", "64Mi"], "{one}");
     let selected = setup.kubectl(&["top", "pods", "-l", "app=web-north", "--no-headers"]).await?;
     ensure!(selected.lines().count() == 1 && selected.contains("web-north"), "{selected}");
-    // The Table has the columns of the members' metrics server, and the column CLUSTER.
+    // The Table has the columns of the members' metrics servers, and the column CLUSTER.
     let table = setup.kubectl(&["get", "pods.metrics.k8s.io"]).await?;
     ensure!(cells(&table, "NAME") == ["NAME", "CLUSTER", "CPU", "MEMORY", "WINDOW"], "{table}");
     ensure!(cells(&table, "web-south") == ["web-south", "south", "250m", "64Mi", "10s"], "{table}");
@@ -383,8 +386,8 @@ async fn kubectl_top_shows_metrics_of_all_members(context: TestContext) -> anyho
     let refused = setup.http.get(&format!("{path}?watch=1")).send().await?.expect(405)?;
     ensure!(refused.text().contains("list it instead"), "{}", refused.text());
 
-    // The metrics server of one cluster stops. The list must have the objects of the cluster whose metrics server still
-    // runs, and a Warning with the name of the cluster without metrics.
+    // The metrics server of one cluster stops. The list must have the objects of the other cluster, and a Warning with
+    // the name of the cluster without metrics.
     setup.differing.metrics[1].stop();
     eventually(SOON, async || {
         let list = setup.http.get(&path).send().await?.expect(200)?;

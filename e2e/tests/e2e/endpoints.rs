@@ -1,5 +1,5 @@
-//! Tests one cluster of several kube-apiservers on one etcd. The tests kill one kube-apiserver, restart all in turn,
-//! make one answer with errors, remove one from the configuration, and send requests to one by policy.
+//! Tests one cluster with several kube-apiservers on one etcd. The tests kill a kube-apiserver, restart all in turn,
+//! let one answer with errors, remove one from the configuration, and send requests to one by a policy.
 
 mod broken;
 mod by_policy;
@@ -13,15 +13,15 @@ use serde_json::json;
 use std::{collections::BTreeSet, fs, sync::Arc, time::Duration};
 use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig, namespace};
 
-/// Longest time until Tributary notices that an endpoint is lost or back. Tributary tries to connect to a lost endpoint
-/// at least every half minute.
+/// Longest time until Tributary notices that an endpoint is lost or available again. Tributary tries to connect to a
+/// lost endpoint at least every half minute.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Longest duration of a test, including its wait for a permit. Three of the tests put a load on their own members, one
+/// Longest duration of a test, including its wait for a permit. Three tests put load on separate members, and run one
 /// after the other.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// Number of objects that the test creates in sequence. The first kube-apiserver is killed in the middle.
+/// Number of objects that the test creates one after the other. In the middle, the test kills the first kube-apiserver.
 const WRITES: usize = 60;
 
 pub(crate) fn cases() -> Vec<Case> {

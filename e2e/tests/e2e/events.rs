@@ -1,4 +1,4 @@
-//! Events of a real member: Events that expire together, and watches of Events without bookmarks.
+//! Kubernetes Events of a real member: Events that expire together, and watches of Events without bookmarks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,12 @@ use crate::context::{Case, TestContext, cases, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// Lifetime of Events in this test. Events that are created within a twentieth of this time (3 s) share one etcd lease.
+/// Lifetime of Events in this test. Events that are created within a twentieth of the lifetime (3 s) share one etcd
+/// lease and so expire together.
 const TIME_TO_LIVE: Duration = Duration::from_secs(60);
 
-/// Longest delay of the expiry. etcd looks for expired leases every half second, and extends leases after a restart.
+/// Longest delay between the end of the lifetime and the deletion. etcd looks for expired leases every half second, and
+/// extends leases after a restart.
 const SLACK: Duration = Duration::from_secs(60);
 
 /// Number of Events that share a lease.
@@ -23,8 +25,8 @@ const COUNT: usize = 20;
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["events";
-        events_that_expire_together_are_all_deleted, watch_of_events_has_no_bookmark_at_its_end,
-        quorum_list_of_events_has_the_newest_event,
+        kubernetes_events_that_expire_together_are_all_deleted, watch_of_kubernetes_events_ends_without_a_bookmark,
+        quorum_list_of_kubernetes_events_contains_the_newest_event,
     ]
 }
 
@@ -39,7 +41,7 @@ fn names_of(list: &Value) -> Vec<&str> {
 
 /// Twenty Events expire together, in one etcd transaction. The member sends a DELETED event for each Event, and all
 /// DELETED events have one version. Tributary must do the same.
-async fn events_that_expire_together_are_all_deleted(context: TestContext) -> anyhow::Result<()> {
+async fn kubernetes_events_that_expire_together_are_all_deleted(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let lives = format!("--event-ttl={}s", TIME_TO_LIVE.as_secs());
     let member = TestCluster::builder("brief").apiserver_argument(&lives).start(context.fixture.tools().await?).await?;
@@ -75,7 +77,7 @@ async fn events_that_expire_together_are_all_deleted(context: TestContext) -> an
         told.push(merged["object"]["metadata"]["name"].clone());
     }
     ensure!(own == told, "{own:?} of the member, and {told:?}");
-    // The test proves something only if several DELETED events of the member have the same version.
+    // The test only proves something if several DELETED events of the member have the same version.
     shared.sort_by_key(Value::to_string);
     shared.dedup();
     ensure!(shared.len() < COUNT, "each had a version of its own: {shared:?}");
@@ -86,9 +88,10 @@ async fn events_that_expire_together_are_all_deleted(context: TestContext) -> an
     Ok(())
 }
 
-/// A watch of Events ends without a bookmark, even if the client asks for bookmarks. The initial events end with a
-/// bookmark of the current revision, from which Tributary learns the version of the collection.
-async fn watch_of_events_has_no_bookmark_at_its_end(context: TestContext) -> anyhow::Result<()> {
+/// A watch of Events ends without a bookmark, even if the client requests bookmarks. If the client requests initial
+/// events, a bookmark with the current revision ends them. Tributary learns the version of the collection from this
+/// bookmark.
+async fn watch_of_kubernetes_events_ends_without_a_bookmark(context: TestContext) -> anyhow::Result<()> {
     let pair = context.fixture.pair().await?;
     let member = &pair[0];
     let namespace = context.namespace("unmarked", std::slice::from_ref(member)).await?;
@@ -118,10 +121,10 @@ async fn watch_of_events_has_no_bookmark_at_its_end(context: TestContext) -> any
     Ok(())
 }
 
-/// With `Quorum` consistency, Tributary confirms a list of Events with the members, although watches of Events have no
-/// bookmarks. The list must have an Event that was just written to the member. The list must also succeed if later
-/// changes affect only other kinds, so that no later Event arrives.
-async fn quorum_list_of_events_has_the_newest_event(context: TestContext) -> anyhow::Result<()> {
+/// With `Quorum` consistency, Tributary confirms with the members that a list of Events is current, although watches of
+/// Events have no bookmarks. The list must have an Event that was just written to the member. The list must also
+/// succeed if later changes affect only other kinds, so that no later Event arrives.
+async fn quorum_list_of_kubernetes_events_contains_the_newest_event(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?;
     let namespace = context.namespace("newest", members).await?;
     let (path, maps) =
@@ -130,7 +133,7 @@ async fn quorum_list_of_events_has_the_newest_event(context: TestContext) -> any
     let config = folder.path().join("registry.yaml");
     let registry = json!({
         "apiVersion": "tributary.dev/v1alpha1", "kind": "ResourceRegistry", "metadata": {"name": "newest"},
-        // A list that cannot be confirmed is refused with 504 after 3 s.
+        // If Tributary cannot confirm a list within 3 s, it refuses the list with 504.
         "spec": {"resources": ["events"], "consistency": "Quorum", "partial": "Deny"},
     });
     std::fs::write(&config, registry.to_string())?;
@@ -153,7 +156,7 @@ async fn quorum_list_of_events_has_the_newest_event(context: TestContext) -> any
         } else {
             member.http().post(&maps, &map).send().await?.expect(201)?;
         }
-        // On a busy machine, a list that cannot be confirmed within 3 s may be refused. A successful list must be
+        // On a busy machine, Tributary may refuse a list that it cannot confirm within 3 s. A successful list must be
         // complete.
         let asked = async {
             loop {

@@ -1,4 +1,4 @@
-//! Invalid input and faults. The error message must name the cause, and no data may be lost.
+//! Tests invalid input and faults. The error message must name the cause, and no data may be lost.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::kubectl::pod;
@@ -27,15 +27,15 @@ pub(crate) fn cases() -> Vec<Case> {
         member_with_a_wrong_token_leaves_other_members_served, failing_exec_plugin_leaves_other_members_served,
         exec_plugin_provides_the_token_of_a_member, watch_survives_a_killed_and_restarted_member,
         frozen_member_leaves_the_other_member_writable, client_that_reads_no_watch_events_is_disconnected,
-        open_watch_follows_a_cluster_that_joins_and_leaves, malformed_requests_do_not_stop_the_server,
+        open_watch_sends_the_objects_of_a_cluster_that_joins_and_leaves, malformed_requests_do_not_stop_the_server,
         request_without_credentials_is_refused, sigterm_ends_watches_and_the_process_cleanly,
-        one_connection_carries_300_watches, k9s_view_requests_succeed_while_a_member_is_down,
+        single_connection_carries_300_watches, k9s_view_requests_succeed_while_a_member_is_down,
         kubectl_explains_the_kinds_of_a_member_that_is_down, request_to_a_dead_member_is_refused_at_once,
         kubectl_does_not_repeat_a_write_with_a_broken_answer,
     ]
 }
 
-/// Writes a kubeconfig with the shared members and additional invalid entries.
+/// Writes a kubeconfig with the shared members and these additional invalid entries.
 async fn kubeconfig_with(
     context: &TestContext,
     more: &[kubeconfig::ContextParts],
@@ -49,7 +49,7 @@ async fn kubeconfig_with(
     Ok((folder, path))
 }
 
-/// Runs `serve` with these invalid flags. Returns the standard error of the failed process.
+/// Runs `serve` with invalid flags, and checks that the process fails. Returns its standard error.
 async fn serve_fails(arguments: &[&str]) -> anyhow::Result<String> {
     let output = tributary::run(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat()).await?;
     ensure!(output.code.is_some(), "ended by a signal: {output:?}");
@@ -84,8 +84,8 @@ async fn serve_error_names_a_malformed_kubeconfig(_: TestContext) -> anyhow::Res
     Ok(())
 }
 
-/// Serves `member1` and a second context that is broken. Tributary must serve `member1`. The log must name the broken
-/// context once, with the reason.
+/// Runs `serve` with `member1` and a broken context. Tributary must serve `member1`, and the log must name the broken
+/// context once, with this reason.
 async fn serves_the_rest(context: &TestContext, broken: kubeconfig::ContextParts, reason: &str) -> anyhow::Result<()> {
     let name = broken.name.clone();
     let (_folder, path) = kubeconfig_with(context, &[broken]).await?;
@@ -97,8 +97,7 @@ async fn serves_the_rest(context: &TestContext, broken: kubeconfig::ContextParts
     let warnings: Vec<&str> =
         answer.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok()).collect();
     ensure!(warnings.iter().any(|warning| warning.starts_with("299 ") && warning.contains(&name)), "{warnings:?}");
-    // Tributary must not answer that the node is missing, because the unreachable cluster may have a node with this
-    // name.
+    // Tributary must not answer 404, because the unreachable cluster may have a node with this name.
     let answer = http.get("/api/v1/nodes/somewhere").send().await?;
     ensure!(answer.status == 503 && answer.text().contains(&name), "{}: {}", answer.status, answer.text());
     let health = http.get("/readyz?verbose").send().await?.text();
@@ -174,7 +173,7 @@ async fn serve_error_names_a_missing_file_of_the_kubeconfig(context: TestContext
     entries.name = "fileless".to_owned();
     entries.user = json!({"client-certificate": "/there/is/none.crt", "client-key": "/there/is/none.key"});
     let (_folder, path) = kubeconfig_with(&context, &[entries]).await?;
-    // `serve` may refuse to start, or serve without that cluster. In both cases the error must name the file.
+    // `serve` may refuse to start, or may serve without the cluster. In both cases the error must name the file.
     let start = Tributary::builder(&path, ["member1", "fileless"]).start().await;
     let text = match start {
         Ok(tributary) => {
@@ -220,11 +219,11 @@ async fn serve_refuses_two_contexts_of_one_cluster(context: TestContext) -> anyh
     Ok(())
 }
 
-/// The test's own member beside `member2`, Tributary over both, and a namespace in each.
+/// Member that this test may harm (the victim), `member2`, Tributary over both, and a namespace in each.
 struct Own {
     victim: Arc<TestCluster>,
     other: Arc<TestCluster>,
-    /// Keeps the process running, and its log available for a failure.
+    /// Held so that the process runs until the end, and its log can be printed after a failure.
     tributary: Arc<Tributary>,
     http: HttpClient,
     namespace: String,
@@ -260,8 +259,8 @@ impl Own {
         Ok(texts.filter_map(|value| value.to_str().ok()).map(str::to_owned).collect())
     }
 
-    /// Waits for a Warning, and compares its age with the time since the victim was frozen. The age may be up to 5 s
-    /// too large, because clusters are probed every 5 s.
+    /// Waits for a Warning, and compares the age in the Warning with the time since the victim was frozen. The age may
+    /// be up to 5 s too large, because Tributary probes clusters every 5 s.
     async fn age_is_true(&self, frozen: Instant) -> anyhow::Result<()> {
         eventually(SOON, async || {
             let least = frozen.elapsed().as_secs();
@@ -286,7 +285,7 @@ impl Own {
     }
 }
 
-/// The open watch must survive the restart without false deletions, and must then have the final state.
+/// An open watch must survive the restart of a member without false DELETED events, and must then have the final state.
 async fn watch_survives_a_killed_and_restarted_member(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
@@ -299,7 +298,7 @@ async fn watch_survives_a_killed_and_restarted_member(context: TestContext) -> a
     let mut stream = own.http.watch(&own.maps(&format!("?watch=true&resourceVersion={version}"))).await?;
 
     own.victim.kill9().await?;
-    // The victim's last known objects are still served, and a Warning calls them stale.
+    // Tributary must still serve the last objects that it received from the victim, with a Warning that they are stale.
     tokio::time::sleep(Duration::from_secs(1)).await;
     own.create(&own.other, "meanwhile").await?;
     own.names_are(&["doomed", "elsewhere", "kept", "meanwhile"]).await?;
@@ -370,14 +369,14 @@ async fn k9s_view_requests_succeed_while_a_member_is_down(context: TestContext) 
     own.create(&own.other, "meanwhile").await?;
     let event = stream.expect(SOON).await?;
     ensure!(event["object"]["metadata"]["name"] == "meanwhile", "{event}");
-    // The deletion of the collection must be refused, because the deletion would reach only one cluster.
+    // Tributary must refuse the deletion of the collection, because it would reach only one cluster.
     let refused = own.http.delete(&own.maps("")).send().await?.expect(503)?.text();
     ensure!(refused.contains("victim (for "), "{refused}");
     own.names_are(&["kept", "meanwhile"]).await
 }
 
-/// `kubectl explain` and `kubectl get` of a kind that only a killed member serves. Tributary keeps the kind's OpenAPI
-/// documents, also over a restart, and reads them again after the member's return.
+/// Runs `kubectl explain` and `kubectl get` for a kind that only a killed member serves. Tributary stores the kind's
+/// OpenAPI documents also over a restart, and reads them again when the member is back.
 async fn kubectl_explains_the_kinds_of_a_member_that_is_down(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let victim = TestCluster::builder("victim").start(context.fixture.tools().await?).await?;
@@ -413,8 +412,7 @@ async fn kubectl_explains_the_kinds_of_a_member_that_is_down(context: TestContex
     let found = listed(&tributary).await?;
     let warned = found.stderr.contains("Warning: cluster victim: lonelies.faults.example.com are missing");
     ensure!(found.code == Some(0) && warned && !found.stdout.contains("the-one"), "{found:?}");
-    // Tributary does not know the objects of the kind. The answer must be 503, because clients take a 404 for a
-    // deletion.
+    // Tributary does not have the objects of the kind. It must answer 503, because clients treat a 404 as a deletion.
     let http = tributary.http().await?;
     http.get(&format!("{objects}/the-one")).send().await?.expect(503)?;
 
@@ -431,7 +429,7 @@ async fn kubectl_explains_the_kinds_of_a_member_that_is_down(context: TestContex
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// A CustomResourceDefinition, and an object of its kind.
+/// Returns a CustomResourceDefinition and an object of its kind.
 fn lonely() -> (Value, Value) {
     let schema = json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {"size": {"type": "integer", "description": "How large it is."}}},
@@ -450,7 +448,8 @@ fn lonely() -> (Value, Value) {
     (definition, object)
 }
 
-/// The refusal names the member and has no Retry-After header, with which kubectl would repeat the request ten times.
+/// The refusal must name the member. It must not have a Retry-After header, because then kubectl would repeat the
+/// request ten times.
 async fn request_to_a_dead_member_is_refused_at_once(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
@@ -475,7 +474,7 @@ async fn request_to_a_dead_member_is_refused_at_once(context: TestContext) -> an
     Ok(())
 }
 
-/// The member keeps its connections open and sends nothing.
+/// The frozen member keeps its connections open but sends nothing.
 async fn frozen_member_leaves_the_other_member_writable(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
@@ -493,8 +492,7 @@ async fn frozen_member_leaves_the_other_member_writable(context: TestContext) ->
         own.create(&own.other, "later").await?;
         let event = stream.expect(SOON).await?;
         ensure!(event["object"]["metadata"]["name"] == "later", "{event}");
-        // The duration is shorter than the timeout of requests to the frozen member, and long enough for a busy
-        // machine.
+        // This limit is shorter than the timeout of requests to the frozen member, but long enough for a busy machine.
         let quick = Duration::from_secs(20);
         for path in [own.maps("/other"), own.maps("/frozen"), own.maps("")] {
             let answer = tokio::time::timeout(quick, own.http.get(&path).send()).await;
@@ -519,8 +517,8 @@ async fn frozen_member_leaves_the_other_member_writable(context: TestContext) ->
     .await
 }
 
-/// Tributary answers kubectl's get of the pod from its cache. Tributary must refuse the exec request without a wait for
-/// the silent cluster.
+/// Tributary answers kubectl's get of the pod from its cache. Tributary must then refuse the exec request at once, and
+/// must not wait for the silent cluster.
 async fn exec_into_a_silent_cluster_is_refused(own: &Own, tools: &Tools) -> anyhow::Result<()> {
     let kubectl = own.tributary.kubectl(tools)?;
     let file = kubectl.file("copied", "text")?;
@@ -533,9 +531,9 @@ async fn exec_into_a_silent_cluster_is_refused(own: &Own, tools: &Tools) -> anyh
     Ok(())
 }
 
-/// A cluster is added to the kubeconfig and later removed. An open watch must report the cluster's objects, and then
+/// Adds a cluster to the kubeconfig and later removes it. An open watch must report the cluster's objects, and then
 /// their deletion.
-async fn open_watch_follows_a_cluster_that_joins_and_leaves(context: TestContext) -> anyhow::Result<()> {
+async fn open_watch_sends_the_objects_of_a_cluster_that_joins_and_leaves(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.to_vec();
     let namespace = context.namespace("fault", &members).await?;
     let (_folder, path) = kubeconfig_with(&context, &[]).await?;
@@ -565,7 +563,8 @@ async fn open_watch_follows_a_cluster_that_joins_and_leaves(context: TestContext
     Ok(())
 }
 
-/// The client opens a watch and does not read. The server must close its connection, and must not delay other clients.
+/// The client opens a watch and does not read its events. The server must close the connection, and must not delay
+/// other clients.
 async fn client_that_reads_no_watch_events_is_disconnected(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
     let members = context.fixture.pair().await?.to_vec();
@@ -592,7 +591,8 @@ async fn client_that_reads_no_watch_events_is_disconnected(context: TestContext)
     Ok(())
 }
 
-/// The bytes are no HTTP, or no valid request. The server must answer or close the connection, and continue to run.
+/// Sends bytes that are not HTTP, and invalid requests. The server must answer or close the connection, and must
+/// continue to run.
 async fn malformed_requests_do_not_stop_the_server(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
     let http = tributary.http().await?;
@@ -623,7 +623,7 @@ async fn malformed_requests_do_not_stop_the_server(context: TestContext) -> anyh
 
 async fn request_without_credentials_is_refused(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
-    // The client trusts the serving certificate and sends no credential.
+    // This client trusts the serving certificate but sends no credential.
     let document = fs::read_to_string(tributary.kubeconfig()).context("read the kubeconfig")?;
     ensure!(document.contains("certificate-authority-data"), "the kubeconfig trusts anybody");
     let config = kubeconfig::config(tributary.kubeconfig(), None).await?;
@@ -637,8 +637,8 @@ async fn request_without_credentials_is_refused(context: TestContext) -> anyhow:
     };
     for path in ["/api/v1/secrets", "/clusters/member1/api/v1/secrets", "/apis"] {
         for has_token in [true, false] {
-            // Each request uses a new connection, because the server closes an unauthenticated connection after its
-            // answer, and a second request on it could fail.
+            // Each request uses a new connection. The server closes an unauthenticated connection after its answer, so
+            // a second request on the connection could fail.
             let stranger = HttpClient::from_access(&access).await?;
             let stranger = if has_token { stranger } else { stranger.anonymous() };
             let answer = stranger.get(path).send().await?;
@@ -678,7 +678,7 @@ async fn sigterm_ends_watches_and_the_process_cleanly(context: TestContext) -> a
 }
 
 /// One connection must carry 300 watches. A kube-apiserver allows fewer streams per connection.
-async fn one_connection_carries_300_watches(context: TestContext) -> anyhow::Result<()> {
+async fn single_connection_carries_300_watches(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
     let members = context.fixture.pair().await?.to_vec();
     let namespace = context.namespace("fault", &members).await?;
@@ -698,8 +698,8 @@ async fn one_connection_carries_300_watches(context: TestContext) -> anyhow::Res
     Ok(())
 }
 
-/// client-go repeats a request if its answer has Retry-After, or if the connection breaks before the answer. The member
-/// is simulated, because a real member cannot break off an answer on demand.
+/// client-go repeats a request if the answer has Retry-After, or if the connection breaks before the answer. Here the
+/// answer itself breaks off. The member is simulated, because a real member cannot break off an answer on demand.
 async fn kubectl_does_not_repeat_a_write_with_a_broken_answer(context: TestContext) -> anyhow::Result<()> {
     let config =
         SimulatorConfig { name: "breaking".to_owned(), pods: 0, namespaces: 1, nodes: 1, ..SimulatorConfig::default() };

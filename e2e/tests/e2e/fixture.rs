@@ -4,8 +4,8 @@ use std::{fmt::Write as _, path::PathBuf, sync::Arc};
 use tokio::sync::{Mutex, OnceCell, Semaphore, SemaphorePermit};
 use tributary_e2e::{MetricsServer, TestCluster, Tools, Tributary, guard, kubeconfig};
 
-/// A server that its first user starts. A failed start is not repeated. Every later test that needs the server fails at
-/// once with the message of the failed start.
+/// Server that the first test that needs it starts. A failed start is not repeated: later tests fail at once with its
+/// message.
 struct Shared<T>(OnceCell<Result<T, String>>);
 
 impl<T> Default for Shared<T> {
@@ -20,14 +20,14 @@ impl<T> Shared<T> {
         started.as_ref().map_err(|error| anyhow::anyhow!("{error}"))
     }
 
-    /// The server, if its start has succeeded.
+    /// Returns the server if it has already started successfully.
     fn get(&self) -> Option<&T> {
         self.0.get()?.as_ref().ok()
     }
 }
 
-/// The shared servers. The member `bare` has no controllers and is the oracle of the conformance suite. `member1` and
-/// `member2` have controllers and kwok, and Tributary merges them.
+/// Servers that tests share. The member `bare` has no controllers and is the reference of the conformance suite.
+/// `member1` and `member2` have controllers and kwok, and Tributary merges them.
 pub(crate) struct Fixture {
     tools: Shared<Tools>,
     bare: Shared<Arc<TestCluster>>,
@@ -37,20 +37,22 @@ pub(crate) struct Fixture {
     over_two_integers: Shared<Arc<Tributary>>,
     differing: Shared<Arc<Differing>>,
     folder: OnceCell<tempfile::TempDir>,
-    /// The kubeconfig of the pair is written once, so that no test reads a half-written file.
+    /// Kubeconfig of `member1` and `member2`. It is written only once, so that no test reads a half-written file.
     pair_kubeconfig: OnceCell<PathBuf>,
-    /// Tributary processes of single tests. A failure prints their logs.
+    /// Tributary processes that single tests have started. A failed test prints their logs.
     extra: Mutex<Vec<std::sync::Weak<Tributary>>>,
-    /// Limits the concurrent tests with members of their own: each member costs 300 MB and seconds of two cores.
+    /// Limits the number of concurrent tests that start members. Each member needs 300 MB of memory and several seconds
+    /// of two cores.
     pub(crate) own_members: Semaphore,
-    /// Permits one test at a time to put a load on its own members. Tests with a load require a rate of answers.
+    /// Lets only one test at a time put load on the members that it starts, because these tests require a rate of
+    /// answers.
     loads: Semaphore,
 }
 
 /// Two members with different APIs (`differing_apis::definitions`), each with a metrics server and a node, and
-/// Tributary over both; creates go to `south` by default.
+/// Tributary over both. Objects without a cluster are created in `south`.
 pub(crate) struct Differing {
-    // Tributary is declared before the members, so that it ends before its servers.
+    // Tributary is declared before the members, because it must end before the servers that it uses.
     pub(crate) tributary: Arc<Tributary>,
     pub(crate) members: [Arc<TestCluster>; 2],
     pub(crate) metrics: [MetricsServer; 2],
@@ -75,8 +77,8 @@ impl Fixture {
         })
     }
 
-    /// Waits for two permits: to start a member, and to put a load on it. All tests acquire the permits in this order,
-    /// so that a test that waits for the load permit does not block other members.
+    /// Waits for two permits: to start a member, and to put load on it. All tests acquire the permits in this order, so
+    /// that a test that waits for the load permit does not block tests without load.
     pub(crate) async fn load_on_own_member(&self) -> anyhow::Result<[SemaphorePermit<'_>; 2]> {
         let load = self.loads.acquire().await?;
         Ok([load, self.own_members.acquire().await?])
@@ -86,7 +88,7 @@ impl Fixture {
         self.tools.get_or_start(Tools::locate).await
     }
 
-    /// A kube-apiserver without controllers and kubelets: only tests change its objects.
+    /// Starts or returns a kube-apiserver without controllers and kubelets, so that only tests change its objects.
     pub(crate) async fn bare(&self) -> anyhow::Result<Arc<TestCluster>> {
         let start = async || {
             let member = TestCluster::builder("bare").start(self.tools().await?).await?;
@@ -95,7 +97,7 @@ impl Fixture {
         self.bare.get_or_start(start).await.cloned()
     }
 
-    /// `member1` and `member2`, each with controllers, kwok and one node.
+    /// Starts or returns `member1` and `member2`, each with controllers, kwok and one node.
     pub(crate) async fn pair(&self) -> anyhow::Result<&[Arc<TestCluster>; 2]> {
         let start = async || {
             let tools = self.tools().await?;
@@ -112,7 +114,7 @@ impl Fixture {
         Ok(folder.path().to_owned())
     }
 
-    /// The kubeconfig that has the contexts `member1` and `member2`.
+    /// Writes or returns the kubeconfig with the contexts `member1` and `member2`.
     pub(crate) async fn pair_kubeconfig(&self) -> anyhow::Result<PathBuf> {
         let write = async || {
             let path = self.folder().await?.join("pair.kubeconfig");
@@ -123,7 +125,7 @@ impl Fixture {
         self.pair_kubeconfig.get_or_try_init(write).await.cloned()
     }
 
-    /// Tributary over `bare` alone.
+    /// Starts or returns Tributary over `bare` only.
     pub(crate) async fn over_one(&self) -> anyhow::Result<Arc<Tributary>> {
         let start = async || {
             let bare = self.bare().await?;
@@ -134,7 +136,7 @@ impl Fixture {
         self.over_one.get_or_start(start).await.cloned()
     }
 
-    /// Tributary over `member1` and `member2`; creates go to `member1` by default.
+    /// Starts or returns Tributary over `member1` and `member2`. Objects without a cluster are created in `member1`.
     pub(crate) async fn over_two(&self) -> anyhow::Result<Arc<Tributary>> {
         let start = async || {
             let kubeconfig = self.pair_kubeconfig().await?;
@@ -144,7 +146,7 @@ impl Fixture {
         self.over_two.get_or_start(start).await.cloned()
     }
 
-    /// As [`over_two`](Self::over_two), with integer versions of objects.
+    /// Starts or returns Tributary like [`over_two`](Self::over_two), but with integer versions of objects.
     pub(crate) async fn over_two_integers(&self) -> anyhow::Result<Arc<Tributary>> {
         let start = async || {
             let kubeconfig = self.pair_kubeconfig().await?;
@@ -155,7 +157,7 @@ impl Fixture {
         self.over_two_integers.get_or_start(start).await.cloned()
     }
 
-    /// Members `north` and `south` with different APIs.
+    /// Starts or returns the members `north` and `south`, which have different APIs, with Tributary over both.
     pub(crate) async fn differing(&self) -> anyhow::Result<Arc<Differing>> {
         let start = async || {
             let tools = self.tools().await?;
@@ -187,7 +189,7 @@ impl Fixture {
         self.differing.get_or_start(start).await.cloned()
     }
 
-    /// Starts a member for faults. Tributary serves this member and `member2`.
+    /// Starts a member that the test may harm, and Tributary over this member and `member2`.
     pub(crate) async fn over_a_victim(&self) -> anyhow::Result<(Arc<TestCluster>, Arc<TestCluster>, Arc<Tributary>)> {
         let victim = Arc::new(TestCluster::builder("victim").start(self.tools().await?).await?);
         let other = Arc::clone(&self.pair().await?[1]);
@@ -197,14 +199,14 @@ impl Fixture {
         Ok((victim, other, self.watch_log(tributary).await))
     }
 
-    /// Registers the process of a test, so that a failure prints its log.
+    /// Registers a Tributary process of a test, so that a failed test prints its log.
     pub(crate) async fn watch_log(&self, tributary: Tributary) -> Arc<Tributary> {
         let tributary = Arc::new(tributary);
         self.extra.lock().await.push(Arc::downgrade(&tributary));
         tributary
     }
 
-    /// The ends of the logs of all running servers.
+    /// Returns the last log lines of all running Tributary processes.
     pub(crate) async fn logs(&self) -> String {
         let mut text = String::new();
         let shared = [
@@ -228,7 +230,7 @@ impl Fixture {
     }
 
     pub(crate) async fn shut_down(self: Arc<Self>) {
-        // Every test has ended, so this is the last owner.
+        // No test runs at this point, so this is the only owner of the fixture.
         drop(Arc::into_inner(self));
     }
 }

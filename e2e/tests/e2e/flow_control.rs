@@ -1,4 +1,5 @@
-//! Flow control in front of real clusters, with kubectl as the client; the schema changes while the server runs.
+//! Tests flow control in front of real clusters, with kubectl as the client. The flow-control schema changes while the
+//! server runs.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::policies;
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use std::{fs, path::Path, time::Duration};
 use tributary_e2e::{HttpClient, Kubectl, Tributary, guard};
 
-/// Longest time until a change of the files, and kubectl's next attempt, take effect.
+/// Longest time until a changed file and kubectl's next attempt take effect.
 const SOON: Duration = Duration::from_secs(60);
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -15,8 +16,8 @@ pub(crate) fn cases() -> Vec<Case> {
     cases!["flow_control"; kubectl_retries_a_429_and_prints_the_flow_control_schema]
 }
 
-/// Writes a configuration in which requests for resources use this schema. Discovery requests, which kubectl sends
-/// first, use no schema.
+/// Writes a configuration with this flow-control schema for requests for resources. The discovery requests that kubectl
+/// sends first have no schema, and so no limit.
 pub(crate) fn write(folder: &Path, schema: &Value) -> anyhow::Result<()> {
     let of_resources = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
     let object = json!({
@@ -29,7 +30,8 @@ pub(crate) fn write(folder: &Path, schema: &Value) -> anyhow::Result<()> {
             "flowControl": {"flowControlSchemas": [schema]},
         },
     });
-    // A rename is atomic. Without it, the server could read a half-written file and would refuse it.
+    // Renames the file, because a rename is atomic. Otherwise the server could read a half-written file and would
+    // refuse it.
     let (new, path) = (folder.join("new"), folder.join("all.yaml"));
     fs::write(&new, object.to_string())?;
     fs::rename(new, path).context("put the file in its place")
@@ -39,7 +41,7 @@ fn in_flight(max: u32) -> Value {
     json!({"name": "people", "maxRequestsInflight": {"max": max, "countLongRunning": true}})
 }
 
-/// Returns the number of requests that the closed schema has refused.
+/// Returns the number of requests that the schema with limit 0 has refused.
 async fn refused(http: &HttpClient) -> anyhow::Result<u64> {
     let line = "tributary_flow_control_requests_total{cluster=\"\",schema=\"people\",decision=\"closed\"} ";
     let metrics = http.get("/metrics").send().await?.expect(200)?.text();
@@ -79,7 +81,7 @@ async fn kubectl_retries_a_429_and_prints_the_flow_control_schema(context: TestC
     let ended = waits.wait(SOON).await?;
     ensure!(ended.success() && waits.output().contains("namespace/default"), "{} {}", waits.output(), waits.errors());
 
-    // A watch keeps its flow-control permit, also after a change of the limit.
+    // A watch holds its flow-control permit until it ends, also after a change of the limit.
     let mut watch = kubectl.spawn(&["get", "configmaps", "-n", "default", "-o", "name", "--watch-only"])?;
     eventually(SOON, async || http.get(CONFIG_MAPS).send().await?.expect(429).map(drop)).await?;
     write(folder.path(), &in_flight(2))?;

@@ -1,5 +1,5 @@
-//! Helm 3 and Helm 4 over two members: the merged view installs, upgrades and uninstalls a release, which is never in
-//! two clusters.
+//! Runs Helm 3 and Helm 4 over two members. The merged view must install, upgrade and uninstall a release, and must
+//! never put its objects into two clusters.
 
 pub(crate) mod chart;
 
@@ -27,8 +27,8 @@ pub(crate) fn cases() -> Vec<Case> {
         ("helm_release_goes_to_the_cluster_of_its_namespace", |context, version| {
             Box::pin(helm_release_goes_to_the_cluster_of_its_namespace(context, version))
         }),
-        ("helm_changes_no_release_name_that_two_clusters_have", |context, version| {
-            Box::pin(helm_changes_no_release_name_that_two_clusters_have(context, version))
+        ("helm_upgrade_is_refused_if_two_clusters_have_the_release_name", |context, version| {
+            Box::pin(helm_upgrade_is_refused_if_two_clusters_have_the_release_name(context, version))
         }),
         ("helm_hook_without_a_label_goes_to_its_releases_cluster", |context, version| {
             Box::pin(helm_hook_without_a_label_goes_to_its_releases_cluster(context, version))
@@ -36,8 +36,8 @@ pub(crate) fn cases() -> Vec<Case> {
         ("helm_install_without_a_default_cluster_is_refused", |context, version| {
             Box::pin(helm_install_without_a_default_cluster_is_refused(context, version))
         }),
-        ("helm_release_is_not_attracted_by_decoy_release_records", |context, version| {
-            Box::pin(helm_release_is_not_attracted_by_decoy_release_records(context, version))
+        ("helm_release_does_not_go_to_a_cluster_with_forged_release_records", |context, version| {
+            Box::pin(helm_release_does_not_go_to_a_cluster_with_forged_release_records(context, version))
         }),
     ];
     let of_version = |version: u8| {
@@ -46,24 +46,25 @@ pub(crate) fn cases() -> Vec<Case> {
     let harmed = |version: u8| {
         Harm::ALL.map(|(harm, word)| {
             let name = format!("helm::v{version}::release_changes_while_another_cluster_is_{word}");
-            Case::new(name, move |context| release_changes_while_another_cluster_is_harmed(context, version, harm))
+            Case::new(name, move |context| {
+                helm_release_of_a_healthy_cluster_can_change_while_another_cluster_fails(context, version, harm)
+            })
         })
     };
     [3, 4].into_iter().flat_map(|version| of_version(version).into_iter().chain(harmed(version))).collect()
 }
 
-/// Helm, a chart, and a namespace in each of these members.
 struct Setup {
     helm: Kubectl,
     chart: Chart,
     namespace: String,
     members: Vec<Arc<TestCluster>>,
-    /// Keeps the process running.
+    /// Held so that the process runs until the end.
     _tributary: Arc<Tributary>,
 }
 
 impl Setup {
-    /// Serves `member1` and `member2`; creates go to `member1` by default.
+    /// Starts Tributary over `member1` and `member2`. Objects without a cluster are created in `member1`.
     async fn new(context: &TestContext, version: u8) -> anyhow::Result<Self> {
         let members = context.fixture.pair().await?.to_vec();
         Self::over(context, version, context.fixture.over_two().await?, members).await
@@ -80,7 +81,7 @@ impl Setup {
         Ok(Self { helm, chart: Chart::write()?, namespace, members, _tributary: tributary })
     }
 
-    /// Adds the namespace to Helm's arguments, and replaces `CHART` by the path of the chart.
+    /// Adds the namespace to Helm's arguments, and replaces `CHART` by the chart's path.
     fn arguments<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
         let words = words.iter().map(|word| if *word == "CHART" { self.chart.path() } else { word });
         ["-n", &self.namespace].into_iter().chain(words).collect()
@@ -95,13 +96,13 @@ impl Setup {
         self.helm.run(&self.arguments(words)).await?.failure()
     }
 
-    /// The chart's objects and Helm's release records in a member, for example `configmaps/web-map`.
+    /// Returns the chart's objects and Helm's release records in a member, for example `configmaps/web-map`.
     async fn objects(&self, member: usize) -> anyhow::Result<Vec<String>> {
         let found = self.found(member).await?;
         Ok(found.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// As [`Setup::objects`], with the version of each object. Every write changes a version.
+    /// Returns the objects of [`Setup::objects`], each with a version that every write of Helm changes.
     async fn found(&self, member: usize) -> anyhow::Result<Vec<(String, String)>> {
         let mut found = Vec::new();
         for (group, resource) in [("apis/apps/v1", "deployments"), ("api/v1", "configmaps"), ("api/v1", "secrets")] {
@@ -110,7 +111,8 @@ impl Setup {
             let items = list["items"].as_array().cloned().unwrap_or_default();
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let own = items.iter().map(|item| &item["metadata"]).filter(|own| own["name"] != "kube-root-ca.crt");
-            // Controllers write the status of a Deployment, so its generation counts as the version.
+            // Controllers write the status of a Deployment and so change its resourceVersion. The generation changes
+            // only when Helm writes.
             let version = |own: &Value| match resource {
                 "deployments" => own["generation"].to_string(),
                 _ => text(&own["resourceVersion"]),
@@ -126,7 +128,7 @@ impl Setup {
         Ok(())
     }
 
-    /// Revision and status of a release, from `helm list`.
+    /// Returns the revision and status of a release from `helm list`.
     async fn listed(&self, context: &[&str], release: &str) -> anyhow::Result<(String, String)> {
         let text = self.ok(&[context, &["list", "-o", "json"]].concat()).await?;
         let list: Value = serde_json::from_str(&text).with_context(|| format!("read {text}"))?;
@@ -137,10 +139,10 @@ impl Setup {
     }
 }
 
-/// All objects of a release after its installation, in the order of [`Setup::found`].
+/// Objects of a release after its installation, in the order of [`Setup::found`].
 const FIRST: [&str; 3] = ["deployments/web", "configmaps/web-map", "secrets/sh.helm.release.v1.web.v1"];
 
-/// All objects of the release after an upgrade that adds an object and a hook, in the order of [`Setup::found`].
+/// Objects of a release after an upgrade that adds an object and a hook, in the order of [`Setup::found`].
 const SECOND: [&str; 6] = [
     "deployments/web",
     "configmaps/web-hook",
@@ -174,13 +176,13 @@ async fn helm_installs_upgrades_and_uninstalls_in_the_merged_view(
     let manifest = setup.ok(&["get", "manifest", "web"]).await?;
     ensure!(manifest.contains("web-map") && !manifest.contains("web-more"), "{manifest}");
     setup.ok(&[&["uninstall", "web"][..], &wait].concat()).await?;
-    // Helm does not delete the objects of a hook with the release.
+    // Helm does not delete a hook's objects when it deletes the release.
     setup.has(0, &["configmaps/web-hook"]).await?;
     setup.has(1, &[]).await
 }
 
-/// The release is installed in the second cluster, which is not the default cluster, and is upgraded through the merged
-/// view.
+/// The release is installed in the second cluster, which is not the default cluster. An upgrade through the merged view
+/// must stay in this cluster.
 async fn helm_upgrade_stays_in_the_cluster_of_the_release(context: TestContext, version: u8) -> anyhow::Result<()> {
     let setup = Setup::new(&context, version).await?;
     let own = ["--kube-context", "member2"];
@@ -192,7 +194,7 @@ async fn helm_upgrade_stays_in_the_cluster_of_the_release(context: TestContext, 
     for context in [&own[..], &[]] {
         ensure!(setup.listed(context, "web").await? == ("2".into(), "deployed".into()), "not deployed");
     }
-    // The next upgrade uses the context of the release's cluster.
+    // The next upgrade uses the kubeconfig context of the release's cluster.
     let revision = ["upgrade", "web", "CHART", "--set", "node=member2-node-0,step=3"];
     setup.ok(&[&own[..], &revision].concat()).await?;
     ensure!(setup.listed(&own, "web").await? == ("3".into(), "deployed".into()), "not deployed");
@@ -203,7 +205,8 @@ async fn helm_upgrade_stays_in_the_cluster_of_the_release(context: TestContext, 
     setup.has(0, &[]).await
 }
 
-/// Both clusters have releases in the namespace. Only the name of the hook's object links this object to its release.
+/// Both clusters have releases in the namespace. The hook's object has no label of the release, so only its name shows
+/// to which release it belongs.
 async fn helm_hook_without_a_label_goes_to_its_releases_cluster(
     context: TestContext,
     version: u8,
@@ -230,10 +233,14 @@ async fn helm_release_goes_to_the_cluster_of_its_namespace(context: TestContext,
     setup.has(1, &SECOND).await
 }
 
-async fn helm_changes_no_release_name_that_two_clusters_have(context: TestContext, version: u8) -> anyhow::Result<()> {
+async fn helm_upgrade_is_refused_if_two_clusters_have_the_release_name(
+    context: TestContext,
+    version: u8,
+) -> anyhow::Result<()> {
     let setup = Setup::new(&context, version).await?;
     setup.ok(&["--kube-context", "member1", "install", "web", "CHART"]).await?;
-    // The second cluster has one more revision, and an object whose name the first cluster lacks.
+    // In the second cluster, the release has one more revision, and an object whose name does not exist in the first
+    // cluster.
     let second = ["--kube-context", "member2"];
     setup.ok(&[&second[..], &["install", "web", "CHART"]].concat()).await?;
     setup.ok(&[&second[..], &["upgrade", "web", "CHART", "--set", "more=true"]].concat()).await?;
@@ -245,7 +252,7 @@ async fn helm_changes_no_release_name_that_two_clusters_have(context: TestContex
     .await?;
     let before = (setup.found(0).await?, setup.found(1).await?);
     let release = "helm --kube-context member1 … or helm --kube-context member2 …: ";
-    // Reading commands mix the records of both clusters into one release, and print a Warning.
+    // Commands that read combine the records of both clusters into one release, and print a Warning.
     for words in [&["list"][..], &["history", "web"], &["status", "web"], &["get", "manifest", "web"]] {
         let read = setup.helm.run(&setup.arguments(words)).await?;
         ensure!(read.code == Some(0) && read.stderr.contains(release), "{words:?}: {read:?}");
@@ -255,7 +262,7 @@ async fn helm_changes_no_release_name_that_two_clusters_have(context: TestContex
     for (words, hint) in [
         (&["upgrade", "web", "CHART", "--set", "step=2,more=true"][..], release),
         (&["upgrade", "--install", "web", "CHART"], release),
-        // Helm 3 prints the reason of the refused record only with `--debug`.
+        // Helm 3 prints the reason why the record was refused only with `--debug`.
         (&["uninstall", "web", "--debug"], release),
         // `rollback` reads the record of the first revision, whose name is in both clusters.
         (&["rollback", "web", "1"], release),
@@ -265,7 +272,7 @@ async fn helm_changes_no_release_name_that_two_clusters_have(context: TestContex
         let after = (setup.found(0).await?, setup.found(1).await?);
         ensure!(after == before, "{words:?} has written: {after:?} instead of {before:?}");
     }
-    // In its own context, each cluster has a separate release.
+    // With the context of a cluster, Helm must find only the release of this cluster.
     setup.ok(&[&second[..], &["upgrade", "web", "CHART", "--set", "step=2"]].concat()).await?;
     ensure!(setup.found(0).await? == before.0, "the other one was changed, too");
     Ok(())
@@ -284,15 +291,16 @@ async fn helm_install_without_a_default_cluster_is_refused(context: TestContext,
     for member in [0, 1] {
         setup.has(member, &[]).await?;
     }
-    // No default cluster is configured. The upgrade of an installed release must need no default cluster.
+    // This Tributary has no default cluster. The upgrade of an installed release must not need one.
     setup.ok(&["--kube-context", "member2", "install", "web", "CHART"]).await?;
     setup.ok(&["upgrade", "web", "CHART", "--set", "more=true"]).await?;
     setup.has(1, &SECOND).await?;
     setup.has(0, &[]).await
 }
 
-/// A user with write access to one cluster's namespace cannot attract a release to that cluster.
-async fn helm_release_is_not_attracted_by_decoy_release_records(
+/// A user that may write in a namespace of one cluster must not be able to move a release of a different cluster to it
+/// with objects that only resemble release records.
+async fn helm_release_does_not_go_to_a_cluster_with_forged_release_records(
     context: TestContext,
     version: u8,
 ) -> anyhow::Result<()> {
@@ -317,8 +325,8 @@ async fn helm_release_is_not_attracted_by_decoy_release_records(
     setup.ok(&["install", "web", "CHART", "--set", "node=member1-node-0"]).await?;
     setup.has(0, &FIRST).await?;
     setup.has(1, &there).await?;
-    // A real release record in the second cluster attracts the release: the contents of a record do not show to which
-    // cluster the release belongs.
+    // A complete release record in the second cluster does attract the release, because the contents of a record do not
+    // show to which cluster the release belongs.
     setup.namespace = context.namespace("helm", &setup.members).await?;
     let mut record = decoy("sh.helm.release.v1.web.v7");
     (record["kind"], record["type"]) = ("Secret".into(), "helm.sh/release.v1".into());
@@ -331,9 +339,9 @@ async fn helm_release_is_not_attracted_by_decoy_release_records(
     setup.has(0, &[]).await
 }
 
-/// One cluster is harmed. Releases in the healthy cluster are readable and changeable. Changes to a release in the
-/// harmed cluster are refused before any write, and succeed after the cluster's recovery.
-async fn release_changes_while_another_cluster_is_harmed(
+/// One cluster is frozen or killed. Releases in the healthy cluster stay readable and changeable. Tributary must refuse
+/// changes to a release in the harmed cluster before any write, and must accept them after the cluster recovers.
+async fn helm_release_of_a_healthy_cluster_can_change_while_another_cluster_fails(
     context: TestContext,
     version: u8,
     harm: Harm,
@@ -346,8 +354,8 @@ async fn release_changes_while_another_cluster_is_harmed(
     setup.ok(&["--kube-context", "member2", "install", "web", "CHART"]).await?;
     setup.ok(&["--kube-context", "victim", "install", "lost", "CHART"]).await?;
     eventually(SOON, async || setup.listed(&[], "lost").await.map(drop)).await?;
-    // The collections are listed before the fault, because Tributary cannot serve objects of a collection that it has
-    // never listed.
+    // The collections must be listed before the fault, because Tributary cannot serve objects of a collection that it
+    // has never listed.
     let collections = ["api/v1/configmaps", "apis/apps/v1/deployments"];
     for path in collections {
         http.get(&format!("/{path}")).send().await?.expect(200)?;
@@ -368,7 +376,7 @@ async fn release_changes_while_another_cluster_is_harmed(
     Ok(())
 }
 
-/// Runs Helm commands while the first member of the setup is harmed.
+/// Runs Helm commands while the first member of the setup is frozen or killed.
 async fn while_harmed(setup: &Setup, http: &HttpClient) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let answer = http.get(&format!("/api/v1/namespaces/{}/secrets", setup.namespace)).send().await?.expect(200)?;
@@ -376,8 +384,8 @@ async fn while_harmed(setup: &Setup, http: &HttpClient) -> anyhow::Result<()> {
         Ok(())
     })
     .await?;
-    // Tributary still has the cached objects of the dead member. So it finds the cluster of an existing release, and
-    // finds that another release is new.
+    // Tributary still has the cached objects of the dead member. Therefore it finds the cluster of an existing release,
+    // and recognizes that another release is new.
     setup.ok(&["upgrade", "web", "CHART", "--set", "step=2,more=true"]).await?;
     setup.has(1, &SECOND).await?;
     setup.ok(&["install", "new", "CHART"]).await?;

@@ -1,4 +1,4 @@
-//! Hub mode: a real kube-apiserver stores the configuration objects and the credentials of members.
+//! Tests hub mode. A real kube-apiserver stores the configuration objects and the members' credentials.
 
 mod aggregated;
 mod canary;
@@ -42,21 +42,21 @@ use crate::shared_mode::{grant, make_config_map, reads_config_maps};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// The namespace of the Secrets, which is the default of `--hub-secret-namespace`.
+/// Namespace of the Secrets with credentials. It is the default of `--hub-secret-namespace`.
 const NAMESPACE: &str = "tributary-system";
 
 const CLUSTERS: &str = "/apis/tributary.dev/v1alpha1/upstreamclusters";
 
-/// The user of the tests, who may read ConfigMaps in all members.
+/// User of the tests. It may read ConfigMaps in all members.
 const USER: &str = "ann";
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = cases!["hub";
-        members_come_change_and_go_with_objects_of_the_hub,
-        wrong_object_of_the_hub_changes_no_other_member,
-        hub_outage_keeps_the_last_configuration_also_after_a_restart,
+        members_are_added_changed_and_removed_with_their_objects_in_the_hub,
+        invalid_member_object_in_the_hub_does_not_change_other_members,
+        last_configuration_is_used_during_a_hub_outage_even_after_a_restart,
         users_denied_by_the_hub_are_refused,
-        one_replica_writes_the_status_of_objects,
+        only_one_replica_writes_the_status_of_hub_objects,
     ];
     cases.extend(aggregated::cases());
     cases.extend(check::cases());
@@ -81,7 +81,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// A hub without objects, two members, and the authority of the users' certificates.
+/// Hub without configuration objects, two members, and the certificate authority of the users.
 struct Hub {
     server: TestCluster,
     members: [Arc<TestCluster>; 2],
@@ -95,7 +95,7 @@ impl Hub {
         Self::start_as(context, TestCluster::builder("hub")).await
     }
 
-    /// Starts a hub with more programs or flags.
+    /// Starts a hub with this configuration of its kube-apiserver.
     async fn start_as(context: &TestContext, server: MemberBuilder) -> anyhow::Result<Self> {
         let tools = context.fixture.tools().await?;
         let server = server.start(tools).await?;
@@ -116,12 +116,12 @@ impl Hub {
         Ok(Self { server, members, people, folder, namespace })
     }
 
-    /// Configures Tributary, which keeps its data in the folder of the hub.
+    /// Configures a Tributary that stores its data in the folder of the hub.
     fn builder(&self) -> TributaryBuilder {
         self.builder_as(&self.server.kubeconfig()).argument("--partial=Allow").folder(self.folder.path())
     }
 
-    /// Configures Tributary, which uses this kubeconfig for the hub.
+    /// Configures a Tributary that uses this kubeconfig for the hub.
     fn builder_as(&self, kubeconfig: &Path) -> TributaryBuilder {
         let builder = Tributary::in_hub_mode(kubeconfig).shared(&self.folder.path().join("clients.crt"));
         builder.argument("--hub-allow-cidr=127.0.0.0/8")
@@ -133,7 +133,7 @@ impl Hub {
         HttpClient::from_kubeconfig(&path, None).await
     }
 
-    /// Creates the Secret of a member.
+    /// Creates the Secret with the credentials of a member.
     async fn create_secret(&self, name: &str, owner: &str, member: &TestCluster) -> anyhow::Result<()> {
         let access = member.access();
         let secret = json!({
@@ -148,7 +148,7 @@ impl Hub {
         self.server.http().post(&secrets(""), &secret).send().await?.expect(201).map(drop)
     }
 
-    /// Creates an UpstreamCluster of a member, with the Secret of the same name.
+    /// Creates an UpstreamCluster for a member, which refers to the Secret of the same name.
     async fn create_member(&self, name: &str, spec: Value) -> anyhow::Result<()> {
         let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": name}, "spec": spec});
         self.server.http().post(CLUSTERS, &object).send().await?.expect(201).map(drop)
@@ -166,12 +166,12 @@ impl Hub {
         self.server.http().patch(&path, "merge-patch+json", &patch).send().await?.expect(200).map(drop)
     }
 
-    /// The clusters whose ConfigMaps the merged view has.
+    /// Returns the clusters whose ConfigMaps the merged view contains.
     async fn served(&self, http: &HttpClient) -> anyhow::Result<BTreeSet<String>> {
         let path = format!("/api/v1/namespaces/{}/configmaps", self.namespace);
         let answer = http.get(&path).send().await?;
         if answer.status == 404 {
-            // Without members, Tributary knows no resource, so the path gets a 404.
+            // Without members, Tributary serves no resource, so it answers 404.
             return Ok(BTreeSet::new());
         }
         let list = answer.expect(200)?.json()?;
@@ -198,7 +198,7 @@ fn spec_of(secret: &str, member: &TestCluster) -> Value {
     json!({"endpoints": [member.access().server], "secretRef": {"name": secret}})
 }
 
-/// Waits until the log has a line with all these texts.
+/// Waits until the log has a line that contains all these texts.
 async fn logs(tributary: &Tributary, texts: &[&str]) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let log = tributary.log();
@@ -209,7 +209,9 @@ async fn logs(tributary: &Tributary, texts: &[&str]) -> anyhow::Result<()> {
     .await
 }
 
-async fn members_come_change_and_go_with_objects_of_the_hub(context: TestContext) -> anyhow::Result<()> {
+async fn members_are_added_changed_and_removed_with_their_objects_in_the_hub(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let hub = Hub::start(&context).await?;
     let tributary = context.fixture.watch_log(hub.builder().start().await?).await;
@@ -253,12 +255,12 @@ async fn members_come_change_and_go_with_objects_of_the_hub(context: TestContext
     let deleted = hub.server.http().delete(&format!("{CLUSTERS}/us")).send().await?;
     deleted.expect(200)?;
     hub.serves(&http, &["eu"]).await?;
-    // A new object of the same name needs a Secret of this name. The Secret of the deleted object still exists.
+    // The new object with the same name needs a Secret with this name. The Secret of the deleted object still exists.
     hub.create_member("us", spec_of("us", second)).await?;
     hub.serves(&http, &["eu", "us"]).await
 }
 
-async fn wrong_object_of_the_hub_changes_no_other_member(context: TestContext) -> anyhow::Result<()> {
+async fn invalid_member_object_in_the_hub_does_not_change_other_members(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let hub = Hub::start(&context).await?;
     let [first, second] = &hub.members;
@@ -288,7 +290,7 @@ async fn wrong_object_of_the_hub_changes_no_other_member(context: TestContext) -
     logs(&tributary, &["us", "spec.index: 7 is already the index of UpstreamCluster eu"]).await?;
     hub.serves(&http, &["eu"]).await?;
 
-    // A refused generation leaves the last accepted one in force.
+    // Tributary refuses this generation of the spec, and must continue to use the last generation that it accepted.
     hub.patch_member("eu", json!({"endpoints": ["https://127.0.0.1:1", "https://0.0.0.0:1"]})).await?;
     logs(&tributary, &["eu", "0.0.0.0 is an unspecified address"]).await?;
     make_config_map(first, &hub.namespace, "later", 1).await?;
@@ -297,14 +299,16 @@ async fn wrong_object_of_the_hub_changes_no_other_member(context: TestContext) -
         later.expect(200).map(drop)
     })
     .await?;
-    // Without its Secret, a member keeps its connection and its objects.
+    // After the deletion of its Secret, a member must keep its connection and its objects.
     hub.server.http().delete(&secrets("/eu")).send().await?.expect(200)?;
     logs(&tributary, &["eu", "Secret eu does not exist"]).await?;
     hub.patch_member("us", json!({"index": 8})).await?;
     hub.serves(&http, &["eu", "us"]).await
 }
 
-async fn hub_outage_keeps_the_last_configuration_also_after_a_restart(context: TestContext) -> anyhow::Result<()> {
+async fn last_configuration_is_used_during_a_hub_outage_even_after_a_restart(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let hub = Hub::start(&context).await?;
     hub.add("eu", &hub.members[0]).await?;
@@ -345,7 +349,7 @@ async fn users_denied_by_the_hub_are_refused(context: TestContext) -> anyhow::Re
     eventually(SOON, async || http.get(&maps).send().await?.expect(200).map(drop)).await
 }
 
-/// The columns of `kubectl get upstreamclusters` for an object, without the age.
+/// Returns the columns that `kubectl get upstreamclusters` prints for an object, without the age.
 async fn columns_of(kubectl: &Kubectl, name: &str) -> anyhow::Result<Vec<String>> {
     let table = kubectl.ok(&["get", "upstreamclusters", name]).await?;
     let text = table.to_string();
@@ -359,7 +363,7 @@ async fn columns_of(kubectl: &Kubectl, name: &str) -> anyhow::Result<Vec<String>
     Ok(lines.next().unwrap_or_default().split_whitespace().map(str::to_owned).collect())
 }
 
-async fn one_replica_writes_the_status_of_objects(context: TestContext) -> anyhow::Result<()> {
+async fn only_one_replica_writes_the_status_of_hub_objects(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let hub = Hub::start(&context).await?;
     let kubectl = Kubectl::new(context.fixture.tools().await?, &hub.server.kubeconfig())?;
@@ -391,8 +395,8 @@ async fn one_replica_writes_the_status_of_objects(context: TestContext) -> anyho
     for name in ["Approved", "Accepted", "ResolvedRefs", "Ready", "Synced"] {
         ensure!(types(&eu).iter().any(|known| known == name), "{eu}");
     }
-    // Without a change, neither replica writes the object's status, even for longer than the interval at which changed
-    // values are written.
+    // If nothing changes, neither replica may write the object's status, even after the interval at which replicas
+    // write changed values.
     let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
     eventually(SOON * 3, async || {
         let before = version(&object().await?);

@@ -1,5 +1,5 @@
-//! The views file that Tributary ships for k9s, and the requests of k9s during a member's fault. k9s itself runs in
-//! `hub::clients`.
+//! Tests the views file for k9s that Tributary ships, and the requests of k9s while a member is down. The module
+//! `hub::clients` runs k9s itself.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::victim::{Harm, Victim};
@@ -20,7 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases!["k9s"; shipped_k9s_views_have_a_cluster_column].into_iter().chain(harmed).collect()
 }
 
-/// The file `views.yaml`, as k9s reads it (`internal/config/views.go`).
+/// Contents of the file `views.yaml` in the structure that k9s reads (`internal/config/views.go`).
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Shipped {
@@ -35,8 +35,8 @@ struct View {
     sort_column: String,
 }
 
-/// k9s parses a column's expression as kubectl does (`get.RelaxedJSONPathExpression`), so kubectl can test the
-/// expressions.
+/// k9s parses a column's expression in the same way as kubectl (`get.RelaxedJSONPathExpression`), so the test checks
+/// the expressions with kubectl.
 async fn shipped_k9s_views_have_a_cluster_column(context: TestContext) -> anyhow::Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/k9s/views.yaml");
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
@@ -62,14 +62,14 @@ async fn shipped_k9s_views_have_a_cluster_column(context: TestContext) -> anyhow
         let mut lines = shown.lines();
         ensure!(lines.next() == Some("CLUSTER"), "{kind}: {shown}");
         ensure!(lines.all(|line| ["member1", "member2"].contains(&line)), "{kind}: {shown}");
-        // Every cluster has objects of these kinds, so kubectl must print at least two lines of objects.
+        // Every cluster has objects of these kinds, so kubectl must print lines for at least two objects.
         let has_some = ["v1/nodes", "v1/namespaces", "v1/configmaps"].contains(&&**kind);
         ensure!(!has_some || shown.lines().count() > 2, "{kind}: {shown}");
     }
     Ok(())
 }
 
-/// The first views of k9s: group, resource, and whether the resource is namespaced.
+/// First views of k9s. Each has a group and a resource, and true if the resource is namespaced.
 pub(crate) const VIEWS: [(&str, &str, bool); 6] = [
     ("", "namespaces", false),
     ("", "nodes", false),
@@ -79,10 +79,10 @@ pub(crate) const VIEWS: [(&str, &str, bool); 6] = [
     ("apiextensions.k8s.io", "customresourcedefinitions", false),
 ];
 
-/// The media types of a Table, as k9s requests them (`internal/dao/table.go`).
+/// Media types with which k9s requests a Table (`internal/dao/table.go`).
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
-/// One view of k9s. Before k9s shows a view, it reviews the user's rights, lists a Table, and opens a watch.
+/// View of k9s. Before k9s shows a view, it reviews the user's rights, lists a Table, and opens a watch.
 pub(crate) struct Opened<'a> {
     pub(crate) http: &'a HttpClient,
     pub(crate) group: &'a str,
@@ -97,7 +97,8 @@ impl Opened<'_> {
         format!("{root}{namespace}/{}", self.resource)
     }
 
-    /// Reviews the right to each verb that k9s uses. The review must report `missing` as the unreachable cluster.
+    /// Sends an access review for each verb that k9s uses. All must be allowed. If `missing` names a cluster, the
+    /// review must report it as unreachable.
     async fn allowed(&self, missing: Option<&str>) -> anyhow::Result<()> {
         for verb in ["list", "watch", "get"] {
             let attributes =
@@ -115,7 +116,7 @@ impl Opened<'_> {
         Ok(())
     }
 
-    /// Lists the Table of the view. Returns the Table, its version, and the Warning of the answer.
+    /// Lists the Table of the view. Returns the Table, its version, and the Warning in the response.
     async fn table(&self) -> anyhow::Result<(Value, String, String)> {
         let answer = self.http.get(&self.path()).header("accept", TABLE).send().await?.expect(200)?;
         let (table, warning) = (answer.json()?, answer.header("warning").to_owned());
@@ -124,7 +125,7 @@ impl Opened<'_> {
         Ok((table, version, warning))
     }
 
-    /// Opens the view, and starts its watch.
+    /// Sends the requests with which k9s opens the view, including its watch.
     pub(crate) async fn open(&self, missing: Option<&str>) -> anyhow::Result<(Vec<String>, EventStream)> {
         self.allowed(missing).await?;
         let (table, version, warning) = self.table().await?;
@@ -143,7 +144,7 @@ fn names(table: &Value) -> Vec<String> {
     names
 }
 
-/// The next event of a view: type and name of the object.
+/// Returns the type and object name of the next event of a view.
 pub(crate) async fn next(stream: &mut EventStream) -> anyhow::Result<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     loop {
@@ -155,9 +156,9 @@ pub(crate) async fn next(stream: &mut EventStream) -> anyhow::Result<(String, St
     }
 }
 
-/// A view that is open before the fault must continue. All other views must open with the member's last known objects
-/// and a Warning. Writes to objects of the harmed member are refused with the member's name, and writes to the healthy
-/// member succeed.
+/// A view that is open before the fault must continue. All other views must open with the last objects that Tributary
+/// received from the member, and with a Warning. Writes to objects of the harmed member must be refused with the
+/// member's name, and writes to the healthy member must succeed.
 async fn views(context: TestContext, harm: Harm) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Victim::start(&context, &[]).await?;

@@ -1,4 +1,4 @@
-//! Discovery of real kube-apiservers: their aggregated servers, and kinds that appear while Tributary runs.
+//! Tests discovery of real kube-apiservers: their aggregated servers, and kinds that appear while Tributary runs.
 
 use crate::conformance::target::{revision, vector};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -14,8 +14,8 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 /// Longest time until a member notices that an aggregated API server appears or disappears.
 const SEEN: Duration = Duration::from_secs(180);
 
-/// Longest time until Tributary serves a new kind. Usually Tributary needs a second. Without the watch of definitions,
-/// it would need at least 8 s.
+/// Longest time until Tributary serves a new kind. It usually takes a second. Without the watch of
+/// CustomResourceDefinitions, it would take at least 8 s, so this limit shows that the watch works.
 const KNOWN: Duration = Duration::from_secs(5);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -54,16 +54,16 @@ fn names(list: &Value) -> Vec<&str> {
     items.filter_map(|item| item["metadata"]["name"].as_str()).collect()
 }
 
-/// Returns whether a list has the objects of a member at a revision before `created`. Such a list is only late: a read
-/// without a resourceVersion does not wait for the writes of other clients. A version without the member, or with its
-/// component 0, does not count.
+/// Returns whether a list shows a member at a revision before `created`, so that the object may be missing. A list
+/// without a resourceVersion may be this late, because it does not wait for writes of other clients. Returns false if
+/// the list's version does not contain the member, or contains it with component 0.
 fn is_before(list: &Value, member: &str, created: u64) -> anyhow::Result<bool> {
     let components = vector(list["metadata"]["resourceVersion"].as_str().context("no resourceVersion")?)?;
     components.get(member).map_or(Ok(false), |component| Ok((1..created).contains(&revision(component)?)))
 }
 
-/// As soon as the member has an object of the new kind, each list must have the object, a Warning with the cluster's
-/// name, or a version of the cluster before the object.
+/// As soon as the member has an object of the new kind, each list must have the object, or a Warning with the cluster's
+/// name, or a version of the cluster from before the object.
 async fn new_kind_of_a_second_cluster_is_never_missing_without_a_warning(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
     let [one, two] = context.fixture.pair().await?;
@@ -80,7 +80,7 @@ async fn new_kind_of_a_second_cluster_is_never_missing_without_a_warning(context
     })
     .await?;
     ensure!(!is_before(&list, "member2", u64::MAX)?, "a list without the kind of a cluster has its version: {list}");
-    // The pause separates the creation of the definition in the second cluster from its creation in the first cluster.
+    // The test creates the definition in the second cluster some seconds later than in the first cluster.
     tokio::time::sleep(Duration::from_secs(3)).await;
     define(two, &group).await?;
     let created = make(two.http(), &group, &namespace, "of-two").await?;
@@ -96,7 +96,7 @@ async fn new_kind_of_a_second_cluster_is_never_missing_without_a_warning(context
         ensure!(made.elapsed() < KNOWN, "not after {KNOWN:?}: {:?} {list}", answer.headers);
     };
     println!("the new kind was known {known:?} after its first object");
-    // Gets, and the deletion of the collection, must reach the objects of both clusters.
+    // Gets, and the deletion of the collection, must now reach the objects of both clusters.
     let path = format!("/apis/{group}/v1/namespaces/{namespace}/things");
     merged.get(&format!("{path}/of-two")).send().await?.expect(200)?;
     merged.delete(&path).send().await?.expect(200)?;
@@ -109,6 +109,7 @@ async fn new_kind_of_a_second_cluster_is_never_missing_without_a_warning(context
 }
 
 /// One member has three aggregated servers: one lists only a subresource, one lists no resource, and one goes down.
+/// Other groups must work.
 async fn failure_of_an_aggregated_server_affects_only_its_group(context: TestContext) -> anyhow::Result<()> {
     let _turn = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
@@ -149,7 +150,7 @@ async fn failure_of_an_aggregated_server_affects_only_its_group(context: TestCon
     for path in [value, queue] {
         eventually(SEEN, async || merged.get(path).send().await?.expect(200).map(drop)).await?;
     }
-    // A Warning must have the age of the failure, and not the age of the process.
+    // The age in a Warning must be the age of the failure, and not the age of the process.
     tokio::time::sleep(Duration::from_secs(10)).await;
     let stopped = Instant::now();
     odd.stop();

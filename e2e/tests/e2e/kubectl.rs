@@ -1,5 +1,5 @@
-//! The real kubectl against Tributary over two members. The module `compared` runs kubectl against Tributary over one
-//! member and against that member, the oracle.
+//! Runs the real kubectl against Tributary over two members. The module `compared` compares kubectl's output at
+//! Tributary over one member with its output at this member.
 
 mod can_i;
 mod cluster_choice;
@@ -37,7 +37,6 @@ pub(crate) fn cases() -> Vec<Case> {
     choosing.chain(rest.into_iter().flatten()).collect()
 }
 
-/// kubectl, a namespace in both members, and the members.
 pub(crate) struct Setup {
     pub(crate) kubectl: Kubectl,
     pub(crate) namespace: String,
@@ -54,7 +53,7 @@ impl Setup {
         Ok(Self { kubectl, namespace, members, _tributary: Some(tributary) })
     }
 
-    /// A setup without Tributary: kubectl uses the first member directly.
+    /// Makes a setup without Tributary, in which kubectl uses the first member directly.
     async fn of_a_member(context: &TestContext) -> anyhow::Result<Self> {
         let members = context.fixture.pair().await?.clone();
         let kubectl = Kubectl::new(context.fixture.tools().await?, &members[0].kubeconfig())?;
@@ -66,7 +65,7 @@ impl Setup {
         [&["-n", self.namespace.as_str()], arguments].concat()
     }
 
-    /// Runs kubectl in the namespace, and returns its standard output.
+    /// Runs kubectl in the namespace of the setup, and returns its standard output.
     pub(crate) async fn ok(&self, arguments: &[&str]) -> anyhow::Result<String> {
         self.kubectl.ok(&self.arguments(arguments)).await
     }
@@ -127,7 +126,7 @@ pub(crate) fn pod(name: &str, node: &str) -> Value {
     })
 }
 
-/// The cells of the line that begins with these words.
+/// Returns the cells of the line whose first cells are these words.
 fn line<'a>(table: &'a str, words: &[&str]) -> anyhow::Result<Vec<&'a str>> {
     table
         .lines()

@@ -1,8 +1,8 @@
-//! The errors of a kubelet that refuses its kube-apiserver.
+//! Tests the errors of a kubelet that refuses requests of its kube-apiserver.
 //!
-//! Other traffic through the subresource `proxy` is tested with simulated members only. A kube-apiserver forwards
-//! nothing to a loopback address ("address not allowed", `pkg/registry/core/node/strategy.go`), and these tests listen
-//! only on loopback.
+//! Other requests to the subresource `proxy` are tested with simulated members only. A kube-apiserver forwards nothing
+//! to a loopback address ("address not allowed", `pkg/registry/core/node/strategy.go`), and these tests listen only on
+//! loopback.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases!["kubelet_refusals"; kubelet_refusal_reaches_kubectl_unchanged]
 }
 
-/// Creates a node with a refusing kubelet in the bare member, and a pod on the node.
+/// Creates a node in the bare member whose kubelet refuses all requests, and a pod on this node.
 async fn broken(context: &TestContext) -> anyhow::Result<(RefusingKubelet, String, String)> {
     let member = context.fixture.bare().await?;
     let kubelet = RefusingKubelet::start().await?;
@@ -28,7 +28,8 @@ async fn broken(context: &TestContext) -> anyhow::Result<(RefusingKubelet, Strin
     Ok((kubelet, node, namespace))
 }
 
-/// kubectl's output and exit code must be the same as with the member, and the cluster must stay ready.
+/// kubectl's output and exit code must be the same as at the member, and Tributary must still regard the cluster as
+/// ready.
 async fn kubelet_refusal_reaches_kubectl_unchanged(context: TestContext) -> anyhow::Result<()> {
     let (_kubelet, node, namespace) = broken(&context).await?;
     let (member, tributary) = (context.fixture.bare().await?, context.fixture.over_one().await?);
@@ -44,13 +45,14 @@ async fn kubelet_refusal_reaches_kubectl_unchanged(context: TestContext) -> anyh
         let arguments = [&["-n", &*namespace], words].concat();
         let (own, shown) = tokio::try_join!(own.run(&arguments), shown.run(&arguments))?;
         ensure!(own.code != Some(0) && !own.stderr.is_empty(), "the node is well: {own:?}");
-        // `logs -f` repeats its request for some time, and prints each answer. The comparison ignores repeated lines.
+        // `logs -f` repeats its request for some time, and prints each error. The number of repetitions varies, so the
+        // comparison ignores repeated lines.
         let said = |stderr: &str| stderr.lines().map(str::to_owned).collect::<BTreeSet<_>>();
         let same = (own.code, said(&own.stderr)) == (shown.code, said(&shown.stderr));
         ensure!(same, "{shown:?} instead of {own:?}");
         is_up().await?;
     }
-    // Tributary forwards the member's Status unchanged.
+    // Tributary must forward the member's Status unchanged.
     let path = format!("/api/v1/namespaces/{namespace}/pods/one/log");
     let (own, shown) = (member.http().get(&path).send().await?, http.get(&path).send().await?);
     ensure!(own.status == 401 && own.text().contains("pods/log one"), "{own:?}");

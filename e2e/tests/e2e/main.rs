@@ -1,11 +1,11 @@
-//! End-to-end tests against real kube-apiservers with real clients.
+//! End-to-end tests with real kube-apiservers and real clients.
 //!
-//! The binary has its own harness ([`libtest_mimic`]), so that all tests share the members, and the harness stops them
-//! at the end. A member takes seconds and hundreds of megabytes. Filters and flags are those of libtest: `make e2e
-//! E2E=conformance::bare`.
+//! The binary has a custom harness ([`libtest_mimic`]), so that all tests share the members, and the harness stops them
+//! at the end. A member takes seconds to start and hundreds of megabytes. Filters and flags are those of libtest: `make
+//! e2e E2E=conformance::bare`.
 
-// An `unwrap` in a test is an assertion. clippy exempts tests from this lint, but does not recognize tests in a custom
-// test harness.
+// A failed `unwrap` is a failed test. clippy allows `unwrap` in tests, but does not recognize the tests of a custom
+// harness.
 #![allow(clippy::unwrap_used)]
 
 mod audit;
@@ -56,8 +56,8 @@ use context::Case;
 use libtest_mimic::{Arguments, Trial};
 use std::sync::Arc;
 
-/// Default number of concurrent tests without `--test-threads`. It is greater than the number of cores, because tests
-/// mostly wait for servers. On two cores, the run took 475 s with four threads and 406 s with six.
+/// Number of concurrent tests without `--test-threads`. It is greater than the number of cores, because tests mostly
+/// wait for servers. On two cores, all tests took 475 s with four threads and 406 s with six.
 const THREADS: usize = 6;
 
 fn main() -> anyhow::Result<()> {
@@ -68,7 +68,7 @@ fn main() -> anyhow::Result<()> {
 
     let runtime = Arc::new(tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?);
     let fixture = fixture::Fixture::new();
-    // The specs and the oracle start first, because they take longest and mostly wait.
+    // The Kubernetes specs and the informer test (`oracle`) start first, because they take longest and mostly wait.
     let cases: Vec<Case> = [
         specs::cases(),
         oracle::cases(),

@@ -1,5 +1,5 @@
-//! Real consumers of Tributary's telemetry. Prometheus checks the alert rules and the dashboard's queries, and an
-//! OpenTelemetry collector receives the spans.
+//! Tests Tributary's telemetry with real programs. Prometheus checks the alert rules and the dashboard's queries, and
+//! an OpenTelemetry collector receives the spans.
 
 mod alerts;
 mod traces;

@@ -1,8 +1,9 @@
-//! The informer oracle. Every kind of client follows one or two members, which writers change at a steady pace.
-//! Meanwhile members, Tributary and all connections fail on a schedule. A client must never see an object return to an
-//! older state, return after its deletion, or appear twice. In the end each client must have the members' objects.
+//! Tests informers under faults. Every kind of client follows one or two members, which writers change at a steady
+//! rate. Meanwhile members, Tributary and all connections fail on a schedule. A client must never see an object return
+//! to an older state, appear again after its deletion, or appear twice. At the end each client must have the members'
+//! objects.
 //!
-//! A run prints its seed; `TRIBUTARY_ORACLE_SEED` and `TRIBUTARY_ORACLE_SECONDS` choose another seed and length.
+//! Each run prints its seed. `TRIBUTARY_ORACLE_SEED` and `TRIBUTARY_ORACLE_SECONDS` set the seed and the length.
 
 use self::{
     calm::Calm,
@@ -34,30 +35,30 @@ pub(crate) mod writer;
 /// Longest time until all clients have started, on a busy machine.
 const SYNC: Duration = Duration::from_secs(60);
 
-/// Longest time from the last fault until a client has the members' state. client-go and kube-rs wait up to 30 s
+/// Longest time after the last fault until a client has the members' state. client-go and kube-rs wait up to 30 s
 /// between attempts, and notice a silent connection after 30 s.
 const SETTLE: Duration = Duration::from_secs(120);
 
-/// Time without contact to a member after which Tributary's answers must have a Warning. Tributary sends the Warning
+/// Time without contact to a member after which Tributary's responses must have a Warning. Tributary sends the Warning
 /// after 5 s (`ReflectorTuning::stale_after`).
 const SILENT_FOR: Duration = Duration::from_secs(6);
 
-/// Duration of writes without faults. A client must miss no state of an object in this time.
+/// Duration of writes while no fault is active. In this time, a client must receive every state of an object.
 const CALM: Duration = Duration::from_secs(8);
 
-/// Longest duration of a run on a busy machine, not including the time of its faults.
+/// Longest duration of a run on a busy machine, without the time in which faults are active.
 const AROUND: Duration = Duration::from_secs(600);
 
 /// The variants of an oracle run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// Every name is in only one member.
+    /// Each object name exists in only one member.
     Unique,
-    /// Every name is in both members.
+    /// Each object name exists in both members.
     Duplicates,
-    /// Objects have integer versions, and an additional client reads its own writes.
+    /// Objects have integer versions, and an additional client checks that it reads its own writes.
     Integer,
-    /// As `Integer`, but Tributary serves only one member.
+    /// Like `Integer`, but Tributary serves only one member.
     OneMember,
 }
 
@@ -72,12 +73,12 @@ pub(crate) fn cases() -> Vec<Case> {
         })
         .patience(AROUND),
         Case::new(
-            "oracle::controller_runtime_client_reads_its_own_writes",
-            controller_runtime_client_reads_its_own_writes,
+            "oracle::controller_runtime_client_reads_each_write_it_has_made",
+            controller_runtime_client_reads_each_write_it_has_made,
         ),
         Case::new(
-            "oracle::oracle_writer_counts_no_state_for_a_patch_that_deletes",
-            writer::oracle_writer_counts_no_state_for_a_patch_that_deletes,
+            "oracle::patch_that_deletes_an_object_adds_no_expected_state_in_the_oracle",
+            writer::patch_that_deletes_an_object_adds_no_expected_state_in_the_oracle,
         ),
         proof("oracle::proof_clients_converge_with_unique_names", Mode::Unique),
         proof("oracle::proof_clients_converge_with_repeated_names", Mode::Duplicates),
@@ -106,8 +107,8 @@ async fn run(context: TestContext, length: Duration, mode: Mode) -> anyhow::Resu
 
 impl Mode {
     fn arguments(self) -> Vec<String> {
-        // With `Allow`, the first list may lack a cluster that Tributary has not reached yet. Informers do not read the
-        // Warning about it. The debug log records the state of each collection.
+        // With `--partial=Allow`, the first list may lack a cluster that Tributary has not reached yet. Informers
+        // ignore the Warning about it, so the test uses `Deny`. The debug log records the state of each collection.
         let mut arguments = vec!["--partial=Deny".to_owned(), "--log-level=debug".to_owned()];
         if self.has_integers() {
             arguments.push("--item-resource-versions=Integer".to_owned());
@@ -124,15 +125,15 @@ impl Mode {
     }
 }
 
-/// client-go's detector compares streamed objects with a list. A difference is a panic.
+/// Whether client-go's detector compares the initial events of a watch with a list. It panics if they differ.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Detector {
     On,
     Off,
 }
 
-/// The environment of a client-go program. The environment sets whether the program streams its lists, and whether the
-/// inconsistency detector is on.
+/// Returns the environment of a client-go program. It selects whether the program gets its initial objects by a watch,
+/// and whether the inconsistency detector is on.
 fn client_go(watch_list: bool, detector: Detector) -> [(&'static str, &'static str); 2] {
     let text = |on| if on { "true" } else { "false" };
     [
@@ -141,7 +142,7 @@ fn client_go(watch_list: bool, detector: Detector) -> [(&'static str, &'static s
     ]
 }
 
-/// Starts a client that reads back all its writes to these clusters.
+/// Starts a client that writes to these clusters and reads back all its writes.
 fn consistent_client(
     tools: &Tools,
     kubeconfig: &Path,
@@ -155,10 +156,10 @@ fn consistent_client(
     Observer::program(name, &tools.consistent_client(), kubeconfig, &arguments, &client_go(watch_list, Detector::On))
 }
 
-/// controller-runtime with `EnableReadYourWritesConsistency` reads resourceVersions as integers. A client that writes
+/// controller-runtime with `EnableReadYourWritesConsistency` parses resourceVersions as integers. A client that writes
 /// to one cluster must see each of its writes, whether Tributary serves one or two clusters. If a client writes to both
-/// clusters, no call of this client may fail.
-async fn controller_runtime_client_reads_its_own_writes(context: TestContext) -> anyhow::Result<()> {
+/// clusters, none of its calls may fail.
+async fn controller_runtime_client_reads_each_write_it_has_made(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let members = context.fixture.pair().await?.to_vec();
@@ -229,7 +230,7 @@ impl Run {
         server.start().await?;
         let front = Relay::start(port, seed ^ 0xf0).await?;
         let kubeconfig = through(&server, front.port())?;
-        // The namespace is not registered in the context, because a failed run would print hundreds of objects.
+        // The namespace is not registered in the context, because otherwise a failed run prints hundreds of objects.
         let place =
             WriterNamespace { namespace: namespace::unique_name("oracle"), has_duplicates: mode == Mode::Duplicates };
         namespace::create(&place.namespace, &members.iter().map(AsRef::as_ref).collect::<Vec<_>>()).await?;
@@ -248,8 +249,8 @@ impl Run {
             ("controller-runtime", "controller-runtime", true),
             ("RetryWatcher", "retrywatch", false),
         ] {
-            // The detector compares objects by uid. A client whose store is keyed by name cannot pass this comparison
-            // if both members have each name.
+            // The detector compares objects by uid. A client that stores objects by name cannot pass this comparison if
+            // both members have the same names.
             let environment =
                 client_go(watch_list, if self.place.has_duplicates { Detector::Off } else { Detector::On });
             let arguments = ["oracle", "--kind", kind, "--namespace", &namespace];
@@ -264,7 +265,7 @@ impl Run {
         }
         if mode.has_integers() {
             let clusters = mode.members().join(",");
-            // Only one of these clients runs, because two would write to the same names.
+            // The test runs only one of the two variants of this client, because both write to the same names.
             let watch_list = self.seed.is_multiple_of(2);
             self.observers.push(consistent_client(tools, kubeconfig, &namespace, &clusters, watch_list)?);
         }
@@ -324,14 +325,15 @@ impl Run {
         self.same_content().await
     }
 
-    /// Waits until every client has the members' objects. A violation ends the wait at once.
+    /// Waits until every client has the members' objects. The wait ends at once if a client reports a violation.
     async fn settle(&mut self) -> anyhow::Result<Vec<Seen>> {
         let deadline = Instant::now() + SETTLE;
         let mut settled = Vec::new();
         let mut problems = Vec::new();
         for at in 0..self.observers.len() {
             loop {
-                // The members are read again each time, because a frozen member may delay an earlier write.
+                // The test reads the members again for each comparison, because a write to a frozen member may take
+                // effect late.
                 let member_objects = self.member_objects().await?;
                 let observer = &mut self.observers[at];
                 let seen = match observer.look().await {
@@ -363,8 +365,8 @@ impl Run {
         Ok(settled)
     }
 
-    /// Waits until Tributary follows the members again. A comparison of the clients' objects with the members' objects
-    /// is not sufficient: until Tributary has listed a collection again, Tributary can skip states.
+    /// Waits until Tributary follows the members again. It is not sufficient that the clients have the members'
+    /// objects: before Tributary has listed a collection again, it may still skip states.
     async fn recovered(&self, healed: Instant) -> anyhow::Result<()> {
         tokio::time::sleep_until(healed + SILENT_FOR).await;
         eventually(SETTLE, || self.lists_without_warning()).await
@@ -389,7 +391,7 @@ impl Run {
         list(http, &self.place.namespace, resource).await
     }
 
-    /// Checks that Tributary's list has the same bytes as the members' lists.
+    /// Checks that Tributary's list has the same objects, byte for byte, as the members' lists.
     async fn same_content(&self) -> anyhow::Result<()> {
         let server = self.world.server.lock().await;
         let http = server.running.as_ref().context("Tributary does not run")?.http().await?;
@@ -449,7 +451,7 @@ async fn list(http: &HttpClient, namespace: &str, resource: &str) -> anyhow::Res
     list["items"].as_array().cloned().context("no items")
 }
 
-/// Copies the server's kubeconfig with the port of the relay instead of the port of the server. Returns the path of the
+/// Copies the server's kubeconfig, and replaces the server's port by the port of the relay. Returns the path of the
 /// copy.
 fn through(server: &Server, relay: u16) -> anyhow::Result<PathBuf> {
     let tributary = server.running.as_ref().context("Tributary does not run")?;

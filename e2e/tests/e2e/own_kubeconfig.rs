@@ -1,4 +1,5 @@
-//! `serve --merge-into-kubeconfig` changes the user's kubeconfig, which the real kubectl changes, too.
+//! Tests `serve --merge-into-kubeconfig`. Tributary writes into the user's kubeconfig, which the real kubectl also
+//! changes.
 
 use crate::context::{Case, TestContext, cases};
 use anyhow::{Context, ensure};
@@ -9,7 +10,7 @@ use tributary_e2e::{Kubectl, Tributary, guard, kubeconfig, tributary};
 pub(crate) fn cases() -> Vec<Case> {
     cases!["own_kubeconfig";
         contexts_are_added_to_and_removed_from_the_users_kubeconfig,
-        contexts_in_one_kubeconfig_hide_no_entry_of_other_files,
+        serve_refuses_contexts_that_would_hide_entries_of_another_kubeconfig,
     ]
 }
 
@@ -37,7 +38,7 @@ async fn contexts_are_added_to_and_removed_from_the_users_kubeconfig(context: Te
     let nodes = kubectl.ok(&["--context", "tributary-member2", "get", "nodes", "-o", "name"]).await?;
     ensure!(nodes == "node/member2-node-0\n", "{nodes}");
 
-    // kubectl rewrites the file and keeps Tributary's marks, and Tributary keeps kubectl's change.
+    // kubectl rewrites the file and must keep Tributary's marks. Tributary must keep kubectl's change.
     kubectl.ok(&["config", "set-context", "tributary-all", "--namespace=kube-system"]).await?;
     kubectl.ok(&["config", "use-context", "tributary-all"]).await?;
     drop(running);
@@ -58,9 +59,11 @@ async fn contexts_are_added_to_and_removed_from_the_users_kubeconfig(context: Te
     Ok(())
 }
 
-/// With `KUBECONFIG=a:b`, the contexts go into the first existing file. Tributary refuses to start if an entry of one
-/// file would hide an entry of the other.
-async fn contexts_in_one_kubeconfig_hide_no_entry_of_other_files(context: TestContext) -> anyhow::Result<()> {
+/// With `KUBECONFIG=a:b`, Tributary writes the contexts into the first file that exists. Tributary must refuse to start
+/// if an entry of one file would hide an entry of the other file.
+async fn serve_refuses_contexts_that_would_hide_entries_of_another_kubeconfig(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let [one, two] = context.fixture.pair().await?;
     let folder = guard::temporary_folder("own-kubeconfig")?;
     let [missing, first, second] = ["missing", "first", "second"].map(|name| folder.path().join(name));
@@ -90,7 +93,7 @@ async fn contexts_in_one_kubeconfig_hide_no_entry_of_other_files(context: TestCo
     let screen = tributary::run_with(&status, &[("KUBECONFIG", &files)]).await?.success()?;
     ensure!(screen.contains("member1") && screen.contains("member2"), "{screen}");
 
-    // Two files in `KUBECONFIG` must not have entries with the same name.
+    // The contexts go into the second file here. An entry with the same name in the first file would hide them.
     let merge = format!("--merge-into-kubeconfig={}", text_of(&second)?);
     let refused = serve(&merge).await.err().context("it hides the first file's contexts")?;
     let refused = format!("{refused:#}");

@@ -1,8 +1,8 @@
-//! The real kubectl runs `kubectl tributary` over two members. The plugin is installed from an archive like that of a
-//! release.
+//! Runs `kubectl tributary` with the real kubectl over two members. The test installs the plugin from an archive like
+//! the archive of a release.
 //!
-//! krew is not available as a Go module, so the test does krew's work. It checks the manifest against krew's rules and
-//! the archive against the manifest, and links the program into a folder of the PATH. Source: krew
+//! krew is not available as a Go module, so the test does the work of krew. It checks the manifest against krew's rules
+//! and the archive against the manifest, and links the program into a folder of the PATH. Source: krew
 //! `internal/index/validation/validate.go`, `internal/installation`.
 
 use crate::context::{Case, TestContext, cases, eventually};
@@ -24,25 +24,25 @@ const PROGRAM: &str = "kubectl-tributary";
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["plugin";
-        plugin_is_installed_from_its_krew_manifest, plugin_which_and_diff_compare_a_name_of_two_clusters,
+        plugin_is_installed_from_its_krew_manifest, plugin_commands_which_and_diff_compare_a_name_of_two_clusters,
         plugin_errors_name_missing_objects_kinds_and_clusters, plugin_status_lists_the_members,
         plugin_runs_kubectl_commands_in_one_cluster,
     ]
 }
 
-/// Runs a command that must succeed, and returns its standard output.
+/// Runs a command, which must succeed, and returns its standard output.
 fn output(command: &mut Command) -> anyhow::Result<String> {
     let output = command.output().with_context(|| format!("run {command:?}"))?;
     ensure!(output.status.success(), "{command:?}: {output:?}");
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Makes an archive like that of a release, and its completed manifest.
+/// Makes an archive like the archive of a release, and the manifest with its checksum.
 fn release(folder: &Path) -> anyhow::Result<(PathBuf, Value)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no root")?;
     let (files, archive) = (folder.join("files"), folder.join("tributary.tar.gz"));
     std::fs::create_dir(&files)?;
-    // The program with symbols is too large to copy. A hard link would change the metadata of the file while tar reads
+    // The program with debug symbols is too large to copy. A hard link would change the file's metadata while tar reads
     // the file in another test.
     symlink(std::path::absolute(tributary::binary()?)?, files.join(PROGRAM))?;
     std::fs::copy(root.join("LICENSE"), files.join("LICENSE"))?;
@@ -72,7 +72,7 @@ fn sha256(path: &Path) -> anyhow::Result<String> {
     printed.split_whitespace().next().map(str::to_owned).context("no digest")
 }
 
-/// Installs the archive into a folder as krew does, and returns the folder for the PATH.
+/// Installs the archive into a folder in the same way as krew. Returns the folder to add to the PATH.
 fn install(folder: &Path) -> anyhow::Result<PathBuf> {
     let (archive, manifest) = release(folder)?;
     check_manifest(&manifest)?;
@@ -83,7 +83,7 @@ fn install(folder: &Path) -> anyhow::Result<PathBuf> {
     std::fs::create_dir(&bin)?;
     output(Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&store))?;
     let program = store.join(platform["bin"].as_str().context("no bin")?);
-    // kubectl finds plugins by the prefix `kubectl-` of the program's name.
+    // kubectl finds a plugin by the prefix `kubectl-` of its file name.
     let name = manifest["metadata"]["name"].as_str().context("no name")?;
     symlink(program, bin.join(format!("kubectl-{}", name.replace('-', "_"))))?;
     Ok(bin)
@@ -118,7 +118,6 @@ fn check_manifest(manifest: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// kubectl with the plugin, a namespace in both members, and the members.
 struct Setup {
     kubectl: Kubectl,
     path: OsString,
@@ -142,7 +141,7 @@ impl Setup {
         Ok(Self { kubectl, path, namespace, members, _folder: folder })
     }
 
-    /// Runs `kubectl tributary` with these arguments, from the folder of the PATH.
+    /// Runs `kubectl tributary` with these arguments and with the plugin in the PATH.
     async fn run(&self, arguments: &[&str]) -> anyhow::Result<KubectlOutput> {
         let mut command = self.kubectl.command(&[&["tributary"], arguments].concat());
         command.env("PATH", &self.path);
@@ -153,7 +152,7 @@ impl Setup {
         self.run(arguments).await?.success()
     }
 
-    /// Creates a ConfigMap with one text in a member.
+    /// Creates a ConfigMap with this text in a member.
     async fn map(&self, member: usize, name: &str, text: &str) -> anyhow::Result<()> {
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text, "same": "yes"},
@@ -179,7 +178,7 @@ async fn plugin_is_installed_from_its_krew_manifest(context: TestContext) -> any
     Ok(())
 }
 
-async fn plugin_which_and_diff_compare_a_name_of_two_clusters(context: TestContext) -> anyhow::Result<()> {
+async fn plugin_commands_which_and_diff_compare_a_name_of_two_clusters(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "twin", "one\ntwo\n\u{1b}[31m").await?;
     setup.map(1, "twin", "one\nthree\n\u{1b}[31m").await?;
@@ -216,8 +215,8 @@ async fn plugin_which_and_diff_compare_a_name_of_two_clusters(context: TestConte
     ensure!(turned.stdout.starts_with("--- member2/"), "{turned:?}");
     let every = setup.run(&with_namespace(&["diff", "cm/twin", "--all-fields"])).await?;
     ensure!(every.stdout.contains("uid") && every.stdout.contains("resourceVersion"), "{every:?}");
-    // Controllers make objects in each namespace. These objects differ only in fields that each cluster sets itself, so
-    // the `diff` command must print no difference.
+    // Controllers create objects in each namespace. These objects differ only in fields that each cluster sets itself,
+    // which the `diff` command must ignore.
     eventually(SOON, async || {
         let alike = setup.run(&with_namespace(&["diff", "serviceaccount/default"])).await?;
         ensure!(alike.code == Some(0) && alike.stdout.is_empty(), "{alike:?}");
@@ -256,7 +255,8 @@ async fn plugin_errors_name_missing_objects_kinds_and_clusters(context: TestCont
     Ok(())
 }
 
-/// The test has no terminal, so `tributary status` prints once. The command must also work in a cluster's own context.
+/// Without a terminal, `tributary status` prints once and ends. The command must also work with the context of one
+/// cluster.
 async fn plugin_status_lists_the_members(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     for arguments in [&["status"][..], &["status", "--once"], &["status", "--context", "member2"]] {
@@ -276,7 +276,8 @@ async fn plugin_status_lists_the_members(context: TestContext) -> anyhow::Result
 }
 
 /// The second member has a Deployment, and both members have pods that match its selector. The plugin must use only the
-/// pods of the member that the command names. For a name that both members have, it must use the object of this member.
+/// pods of the cluster in the command. If both members have an object of the name, the plugin must use the object of
+/// this cluster.
 async fn plugin_runs_kubectl_commands_in_one_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let namespace = setup.namespace.clone();
@@ -321,8 +322,8 @@ async fn plugin_runs_kubectl_commands_in_one_cluster(context: TestContext) -> an
     setup.map(1, "twin", "two").await?;
     let text = setup.ok(&at(&["get", "cm/twin"], &["-o", "jsonpath={.data.text}"])).await?;
     ensure!(text == "two", "{text}");
-    // The plugin reaches the server through the context of any cluster, here `member1`. The command still acts in the
-    // cluster that it names.
+    // The plugin connects to the server with any context, here `member1`. The command must still use the cluster that
+    // its arguments name.
     let described = setup.ok(&at(&["describe", "cm/twin", "--context", "member1"], &[])).await?;
     let has = |text: &str| described.lines().any(|line| line == text);
     ensure!(has("two") && !has("one"), "{described}");
@@ -342,7 +343,7 @@ async fn plugin_runs_kubectl_commands_in_one_cluster(context: TestContext) -> an
         ensure!(refused.code == Some(2) && refused.stderr.contains(part), "{part} in {refused:?}");
         ensure!(refused.stderr.lines().count() == 1, "one sentence: {refused:?}");
     }
-    // Output and exit code are the same as kubectl's.
+    // Output and exit code must be the same as without the plugin.
     let missing = setup.run(&at(&["get", "pod/nowhere"], &[])).await?;
     ensure!(missing.code == Some(1) && missing.stderr.contains("pods \"nowhere\" not found"), "{missing:?}");
     Ok(())

@@ -1,4 +1,5 @@
-//! Dispatch policies in front of real clusters, with kubectl as the client; the policies change while the server runs.
+//! Tests dispatch policies in front of real clusters, with kubectl as the client. The policies change while the server
+//! runs.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::ensure;
@@ -11,12 +12,12 @@ const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["policies";
-        kubectl_shows_policy_denials_and_policies_reload, request_with_an_ambiguous_query_encoding_passes_no_policy,
+        kubectl_shows_policy_denials_and_policies_reload, request_with_an_ambiguous_query_encoding_is_refused_before_policies,
         global_policy_applies_to_each_path_of_a_cluster,
     ]
 }
 
-/// Writes these policies for the first member, and no policies for the second.
+/// Writes a configuration with these policies for the first member, and without policies for the second.
 pub(crate) fn write(folder: &Path, members: &[Arc<TestCluster>], governed: &Value) -> anyhow::Result<()> {
     for (number, member) in members.iter().enumerate() {
         let access = member.access();
@@ -32,7 +33,8 @@ pub(crate) fn write(folder: &Path, members: &[Arc<TestCluster>], governed: &Valu
             "apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": member.name()},
             "spec": spec,
         });
-        // A rename is atomic. Without it, the server could read a half-written file and would refuse it.
+        // Renames the file, because a rename is atomic. Otherwise the server could read a half-written file and would
+        // refuse it.
         let (new, path) = (folder.join("new"), folder.join(format!("{}.yaml", member.name())));
         fs::write(&new, object.to_string())?;
         fs::rename(new, path)?;
@@ -87,7 +89,8 @@ async fn kubectl_shows_policy_denials_and_policies_reload(context: TestContext) 
     for websockets in ["true", "false"] {
         let mut exec = kubectl.command(&["--context", first, "exec", "-n", &name, "pod/none", "--", "true"]);
         exec.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets);
-        // kubectl reads the pod first, which no policy denies.
+        // kubectl reads the pod first. No policy denies this read, so the denial of exec must come from the policy for
+        // exec.
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "none"},
             "spec": {"containers": [{"name": "one", "image": "none"}], "automountServiceAccountToken": false}});
         let made = members[0].http().post(&format!("/api/v1/namespaces/{name}/pods"), &pod).send().await?;
@@ -118,9 +121,11 @@ async fn kubectl_shows_policy_denials_and_policies_reload(context: TestContext) 
     Ok(())
 }
 
-/// A kube-apiserver accepts query parameters that are not UTF-8. Such a request could be a list or a watch there,
-/// although Tributary's policies evaluated another request.
-async fn request_with_an_ambiguous_query_encoding_passes_no_policy(context: TestContext) -> anyhow::Result<()> {
+/// A kube-apiserver accepts query parameters that are not UTF-8. It may treat such a request as a list or a watch,
+/// although Tributary's policies evaluated a different request. Tributary must refuse these queries.
+async fn request_with_an_ambiguous_query_encoding_is_refused_before_policies(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?;
     let first = members[0].name();
     let folder = guard::temporary_folder("policies-query")?;
@@ -155,7 +160,7 @@ async fn request_with_an_ambiguous_query_encoding_passes_no_policy(context: Test
     .await?;
     let selects_all = format!("{secrets}?fieldSelector=metadata.name!=%ff&fieldSelector=metadata.name=public");
     let follows = format!("{maps}?watch=%ff&timeoutSeconds=1");
-    // The kube-apiserver itself accepts these query parameters, so it would answer the request.
+    // The kube-apiserver accepts these query parameters, so without the refusal it would answer the request.
     let listed = members[0].http().get(&selects_all).send().await?.expect(200)?.text();
     ensure!(listed.contains("\"private\""), "{listed}");
     let followed = members[0].http().get(&follows).send().await?.expect(200)?.text();
@@ -189,7 +194,7 @@ async fn global_policy_applies_to_each_path_of_a_cluster(context: TestContext) -
         let said = kubectl.run(&["--context", place_of, "delete", "configmap/kept", "-n", &name]).await?.failure()?;
         ensure!(said.contains(&format!("nobody deletes here {place}")), "{place_of}: {said}");
     }
-    // Other requests succeed, although no policy of the MergedEndpoint matches them.
+    // The test's policy must not affect other requests to the merged view.
     kubectl.ok(&["--context", "all", "get", "configmap/kept", "-n", &name]).await?;
     kubectl.ok(&["--context", members[1].name(), "get", "configmap/kept", "-n", &name]).await?;
     fs::write(folder.path().join("new"), endpoint(json!({})).to_string())?;

@@ -1,5 +1,5 @@
-//! Known faults of other gateways in front of a Kubernetes API, tested with real servers. `docs/precedents.md` lists
-//! all of them.
+//! Tests whether known vulnerabilities and faults of other gateways exist in Tributary, with real servers.
+//! `docs/precedents.md` lists all of them.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::deployment;
@@ -20,8 +20,8 @@ pub(crate) fn cases() -> Vec<Case> {
     .collect()
 }
 
-/// A hostile aggregated API server answers every request with a redirect. A kube-apiserver (1.36) refuses the redirect
-/// with 502 and hides the location (`upgradeaware.go`, `RejectForwardingRedirects`). Tributary must do the same for
+/// A hostile aggregated API server answers every request with a redirect. A kube-apiserver (1.36) refuses to follow it,
+/// answers 502, and hides the location (`upgradeaware.go`, `RejectForwardingRedirects`). Tributary must do the same for
 /// every client and request.
 async fn cve_2018_1002102_and_cve_2022_3172_redirect_of_an_aggregated_api_is_not_followed(
     context: TestContext,
@@ -43,12 +43,13 @@ async fn cve_2018_1002102_and_cve_2022_3172_redirect_of_an_aggregated_api_is_not
     let elsewhere = MetricsServer::start().await?;
     metrics.redirect_to(Some(&elsewhere));
     for (http, path, code) in [(member.http(), node, 502), (&merged, node, 503), (&merged, &*below, 502)] {
-        // The cluster may have the object, but the merged view cannot find out.
+        // The cluster may have the object, but the merged view cannot find out, so it answers 503.
         let answer = http.get(path).send().await?;
         ensure!(answer.status == code && answer.header("location").is_empty(), "{path}: {answer:?}");
         ensure!(!format!("{answer:?}").contains(&elsewhere.url()), "{path}: {answer:?}");
     }
-    // Tributary lists the objects from the clusters, and names the cluster that did not answer.
+    // Tributary lists the objects by requests to the clusters. It must not follow the redirect, and must not mention
+    // its location.
     let list = merged.get("/apis/metrics.k8s.io/v1beta1/nodes").send().await?;
     ensure!(!list.status.is_redirection() && list.header("location").is_empty(), "{list:?}");
     ensure!(!format!("{list:?}").contains(&elsewhere.url()), "{list:?}");
@@ -60,8 +61,8 @@ async fn cve_2018_1002102_and_cve_2022_3172_redirect_of_an_aggregated_api_is_not
     Ok(())
 }
 
-/// The rights of a chart's pod go to an attacker who takes over the pod's node. This chart gives no rights outside hub
-/// mode. Its rights in a hub, and the rights of accounts in served clusters, have no wildcards.
+/// If an attacker takes over the node of a chart's pod, the attacker gets the pod's rights. This chart must grant no
+/// rights outside hub mode. Its rights in a hub, and the rights of accounts in served clusters, must have no wildcards.
 async fn cve_2023_30622_chart_gives_no_rights_outside_hub_mode_and_no_wildcards(
     context: TestContext,
 ) -> anyhow::Result<()> {

@@ -1,5 +1,5 @@
-//! A member rejects Tributary's user, or revokes this user's rights. Later the member accepts the user or restores the
-//! rights.
+//! A member rejects Tributary's user, or revokes its RBAC rights. Later the member accepts the user again or restores
+//! the rights.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -8,8 +8,8 @@ use std::{fs, sync::Arc, time::Duration};
 use tributary_e2e::{Access, HttpClient, HttpResponse, TestCluster, Tributary, guard, kubeconfig, namespace};
 use tributary_simulator::Relay;
 
-/// Longest time until Tributary notices a change of rights. Tributary retries within seconds; the limit allows for a
-/// busy machine.
+/// Longest time until Tributary notices a change of rights. Tributary retries within seconds, but the machine may be
+/// busy.
 const SOON: Duration = Duration::from_secs(60);
 
 /// Time in which the log must not repeat a line.
@@ -28,8 +28,8 @@ pub(crate) fn cases() -> Vec<Case> {
     .collect()
 }
 
-/// Two members. Tributary reads the first member through a relay, with a separate user. The test cuts the relay so that
-/// Tributary opens its watches again, because kube-apiserver checks rights only at the start of a watch.
+/// Two members. Tributary connects to the first member (the victim) through a relay, as a separate user. kube-apiserver
+/// checks rights only at the start of a watch, so the test cuts the relay to make Tributary open its watches again.
 struct Pair {
     victim: TestCluster,
     other: Arc<TestCluster>,
@@ -77,8 +77,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Waits until a list has these names. The list must also have a Warning about the victim with this reason. An
-    /// empty reason means no Warning.
+    /// Waits until a list has these names, and a Warning about the victim with this reason. If the reason is empty, the
+    /// list must have no Warning.
     async fn shows(&self, names: &[&str], reason: &str) -> anyhow::Result<()> {
         eventually(SOON, async || {
             let answer = self.http.get(&self.maps()).send().await?.expect(200)?;
@@ -90,14 +90,14 @@ impl Pair {
         .await
     }
 
-    /// While the victim refuses, Tributary serves the victim's old objects with a Warning and the reason, and the
-    /// current objects of `member2`.
+    /// While the victim refuses requests, Tributary must serve the victim's last objects with a Warning that has this
+    /// reason, and the current objects of `member2`.
     async fn serves_the_rest(&self, reason: &str) -> anyhow::Result<()> {
         self.victim.http().delete(&format!("{}/doomed", self.maps())).send().await?.expect(200)?;
         self.create(&self.other, "meanwhile").await?;
         self.shows(&["doomed", "elsewhere", "kept", "meanwhile"], reason).await?;
-        // A collection that Tributary never listed is missing from the answer, and a Warning says so. For a moment, the
-        // Warning's reason may be a connection that has just closed.
+        // A list of a collection that Tributary has never listed must have a Warning that the victim's part is missing.
+        // For a moment, the reason may be a closed connection.
         let never_read = format!("/api/v1/namespaces/{}/endpoints", self.namespace);
         eventually(SOON, async || warns(&self.http.get(&never_read).send().await?.expect(200)?, reason)).await?;
         eventually(SOON, async || {
@@ -108,20 +108,21 @@ impl Pair {
             Ok(())
         })
         .await?;
-        // The cluster has one log line per outage with the first reason, which may be a closed connection.
+        // The log has one line per outage of the cluster, with the first reason. This reason may be a closed
+        // connection.
         let is_one = |line: &&str| line.contains("victim") && (line.contains(reason) || line.contains("is in trouble"));
         let lines = |log: &str| log.lines().filter(is_one).count();
         let before = lines(&self.tributary.log());
         tokio::time::sleep(A_WHILE).await;
         let log = self.tributary.log();
         let after = lines(&log);
-        // The log may have one line for each collection, one line for the collections' namespace, one line for the
-        // cluster, and one line each for CustomResourceDefinitions and APIServices.
+        // The number of lines must not grow. There may be one line for each collection, one for their namespace, one
+        // for the cluster, and one each for CustomResourceDefinitions and APIServices.
         ensure!((1..=8).contains(&after) && after == before, "{before} lines, {A_WHILE:?} later {after}:\n{log}");
         Ok(())
     }
 
-    /// When the victim accepts requests again, Tributary serves its current objects without a Warning.
+    /// When the victim accepts requests again, Tributary must serve its current objects without a Warning.
     async fn recovers(&self) -> anyhow::Result<()> {
         self.create(&self.victim, "after").await?;
         self.shows(&["after", "elsewhere", "kept", "meanwhile"], "").await?;
@@ -141,8 +142,8 @@ fn names_of(answer: &HttpResponse) -> anyhow::Result<Vec<String>> {
     Ok(list["items"].as_array().context("no items")?.iter().map(name).collect())
 }
 
-/// Checks that an answer warns only of the victim, with this reason. With an empty reason, the answer must not warn of
-/// the victim. The members' warning that v1 Endpoints are deprecated does not count.
+/// Checks that a response has a Warning about the victim with this reason, and no other. If the reason is empty, it
+/// must have no Warning about the victim. The members' warning that v1 Endpoints are deprecated is ignored.
 fn warns(answer: &HttpResponse, reason: &str) -> anyhow::Result<()> {
     let all = answer.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok());
     let all: Vec<&str> = all.filter(|warning| !warning.contains("is deprecated")).collect();
@@ -156,7 +157,7 @@ fn warns(answer: &HttpResponse, reason: &str) -> anyhow::Result<()> {
 
 const BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
-/// Binds all rights to the user [`READER`].
+/// Grants the user [`READER`] all rights in a member.
 async fn allow(member: &TestCluster) -> anyhow::Result<()> {
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": READER},
@@ -166,7 +167,7 @@ async fn allow(member: &TestCluster) -> anyhow::Result<()> {
     member.http().post(BINDING, &binding).send().await?.expect(201).map(drop)
 }
 
-/// Adds the user's token to the member, or removes it. The member restarts.
+/// Sets or removes the token of Tributary's user in the member's token file, and restarts the member.
 async fn know(member: &TestCluster, token: Option<&str>) -> anyhow::Result<()> {
     let path = member.folder().join("tokens.csv");
     let text = fs::read_to_string(&path).context("read the token file")?;

@@ -1,6 +1,6 @@
 //! Several clusters have objects with the same namespaces and names, because controllers create them:
-//! `kube-root-ca.crt` and the default service account of each namespace. A client whose store is keyed by name has one
-//! of these objects, and must never lose a name that still exists.
+//! `kube-root-ca.crt` and the default service account of each namespace. A client that stores objects by name has one
+//! of these objects, and must never lose a name that still exists in a cluster.
 
 use crate::{
     clients::follower::Follower,
@@ -14,11 +14,11 @@ use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig, namespace};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Longest absence of a key in a client's store while another cluster's object replaces the old object. The DELETED and
-/// the ADDED event arrive together.
+/// Longest time for which a name may be absent from a client's store while an object of a different cluster replaces
+/// the old object. The DELETED and the ADDED event arrive together.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-/// The controllers that create a namespace's service account and CA ConfigMap, and delete them with the namespace.
+/// Controllers that create a namespace's service account and CA ConfigMap, and delete them with the namespace.
 const CONTROLLERS: &str = "namespace-controller,serviceaccount-controller,root-ca-certificate-publisher-controller";
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -28,8 +28,8 @@ pub(crate) fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// The keys of a namespace in the informers' stores: the namespace itself, and the objects that controllers create in
-/// it.
+/// Returns the keys in the informers' stores that belong to a namespace: the namespace itself, and the objects that
+/// controllers create in it.
 fn keys(namespace: &str) -> [(&'static str, String); 3] {
     [
         ("namespaces", namespace.to_owned()),
@@ -38,7 +38,7 @@ fn keys(namespace: &str) -> [(&'static str, String); 3] {
     ]
 }
 
-/// Reads the uids of a key's objects from the members.
+/// Reads the uids of the objects with this key from all members.
 async fn uids(members: &[Arc<TestCluster>], resource: &str, key: &str) -> anyhow::Result<BTreeSet<String>> {
     let path = match key.split_once('/') {
         Some((namespace, name)) => format!("/api/v1/namespaces/{namespace}/{resource}/{name}"),
@@ -54,7 +54,7 @@ async fn uids(members: &[Arc<TestCluster>], resource: &str, key: &str) -> anyhow
     Ok(uids)
 }
 
-/// Waits until the informers' stores have, for each key, an object of one of the members.
+/// Waits until the informers' stores have, for each key, the object of one of the members.
 async fn hold(follower: &mut Follower, members: &[Arc<TestCluster>], namespace: &str) -> anyhow::Result<()> {
     let deadline = Instant::now() + SOON;
     loop {
@@ -115,7 +115,7 @@ async fn informers_keep_every_name_that_several_clusters_have(context: TestConte
         }
         hold(&mut follower, &members, &name).await.context("after deletions that controllers undid")?;
 
-        // Each cluster deletes the namespace with all objects, and creates it again.
+        // Each cluster deletes the namespace with all objects, and the test creates the namespace again.
         for member in &members {
             let path = format!("/api/v1/namespaces/{name}");
             member.http().delete(&path).send().await?.expect(200)?;

@@ -1,4 +1,4 @@
-//! Many users of one endpoint over two real members, each with a certificate. The tests check reads, writes and
+//! Tests many users of one Tributary endpoint over two real members, each with a client certificate: reads, writes and
 //! refusals.
 
 mod authorizers;
@@ -37,7 +37,7 @@ const SOON: Duration = Duration::from_secs(30);
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = cases![
         "shared_mode";
-        users_read_and_write_with_their_own_rights, client_certificate_authorities_are_reloaded,
+        user_reads_and_writes_only_with_the_rights_of_that_user, client_certificate_authorities_are_reloaded,
         x509_version_1_certificate_names_its_user,
     ];
     cases.extend(impersonation_headers::cases());
@@ -58,7 +58,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// An endpoint in the shared mode, and the authority that signs its users' certificates.
+/// Endpoint in shared mode, and the certificate authority of its users.
 struct Shared {
     tributary: Arc<Tributary>,
     people: PeopleAuthority,
@@ -74,7 +74,7 @@ impl Shared {
         Self::over(context, context.fixture.pair().await?.clone(), &kubeconfig, &[]).await
     }
 
-    /// Starts the endpoint over these members, with additional arguments. The kubeconfig has the members' contexts.
+    /// Starts the endpoint over these members, with additional arguments. The members are contexts of the kubeconfig.
     async fn over(
         context: &TestContext,
         members: [Arc<TestCluster>; 2],
@@ -90,7 +90,7 @@ impl Shared {
         .await
     }
 
-    /// As [`Self::over`], for a builder that already has the members' configuration.
+    /// Starts the endpoint with a builder that already has the members' configuration.
     async fn of(
         context: &TestContext,
         members: [Arc<TestCluster>; 2],
@@ -108,8 +108,8 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Checks that the endpoint has read the RBAC objects of each member. Before that, requests that need rights get
-    /// 503.
+    /// Checks that the endpoint has read the RBAC objects of each member. Until then, it answers requests that need
+    /// rights with 503.
     fn knows_all(&self) -> anyhow::Result<()> {
         let log = self.tributary.log();
         let is_of =
@@ -121,7 +121,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Writes a kubeconfig for a user with a new certificate.
+    /// Writes a kubeconfig for a user with a new client certificate.
     fn kubeconfig(&self, name: &str, groups: &[&str]) -> anyhow::Result<PathBuf> {
         self.kubeconfig_with(&self.people.user(name, groups)?)
     }
@@ -143,8 +143,8 @@ impl Shared {
     }
 }
 
-/// Creates a role with these rules and binds it to a user: in a namespace, or in the whole cluster if `namespace` is
-/// empty.
+/// Creates a role with these rules and binds it to a user. The role is for one namespace, or for the whole cluster if
+/// `namespace` is empty.
 pub(crate) async fn grant(
     member: &TestCluster,
     namespace: &str,
@@ -169,7 +169,7 @@ pub(crate) async fn grant(
     Ok(())
 }
 
-/// Deletes the binding that [`grant`] made in a namespace.
+/// Deletes the binding that [`grant`] created in a namespace.
 async fn revoke(member: &TestCluster, namespace: &str, name: &str) -> anyhow::Result<()> {
     let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings/{name}");
     member.http().delete(&path).send().await?.expect(200).map(drop)
@@ -192,7 +192,8 @@ pub(crate) async fn make_config_map(
     member.http().post(&format!("/api/v1/namespaces/{namespace}/configmaps"), &map).send().await?.expect(201).map(drop)
 }
 
-/// The ConfigMaps in a list by cluster, namespace and name, without `kube-root-ca.crt`, which every namespace has.
+/// Returns the ConfigMaps in a list by cluster, namespace and name. `kube-root-ca.crt` is left out, because every
+/// namespace has it.
 fn config_maps(list: &Value) -> BTreeSet<(String, String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let of = |metadata: &Value| {
@@ -203,7 +204,7 @@ fn config_maps(list: &Value) -> BTreeSet<(String, String, String)> {
     items.filter(|(.., name)| name != "kube-root-ca.crt").collect()
 }
 
-async fn users_read_and_write_with_their_own_rights(context: TestContext) -> anyhow::Result<()> {
+async fn user_reads_and_writes_only_with_the_rights_of_that_user(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
     let [one, two] = &shared.members;
     let own = context.namespace("shared", &shared.members).await?;
@@ -215,7 +216,7 @@ async fn users_read_and_write_with_their_own_rights(context: TestContext) -> any
     grant(two, "", &ann, &ann, json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])).await?;
     let kubectl = shared.kubectl(&context, &ann, &["dev"]).await?;
 
-    // The members and the endpoint must find the same user for the certificate.
+    // The members and the endpoint must recognize the same user in the certificate.
     let who = kubectl.run(&["auth", "whoami", "-o", "json"]).await?;
     ensure!(who.code == Some(0) && who.stderr.is_empty(), "{who:?}");
     let who: Value = serde_json::from_str(&who.stdout)?;
@@ -228,12 +229,12 @@ async fn users_read_and_write_with_their_own_rights(context: TestContext) -> any
     })
     .await?;
 
-    // The write goes to the only cluster in which the user has rights, under the user's name.
+    // The write must go to the only cluster in which the user has rights, and the cluster must record the user's name.
     kubectl.ok(&["create", "configmap", "hers", "-n", &own]).await?;
     let made = one.http().get(&format!("/api/v1/namespaces/{own}/configmaps/hers")).send().await?.expect(200)?;
     ensure!(!made.text().contains("tributary"), "{}", made.text());
     two.http().get(&format!("/api/v1/namespaces/{own}/configmaps/hers")).send().await?.expect(404)?;
-    // The user must not learn that an object exists in the other cluster.
+    // The user must not learn that the other cluster, in which the user has no rights, has an object of this name.
     let hidden = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hidden"}});
     two.http().post(&format!("/api/v1/namespaces/{own}/configmaps"), &hidden).send().await?.expect(201)?;
     eventually(SOON, async || {
@@ -250,7 +251,7 @@ async fn users_read_and_write_with_their_own_rights(context: TestContext) -> any
     ensure!(refused.stderr.contains(&words), "{}", refused.stderr);
     kubectl.ok(&["delete", "configmap", "hers", "-n", &own]).await?;
 
-    // A user cannot become another user by headers, or by a certificate with system groups.
+    // A user must not be able to become a different user by headers, or by a certificate with system groups.
     let refused = kubectl.run(&["get", "configmaps", "-n", &own, "--as", &eve]).await?;
     ensure!(refused.code != Some(0) && refused.stderr.contains("cannot impersonate"), "{}", refused.stderr);
     let masters = shared.http(&eve, &["system:masters", "system:nodes"]).await?;
@@ -263,14 +264,15 @@ async fn users_read_and_write_with_their_own_rights(context: TestContext) -> any
     check_fleet_paths(&shared, &ann, &[one, two]).await
 }
 
-/// A client without a certificate of the endpoint's authority is unauthenticated, and may read only the health path.
+/// A client without a certificate of the endpoint's certificate authority is unauthenticated, and may read only the
+/// health path.
 async fn check_unauthenticated_clients(shared: &Shared) -> anyhow::Result<()> {
     let elsewhere = PeopleAuthority::new("the people's authority")?;
     for user in [json!({}), elsewhere.user("ann", &["system:masters"])?, json!({"token": "guessed"})] {
         let path = shared.folder.path().join("stranger");
         shared.tributary.kubeconfig_of(&path, &user, &[])?;
         for target in ["/api/v1/pods", "/version", "/metrics", "/readyz?verbose"] {
-            // The server closes an unauthenticated connection after its answer, so each request uses a new client.
+            // The server closes an unauthenticated connection after its response, so each request uses a new client.
             HttpClient::from_kubeconfig(&path, None).await?.get(target).send().await?.expect(401)?;
         }
         let http = HttpClient::from_kubeconfig(&path, None).await?;
@@ -281,8 +283,8 @@ async fn check_unauthenticated_clients(shared: &Shared) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A kube-apiserver accepts a certificate of X.509 version 1, and so must the endpoint. A certificate of an unknown
-/// authority is refused, and the user and the log get the reason.
+/// A kube-apiserver accepts an X.509 version 1 certificate, so the endpoint must also accept it. The endpoint must
+/// refuse a certificate of an unknown authority, and must give the reason to the user and in the log.
 async fn x509_version_1_certificate_names_its_user(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
     let (tools, member) = (context.fixture.tools().await?, &shared.members[0]);
@@ -304,7 +306,7 @@ async fn x509_version_1_certificate_names_its_user(context: TestContext) -> anyh
     Ok(())
 }
 
-/// A user may read a path that covers all clusters, such as `/metrics`, if each cluster allows it.
+/// A user may read a path that concerns all clusters, such as `/metrics`, if each cluster grants the right.
 async fn check_fleet_paths(shared: &Shared, ann: &str, members: &[&Arc<TestCluster>; 2]) -> anyhow::Result<()> {
     let http = shared.http(ann, &[]).await?;
     for path in
@@ -319,8 +321,8 @@ async fn check_fleet_paths(shared: &Shared, ann: &str, members: &[&Arc<TestClust
     grant(members[0], "", &format!("{ann}-metrics"), ann, rules).await?;
     eventually(SOON, async || http.get("/metrics").send().await?.expect(200).map(drop)).await?;
     http.get("/readyz?verbose").send().await?.expect(403)?;
-    // A browser would also send the user's certificate if a page of another site causes the request, so the server
-    // refuses foreign origins.
+    // A page of another site could make a browser send this request with the user's certificate, so the server must
+    // refuse foreign origins.
     let page = http.get("/metrics").header("origin", "https://evil.example");
     page.send().await?.expect(403)?;
     Ok(())
@@ -330,7 +332,7 @@ async fn client_certificate_authorities_are_reloaded(context: TestContext) -> an
     let shared = Shared::start(&context).await?;
     let http = shared.http("ann", &[]).await?;
     http.get("/version").send().await?.expect(200)?;
-    // An invalid file of authorities changes nothing.
+    // If the new file with certificate authorities is invalid, the old authorities must stay in force.
     fs::write(&shared.client_ca, "no certificate")?;
     eventually(SOON, async || {
         let log = shared.tributary.log();
@@ -339,7 +341,7 @@ async fn client_certificate_authorities_are_reloaded(context: TestContext) -> an
     })
     .await?;
     http.get("/version").send().await?.expect(200)?;
-    // A new authority takes effect on open connections, too.
+    // A new file with certificate authorities must also affect open connections.
     let others = PeopleAuthority::new("the next authority")?;
     fs::write(&shared.client_ca, others.pem())?;
     eventually(SOON, async || http.get("/version").send().await?.expect(401).map(drop)).await?;

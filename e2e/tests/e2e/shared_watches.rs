@@ -1,4 +1,4 @@
-//! Watches of many clients at a cluster's own path share a few connections to the cluster's kube-apiserver. A client
+//! Watches of many clients at the path of one cluster share a few connections to the cluster's kube-apiserver. A client
 //! that does not read its events must not delay other clients on the same connection to the kube-apiserver.
 
 use crate::context::{Case, TestContext, cases};
@@ -12,13 +12,14 @@ use tributary_e2e::{HttpClient, TestCluster, Tributary, namespace};
 /// Longest time until an event, an answer or the end of a stream.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Number of clients, each with its own connection and watch.
+/// Number of clients. Each has a separate connection and watch.
 const CLIENTS: usize = 300;
 
 /// Number of additional clients that read no events of their watches.
 const SLOW: usize = 20;
 
-/// Size of the watched object in bytes, and number of its changes: together many times the flow-control windows.
+/// Size of the watched object in bytes, and number of its changes. Together the events exceed the HTTP/2 flow-control
+/// windows many times.
 const LARGE_BYTES: usize = 200 << 10;
 const CHANGES: usize = 10;
 
@@ -31,8 +32,8 @@ pub(crate) fn cases() -> Vec<Case> {
 fn connections(process: u32, port: u16) -> anyhow::Result<usize> {
     let far = format!("0100007F:{port:04X}");
     let table = fs::read_to_string(format!("/proc/{process}/net/tcp")).context("read /proc")?;
-    // A line of `/proc/net/tcp` begins with its number, both addresses and the state (01 is ESTABLISHED). Six more
-    // fields and the inode follow.
+    // In `/proc/net/tcp`, a line begins with its number, both addresses and the state (01 is ESTABLISHED). The inode is
+    // the seventh field after the state.
     let inodes: HashSet<String> = table
         .lines()
         .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>())
@@ -44,7 +45,7 @@ fn connections(process: u32, port: u16) -> anyhow::Result<usize> {
     Ok(links.filter(|link| link.to_str().is_some_and(|link| inodes.contains(link))).count())
 }
 
-/// Opens a watch with a new client and connection.
+/// Opens a watch with a new client, and so on a new connection.
 async fn watch(tributary: &Tributary, path: &str) -> anyhow::Result<(HttpClient, EventStream)> {
     let client = tributary.http().await?;
     let watch = client.watch(path).await?;
@@ -68,7 +69,7 @@ async fn watches_of_hundreds_of_clients_share_a_few_connections(context: TestCon
 
     let small = format!("{here}?watch=1&labelSelector=size=small&resourceVersion={since}");
     let large = format!("{here}?watch=1&labelSelector=size=large&resourceVersion={since}");
-    // The first watch opens alone, and the other watches in groups of 50 at once.
+    // The first watch opens alone, and the other watches open in groups of 50.
     let mut watches = vec![watch(&tributary, &small).await?];
     for round in 1..=(CLIENTS - 1).div_ceil(50) {
         let more = 50.min(CLIENTS - watches.len());
@@ -81,10 +82,10 @@ async fn watches_of_hundreds_of_clients_share_a_few_connections(context: TestCon
     try_join_all((0..100).map(|_| short())).await?;
     let now = connections(tributary.pid(), member.apiserver_port())?;
     let most = (CLIENTS + SLOW + 1).div_ceil(100) + 1;
-    // Requests that are not long-running may need one more connection than before.
+    // Requests that are not long-running may need one additional connection.
     ensure!(now <= before + most + 1, "{before} connections before, {now} with {CLIENTS} watches");
 
-    // Clients that do not read must not delay other clients on the same connections.
+    // The slow clients do not read their events. Other clients on the same connections must still receive events.
     let object = |name: &str, size: &str, value: String| {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"size": size}},
             "data": {"value": value}})
@@ -107,13 +108,13 @@ async fn watches_of_hundreds_of_clients_share_a_few_connections(context: TestCon
         );
         seen = version(&event["object"]).context("a version")?;
     }
-    // The slow clients still receive their unread events.
+    // The slow clients must still receive the events that they have not read yet.
     for (_, mut watch) in slow {
         let event = watch.expect(SOON).await?;
         ensure!(event["object"]["metadata"]["name"] == "large", "{}", event["type"]);
     }
 
-    // All watches end when the kube-apiserver is killed, and resume after its restart.
+    // When the kube-apiserver is killed, all watches end. After its restart, clients must be able to watch again.
     member.kill_apiserver().await?;
     for (_, watch) in &mut watches {
         let ended = watch.next(SOON).await;

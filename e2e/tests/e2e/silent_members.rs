@@ -1,5 +1,5 @@
-//! Measures two times: until Tributary reports a silent member, and until all collections of the member are current
-//! after the member's recovery. The measurement needs an idle machine, so it is a proof test.
+//! Measures how long Tributary needs to report a silent member, and to have all its collections current after the
+//! member's recovery. The measurement needs an idle machine, so it is a proof test.
 
 use crate::context::{Case, TestContext, eventually};
 use crate::kubectl::pod;
@@ -12,24 +12,24 @@ use tributary_e2e::{HttpClient, TestCluster, Tributary, kubeconfig};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Interval of checks for a Warning.
+/// Interval between two checks for a Warning.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Longest time until a Warning appears after a member is frozen, and after it is killed.
+/// Longest time from the moment when a member is frozen, or killed, until a Warning appears.
 const FROZEN_WARNING_TIMEOUT: Duration = Duration::from_secs(10);
 const KILLED_WARNING_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Longest time until all collections of a member are current, after its `/readyz` answers 200.
+/// Longest time from the moment when a member's `/readyz` answers 200 until all its collections are current.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Longest time until a write without a target cluster is refused.
+/// Longest time until Tributary refuses a write whose cluster it cannot determine.
 const REFUSED: Duration = Duration::from_millis(50);
 
-/// Longest time until `kubectl logs -f` ends after its cluster is killed.
+/// Longest time from the moment when a cluster is killed until `kubectl logs -f` ends.
 const LOG_ENDS: Duration = Duration::from_secs(2);
 
-/// Twenty collections of every kube-apiserver. None is deprecated, because reads of a deprecated kind always have a
-/// Warning.
+/// Twenty collections that every kube-apiserver has. None is deprecated, because the response for a deprecated kind
+/// always has a Warning.
 const COLLECTIONS: [&str; 20] = [
     "/api/v1/configmaps",
     "/apis/discovery.k8s.io/v1/endpointslices",
@@ -56,11 +56,11 @@ const COLLECTIONS: [&str; 20] = [
 pub(crate) fn cases() -> Vec<Case> {
     vec![Case::new(
         "silent_members::proof_silent_member_is_reported_and_recovers_in_time",
-        silent_member_is_reported_and_recovers_in_time,
+        silent_member_is_reported_stale_and_served_again_after_recovery,
     )]
 }
 
-/// Returns the Warnings of lists of all [`COLLECTIONS`].
+/// Lists all [`COLLECTIONS`], and returns the Warnings.
 async fn stale(http: &HttpClient) -> anyhow::Result<Vec<String>> {
     let mut stale = Vec::new();
     for collection in COLLECTIONS {
@@ -73,7 +73,7 @@ async fn stale(http: &HttpClient) -> anyhow::Result<Vec<String>> {
     Ok(stale)
 }
 
-/// Measures the time until lists of `expected` collections have a Warning.
+/// Measures the time until the lists of exactly `expected` collections have a Warning.
 async fn until(http: &HttpClient, expected: usize) -> anyhow::Result<Duration> {
     let begun = Instant::now();
     loop {
@@ -101,7 +101,7 @@ fn within(what: &str, took: Duration, allowed: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn silent_member_is_reported_and_recovers_in_time(context: TestContext) -> anyhow::Result<()> {
+async fn silent_member_is_reported_stale_and_served_again_after_recovery(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let victim = Arc::new(TestCluster::builder("victim").kwok(true).nodes(1).start(tools).await?);
@@ -117,8 +117,8 @@ async fn silent_member_is_reported_and_recovers_in_time(context: TestContext) ->
 
     victim.freeze().await?;
     let said = until(&http, COLLECTIONS.len()).await;
-    // After this pause, Tributary's next regular attempt to read a collection could be half a minute away. The recovery
-    // must cause an earlier attempt.
+    // After a pause of this length, Tributary's next regular attempt to read a collection may be half a minute away.
+    // The recovery of the member must cause an earlier attempt.
     sleep(Duration::from_secs(60)).await;
     victim.thaw().await?;
     within("frozen, all have a Warning", said?, FROZEN_WARNING_TIMEOUT)?;
@@ -154,7 +154,7 @@ async fn silent_member_is_reported_and_recovers_in_time(context: TestContext) ->
     within("started again, all are fresh", until(&http, 0).await?, FRESH)
 }
 
-/// Checks that a write without a target cluster is refused within [`REFUSED`].
+/// Checks that Tributary refuses a write without a cluster within [`REFUSED`].
 async fn refused_at_once(http: &HttpClient, namespace: &str) -> anyhow::Result<()> {
     let object: Value = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "nowhere"}});
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");

@@ -1,14 +1,14 @@
-//! Kubernetes' own end-to-end specs run against a bare member, Tributary over one member and Tributary over two. A spec
-//! that passes on the bare member must pass through Tributary, except for the specs in [`differences`].
+//! Runs Kubernetes' own end-to-end specs against a bare member, Tributary over one member and Tributary over two
+//! members. A spec that passes on the bare member must pass through Tributary, except for the specs in [`differences`].
 //!
-//! Continuous integration runs the specs of the API machinery over one member. The proof `proof_specs::all` runs the
-//! list in `e2e/specs/passing.txt` at all targets. It takes half an hour on two cores, and prints a line for each spec.
-//! It records each result in the target folder (`tmp/specs`, or the folder in `TRIBUTARY_SPECS_LEDGERS`). The next call
-//! continues an interrupted run, unless Tributary or the specs were rebuilt.
+//! Continuous integration runs the specs of the API machinery over one member. The proof test `proof_specs::all` runs
+//! the list in `e2e/specs/passing.txt` at all targets. It takes half an hour on two cores, and prints a line for each
+//! spec. It records each result in the target folder (`tmp/specs`, or the folder in `TRIBUTARY_SPECS_LEDGERS`). The
+//! next call continues an interrupted run, unless Tributary or the specs were rebuilt.
 //!
 //! * `TRIBUTARY_SPECS_RESULTS=<file>` writes the results to a file after a complete run;
 //! * `TRIBUTARY_SPECS_FIND=1` first tries all other specs on the bare member, and adds the passing specs to the list;
-//! * `TRIBUTARY_SPECS_FOCUS=<part of a name>` and `TRIBUTARY_SPECS_TARGETS=over-one,…` run a part.
+//! * `TRIBUTARY_SPECS_FOCUS=<part of a name>` and `TRIBUTARY_SPECS_TARGETS=over-one,…` run a part of the list.
 
 mod catalog;
 mod clusters;
@@ -33,22 +33,23 @@ use std::{
 };
 use tributary_e2e::{Tools, tributary};
 
-/// Limits in continuous integration. A spec has only one attempt, so that unreliable specs are noticed.
+/// Limits in continuous integration. Each spec has only one attempt, so that an unreliable spec is noticed.
 const MACHINERY_LIMITS: Limits = Limits { processes: 4, patience: Duration::from_secs(150), attempts: 1 };
 
-/// Limits for the search. Most failing specs wait for running containers until they time out, without CPU load.
+/// Limits for the search for specs that pass. Most failing specs wait for running containers until they time out, and
+/// need no CPU time.
 const FIND_LIMITS: Limits = Limits { processes: 14, patience: Duration::from_secs(60), attempts: 1 };
 
-/// Limits for the whole list. Specs wait more than they compute. A spec has more time than in the search, because other
-/// specs run concurrently.
+/// Limits for the whole list. Specs mostly wait. A spec gets more time than in the search, because other specs run at
+/// the same time.
 const LIST_LIMITS: Limits = Limits { processes: 6, patience: Duration::from_secs(180), attempts: 2 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// A bare kube-apiserver, the oracle.
+    /// Bare kube-apiserver, with which Tributary is compared.
     Bare,
     OverOne,
-    /// Tributary over two members; specs write to one of them.
+    /// Tributary over two members. Specs write only to one of them.
     OverTwo,
 }
 
@@ -79,12 +80,12 @@ pub(crate) fn cases() -> Vec<Case> {
             kubernetes_api_machinery_specs_pass_through_tributary,
         )
         .patience(Duration::from_secs(600)),
-        Case::new("proof_specs::all", specs_that_pass_on_a_bare_member_pass_through_tributary)
+        Case::new("proof_specs::all", kubernetes_specs_that_pass_at_a_member_pass_through_tributary)
             .patience(Duration::from_secs(6 * 3600)),
     ]
 }
 
-/// `proof_specs::all` shows that these specs pass on the bare member.
+/// The proof test `proof_specs::all` shows that these specs pass on the bare member.
 async fn kubernetes_api_machinery_specs_pass_through_tributary(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let specs = tools.specs().await?;
@@ -100,7 +101,7 @@ async fn kubernetes_api_machinery_specs_pass_through_tributary(context: TestCont
     settle(&[(target, results::faults(target, &wanted, &results::verdicts(&ledger)))])
 }
 
-async fn specs_that_pass_on_a_bare_member_pass_through_tributary(context: TestContext) -> anyhow::Result<()> {
+async fn kubernetes_specs_that_pass_at_a_member_pass_through_tributary(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs/passing.txt");
     let passing = fs::read_to_string(&list).context("read the list")?;
@@ -132,11 +133,12 @@ async fn specs_that_pass_on_a_bare_member_pass_through_tributary(context: TestCo
     }
     let faults = verdicts.iter().map(|(target, verdicts)| (*target, results::faults(*target, &wanted, verdicts)));
     settle(&faults.collect::<Vec<_>>())?;
-    // Without the ledgers, the next run repeats all specs.
+    // Removes the ledgers after a complete run, so that the next run repeats all specs.
     if is_whole { ledgers.into_iter().try_for_each(|(_, ledger)| ledger.remove()) } else { Ok(()) }
 }
 
-/// Finds unlisted specs that pass on the bare member twice: with [`FIND_LIMITS`], and then with [`LIST_LIMITS`].
+/// Finds specs that are not in the list and pass on the bare member twice: with [`FIND_LIMITS`], and then with
+/// [`LIST_LIMITS`].
 async fn find(tools: &Tools, known: &BTreeSet<String>, focus: &str) -> anyhow::Result<Vec<String>> {
     let mut names = catalog::all(&tools.specs().await?).await?;
     names.retain(|name| catalog::is_worth_trying(name) && !known.contains(name) && name.contains(focus));
@@ -149,7 +151,7 @@ async fn find(tools: &Tools, known: &BTreeSet<String>, focus: &str) -> anyhow::R
     Ok(names)
 }
 
-/// Opens the results of an earlier run of the same programs.
+/// Opens the ledger of an earlier run if the run had the same programs, or a new ledger.
 async fn open(tools: &Tools, name: &str, through_tributary: bool) -> anyhow::Result<Ledger> {
     let mut programs = vec![tools.server("kube-apiserver"), tools.specs().await?.join("e2e.test")];
     if through_tributary {
@@ -161,7 +163,7 @@ async fn open(tools: &Tools, name: &str, through_tributary: bool) -> anyhow::Res
     Ledger::open(folder.join(format!("{name}.jsonl")), &subject.join(" "))
 }
 
-/// Returns a text that changes when the program is rebuilt.
+/// Identifies the build of a program by its size and modification time.
 fn version(program: &PathBuf) -> anyhow::Result<String> {
     let read = || {
         let metadata = fs::metadata(program)?;
@@ -171,7 +173,7 @@ fn version(program: &PathBuf) -> anyhow::Result<String> {
     read().with_context(|| format!("look at {}", program.display()))
 }
 
-/// Runs all specs that have no result in the ledger yet.
+/// Runs all specs that have no result in the ledger.
 async fn run_at(
     tools: &Tools,
     target: Target,

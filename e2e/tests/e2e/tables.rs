@@ -1,5 +1,5 @@
-//! Tables, cell by cell. The test creates the samples of the crate `printers` in a member, and compares Tributary's
-//! Tables with the member's Tables.
+//! Compares Tables cell by cell. The test creates the samples of the crate `printers` in a member, and compares
+//! Tributary's Tables with the member's Tables.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, bail, ensure};
@@ -16,8 +16,8 @@ use tributary_e2e::{HttpClient, TestCluster, Tributary};
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Smallest number of kinds with rows. With fewer kinds, the samples were not created, and the comparison proves
-/// nothing.
+/// Smallest number of kinds with rows. With fewer kinds, the creation of the samples has failed, and the comparison
+/// proves nothing.
 const FEWEST_KINDS: usize = 40;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -35,8 +35,8 @@ struct Resource {
 async fn tables_of_all_sample_objects_equal_the_members_tables(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
-    // The test uses a separate member, because webhooks and policies among the samples would affect the writes of other
-    // tests in a shared member.
+    // The samples include webhooks and policies, which would affect the writes of other tests. The test therefore
+    // starts a separate member.
     let member =
         TestCluster::builder("printed").apiserver_argument("--runtime-config=api/all=true").start(tools).await?;
     let created = create_samples(member.http()).await?;
@@ -58,7 +58,8 @@ async fn tables_of_all_sample_objects_equal_the_members_tables(context: TestCont
     Ok(())
 }
 
-/// Compares both Tables of a path until they agree. The ages of objects change between the two requests.
+/// Compares both Tables of a path until they agree. They may differ at first, because the ages of objects change
+/// between the two requests.
 async fn compare(member: &HttpClient, tributary: &HttpClient, path: &str) -> anyhow::Result<usize> {
     let rows = AtomicUsize::new(0);
     eventually(Duration::from_secs(60), async || {
@@ -107,7 +108,7 @@ fn compare_tables(own: &Value, shown: &Value) -> anyhow::Result<usize> {
     for (key, (cells, conditions)) in &own_rows {
         let (ours, our_conditions) = rows.get(key).with_context(|| format!("no row of {key}"))?;
         for (index, (ours, theirs)) in ours.iter().zip(cells).enumerate() {
-            // A row may have more cells than the table has columns. Such a cell has no column name in the message.
+            // A row may have more cells than the Table has columns. The message then has no column name.
             let column = own_columns.get(index).map_or(&Value::Null, |column| &column["name"]);
             ensure!(ours == theirs, "{key}: {column} is {ours} instead of {theirs}");
         }
@@ -120,7 +121,7 @@ fn compare_tables(own: &Value, shown: &Value) -> anyhow::Result<usize> {
     Ok(rows.len())
 }
 
-/// The listable resources of a member, by group, version and kind.
+/// Returns the resources of a member that can be listed, by group, version and kind.
 async fn resources(member: &HttpClient) -> anyhow::Result<HashMap<(String, String), Resource>> {
     let mut found = HashMap::new();
     for (root, document) in [
@@ -157,7 +158,7 @@ async fn resources(member: &HttpClient) -> anyhow::Result<HashMap<(String, Strin
     Ok(found)
 }
 
-/// Creates every sample that the server accepts, with its status. Returns the number of created samples.
+/// Creates every sample that the server accepts, and sets its status. Returns the number of created samples.
 async fn create_samples(member: &HttpClient) -> anyhow::Result<usize> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../printers/testdata/samples");
     let mut files: Vec<_> = fs::read_dir(&folder)
@@ -165,7 +166,7 @@ async fn create_samples(member: &HttpClient) -> anyhow::Result<usize> {
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
         .collect();
-    // Webhooks and policies come last, because they affect the writes after them.
+    // Webhooks and policies come last, because they would affect later writes.
     files.sort_by_key(|path| {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         (
@@ -191,7 +192,7 @@ async fn create_samples(member: &HttpClient) -> anyhow::Result<usize> {
     Ok(created)
 }
 
-/// As [`resources`], after the server serves the custom resources of the samples.
+/// Waits until the server serves the samples' custom resources, and returns [`resources`].
 async fn with_custom_resources(member: &HttpClient) -> anyhow::Result<HashMap<(String, String), Resource>> {
     eventually(Duration::from_secs(60), async || {
         let known = resources(member).await?;
@@ -202,7 +203,7 @@ async fn with_custom_resources(member: &HttpClient) -> anyhow::Result<HashMap<(S
     resources(member).await
 }
 
-/// Returns whether the server created the object. A rejected sample is in neither Table.
+/// Creates an object, and returns whether the server accepted it. A sample that the server rejects is in neither Table.
 async fn create(
     member: &HttpClient,
     known: &HashMap<(String, String), Resource>,

@@ -1,5 +1,5 @@
-//! Members are restored, replaced and upgraded; resources appear and disappear; several processes serve the same
-//! members.
+//! Tests changes of the topology: members are restored, replaced and upgraded, resources appear and disappear, and
+//! several processes serve the same members.
 
 pub(crate) mod informer;
 
@@ -13,22 +13,22 @@ use tributary_e2e::{EventStream, HttpClient, HttpResponse, TestCluster, Tributar
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Interval between two cuts of an informer's connection.
+/// Longest duration of one watch of an informer. The informer then opens a new watch.
 const CUT: Duration = Duration::from_millis(700);
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["topology";
         member_restored_from_a_backup_or_replaced_leaves_no_old_state,
         custom_resource_definitions_appear_change_and_disappear,
-        clients_move_between_two_processes_without_losing_changes,
+        client_that_switches_between_two_replicas_receives_every_change,
     ]
 }
 
-/// The test's own member beside `member2`, and Tributary over both.
+/// Member that this test may harm (the victim), `member2`, and Tributary over both.
 struct Own {
     victim: Arc<TestCluster>,
     other: Arc<TestCluster>,
-    /// Keeps the process running, and its log available for a failure.
+    /// Held so that the process runs until the end, and its log can be printed after a failure.
     tributary: Arc<Tributary>,
     http: HttpClient,
 }
@@ -54,7 +54,7 @@ fn version_of(list: &Value) -> String {
     list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Waits until a list has these objects, given as cluster and name.
+/// Waits until a list has exactly these objects.
 async fn names_are(http: &HttpClient, path: &str, expected: &[&str]) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let answer = http.get(path).send().await?.expect(200)?;
@@ -65,7 +65,7 @@ async fn names_are(http: &HttpClient, path: &str, expected: &[&str]) -> anyhow::
     .await
 }
 
-/// Checks that a list is answered with 410. Returns the answer's token, with which a client continues a half-read list.
+/// Checks that the response is 410. Returns its Status, whose continue token continues an incomplete list.
 fn expired(answer: &HttpResponse) -> anyhow::Result<Value> {
     ensure!(answer.status == 410, "{}: {}", answer.status, answer.text());
     let status = answer.json()?;
@@ -73,8 +73,8 @@ fn expired(answer: &HttpResponse) -> anyhow::Result<Value> {
     Ok(status)
 }
 
-/// Checks that all requests with an old version are refused, so that clients list again. A half-read list can be
-/// continued. Returns the names on the remaining page.
+/// Checks that all requests with an old version are refused, so that clients list again. A client that has read a part
+/// of a list can continue with a new token. Returns the names on the remaining page.
 async fn is_void(http: &HttpClient, maps: &str, version: &str, token: &str) -> anyhow::Result<Vec<String>> {
     for query in ["", "&resourceVersionMatch=Exact"] {
         expired(&http.get(&format!("{maps}?resourceVersion={version}{query}")).send().await?)?;
@@ -88,8 +88,8 @@ async fn is_void(http: &HttpClient, maps: &str, version: &str, token: &str) -> a
     Ok(names_of(&rest))
 }
 
-/// A restore returns etcd to an older state with the same uids. Later an empty cluster replaces the member at its
-/// address, with new uids and low revisions. No answer may have an object of the lost state.
+/// A restore sets etcd to an older state with the same uids. Later an empty cluster with new uids and low revisions
+/// replaces the member at its address. No response may have an object of the lost state.
 async fn member_restored_from_a_backup_or_replaced_leaves_no_old_state(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
@@ -102,8 +102,8 @@ async fn member_restored_from_a_backup_or_replaced_leaves_no_old_state(context: 
     own.victim.back_up().await?;
     names_are(&own.http, &maps, &["elsewhere", "deleted-later", "kept"]).await?;
 
-    // The restore undoes these writes. Their number keeps the revisions after the restore below the revisions before
-    // the restore.
+    // The restore undoes these writes. There are so many that the revisions after the restore stay below the revisions
+    // before the restore.
     for number in 0..300 {
         own.victim.http().post(&maps, &map(&format!("undone-{number:03}"))).send().await?.expect(201)?;
     }
@@ -137,7 +137,7 @@ async fn member_restored_from_a_backup_or_replaced_leaves_no_old_state(context: 
     informer.follow(Instant::now() + CUT * 3, CUT).await?;
     informer.check(&[&own.victim, &own.other]).await?;
 
-    // A different cluster takes the address and name of the member.
+    // A different cluster replaces the member at the same address and with the same name.
     let page = own.http.get(&format!("{maps}?limit=1")).send().await?.expect(200)?.json()?;
     let (before, token) = (version_of(&page), page["metadata"]["continue"].as_str().context("no token")?.to_owned());
     own.victim.make_anew().await?;
@@ -152,7 +152,8 @@ async fn member_restored_from_a_backup_or_replaced_leaves_no_old_state(context: 
     ensure!(rest == ["new"], "{rest:?}");
     informer.follow(Instant::now() + CUT * 3, CUT).await?;
     informer.check(&[&own.victim, &own.other]).await?;
-    // Discovery shows the cluster's new uid shortly after its revisions.
+    // Tributary notices the cluster's new uid shortly after its new revisions, when it reads the member's discovery
+    // again.
     eventually(SOON, async || {
         let log = own.tributary.log();
         ensure!(log.contains("the name now belongs to a different cluster"), "{log}");
@@ -161,16 +162,16 @@ async fn member_restored_from_a_backup_or_replaced_leaves_no_old_state(context: 
     .await?;
     let log = own.tributary.log();
     ensure!(log.contains("the resourceVersions of the cluster went back"), "{log}");
-    // The log has one line at the beginning and one at the end of each outage, independent of the number of
+    // The log must have one line at the beginning and one at the end of each outage, independent of the number of
     // collections. An outage between two requests has no line. A starting kube-apiserver may be down, unready and ready
-    // in turn.
+    // in turn, so there may be several outages.
     let troubles = log.lines().filter(|line| line.contains(" WARN ") && line.contains("is in trouble")).count();
     let ends = log.lines().filter(|line| line.contains("is well again")).count();
     ensure!(troubles <= 6 && ends == troubles, "{troubles} beginnings and {ends} ends:\n{log}");
     Ok(())
 }
 
-/// A CustomResourceDefinition of the group `topology.example.com`.
+/// Makes a CustomResourceDefinition in the group `topology.example.com`.
 fn definition(kind: &str, scope: &str, versions: &[(&str, bool)]) -> Value {
     let plural = "widgets";
     let versions: Vec<Value> = versions
@@ -197,7 +198,7 @@ async fn define(member: &TestCluster, definition: &Value, path: &str) -> anyhow:
     served(member, path, true).await
 }
 
-/// Waits until the member itself serves a path, or no longer serves it.
+/// Waits until the member itself serves a path (`yes`), or no longer serves it.
 async fn served(member: &TestCluster, path: &str, yes: bool) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let status = member.http().get(path).send().await?.status.as_u16();
@@ -207,7 +208,7 @@ async fn served(member: &TestCluster, path: &str, yes: bool) -> anyhow::Result<(
     .await
 }
 
-/// The next event that is no bookmark: type, cluster and name.
+/// Returns the type, cluster and name of the next event that is not a bookmark.
 async fn next(stream: &mut EventStream) -> anyhow::Result<String> {
     loop {
         let event = stream.expect(SOON).await?;
@@ -226,13 +227,13 @@ async fn nothing(stream: &mut EventStream, within: Duration) -> anyhow::Result<(
     Ok(())
 }
 
-/// A CRD appears in one cluster, then in both clusters with different versions. A cluster restarts, and the CRD is
-/// removed.
+/// A CRD appears in one cluster, and then in both clusters with different versions. Later a cluster restarts, and the
+/// CRD is removed.
 async fn custom_resource_definitions_appear_change_and_disappear(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
     let outcome = widgets(&context, &own).await;
-    // The test removes the definition from the second member, because other tests share this member.
+    // Removes the CRD from the second member, because other tests share this member.
     own.other.http().delete(DEFINITION).send().await?;
     outcome
 }
@@ -245,7 +246,7 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     let widget = |version: &str, name: &str| json!({"apiVersion": format!("topology.example.com/{version}"), "kind": "Widget", "metadata": {"name": name}});
     http.get(&first).send().await?.expect(404)?;
 
-    // Only one cluster serves the CRD. The 404 of the other cluster is no failure.
+    // Only one cluster serves the CRD. Tributary must not report the 404 of the other cluster as a failure.
     define(other, &definition("Widget", "Namespaced", &[("v1", true)]), &first).await?;
     other.http().post(&first, &widget("v1", "of-other")).send().await?.expect(201)?;
     eventually(SOON, async || http.get(&first).send().await?.expect(200).map(drop)).await?;
@@ -253,8 +254,8 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     let mut stream = http.watch(&format!("{first}?watch=true")).await?;
     ensure!(next(&mut stream).await? == "ADDED member2/of-other", "not the first object");
 
-    // Now both clusters serve the CRD, and the victim also serves a second version. The open watch reports the victim's
-    // objects.
+    // Now both clusters serve the CRD, and the victim also serves a second version. The open watch must report the
+    // victim's objects.
     define(victim, &definition("Widget", "Namespaced", &[("v1", true), ("v2", true)]), &second).await?;
     victim.http().post(&first, &widget("v1", "of-victim")).send().await?.expect(201)?;
     ensure!(next(&mut stream).await? == "ADDED victim/of-victim", "not the second object");
@@ -268,8 +269,8 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     let mut of_second = http.watch(&format!("{second}?watch=true")).await?;
     ensure!(next(&mut of_second).await? == "ADDED victim/of-victim", "not the object in its other version");
 
-    // A kube-apiserver does not serve its CRDs immediately after its start. Clients must see no 404 in this time,
-    // because a 404 means a deletion.
+    // After its start, a kube-apiserver does not serve its CRDs at once. Clients must not receive a 404 in this time,
+    // because they treat a 404 as a deletion.
     victim.kill9().await?;
     let restarted = async {
         victim.start_again().await?;
@@ -294,7 +295,7 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     nothing(&mut stream, Duration::from_secs(1)).await?;
     nothing(&mut of_second, Duration::from_secs(1)).await?;
 
-    // The cluster stops serving a version. Only watches of this version report its objects as deleted.
+    // The cluster stops serving one version. Only watches of this version must report its objects as deleted.
     let mut upgraded = definition("Widget", "Namespaced", &[("v1", false), ("v2", true)]);
     upgraded["spec"].as_object_mut().context("no spec")?.remove("names");
     victim.http().patch(DEFINITION, "merge-patch+json", &upgraded).send().await?.expect(200)?;
@@ -303,7 +304,7 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     names_are(http, &second, &["of-victim"]).await?;
     nothing(&mut of_second, Duration::from_secs(1)).await?;
 
-    // The CRD is removed. Watches report DELETED for each object, and then the path is 404.
+    // The CRD is removed. Watches must report DELETED for each object, and then the path must be 404.
     victim.http().delete(DEFINITION).send().await?.expect(200)?;
     ensure!(next(&mut of_second).await? == "DELETED victim/of-victim", "not the object of the CRD that went");
     other.http().delete(DEFINITION).send().await?.expect(200)?;
@@ -316,7 +317,7 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     })
     .await?;
 
-    // The CRD is created again with another scope.
+    // The CRD is created again with a different scope.
     served(other, &first, false).await?;
     let all = "/apis/topology.example.com/v1/widgets";
     define(other, &definition("Gadget", "Cluster", &[("v1", true)]), all).await?;
@@ -330,8 +331,9 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     .await
 }
 
-/// One of the processes restarts. The clients must lose no change and see no older state.
-async fn clients_move_between_two_processes_without_losing_changes(context: TestContext) -> anyhow::Result<()> {
+/// Two processes serve the same members, and one restarts. Clients that move between the processes must lose no change
+/// and must not receive an older state.
+async fn client_that_switches_between_two_replicas_receives_every_change(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.to_vec();
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let start = async || Tributary::builder(&kubeconfig, ["member1", "member2"]).start().await;
@@ -344,7 +346,8 @@ async fn clients_move_between_two_processes_without_losing_changes(context: Test
 
     follow_writes(&mut informers, &members, &maps, 1).await?;
 
-    // After its restart, a process gets past versions only from the requests of clients.
+    // A restarted process has no versions from before its start. It can serve them only because clients send them in
+    // requests.
     let status = second.stop().await?;
     ensure!(status.success(), "{status}");
     let second = start().await?;
@@ -368,8 +371,8 @@ async fn clients_move_between_two_processes_without_losing_changes(context: Test
     Ok(())
 }
 
-/// Runs the informers while both members are written, for one half of the test. The half lasts some seconds. It lasts
-/// longer on a slow machine, until each informer has enough events and requests for a useful check.
+/// Runs the informers while writers change both members, for one half of the test. The half lasts some seconds. On a
+/// slow machine it lasts longer, until each informer has enough events and requests for a useful check.
 async fn follow_writes(
     informers: &mut [Informer],
     members: &[Arc<TestCluster>],
@@ -391,7 +394,7 @@ async fn follow_writes(
     }
 }
 
-/// Writes ConfigMaps of a member with ascending generations. Some names exist in the other member, too.
+/// Writes ConfigMaps of a member with increasing generations. Some names also exist in the other member.
 async fn write(member: &TestCluster, maps: &str, end: Instant) -> anyhow::Result<()> {
     for round in 0_u32.. {
         if Instant::now() > end {
@@ -400,7 +403,7 @@ async fn write(member: &TestCluster, maps: &str, end: Instant) -> anyhow::Result
         let name =
             if round % 3 == 0 { format!("twin-{}", round % 4) } else { format!("{}-{}", member.name(), round % 5) };
         let path = format!("{maps}/{name}");
-        // The generations must be higher than in the previous call.
+        // Generations begin with the current time, so that they are higher than in an earlier call.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).context("the clock")?;
         let labels = json!({"generation": now.as_micros().to_string()});
         let http = member.http();

@@ -1,4 +1,4 @@
-//! Collections that Tributary cannot cache: of an aggregated API server whose versions are not numbers, and of a
+//! Tests collections that Tributary cannot cache: of an aggregated API server whose versions are not numbers, and of a
 //! context without the right to list.
 
 use crate::context::{Case, TestContext, cases, eventually};
@@ -10,7 +10,8 @@ use tributary_e2e::{AggregatedServer, TestCluster, Tributary, kubeconfig};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Longest duration of a kubectl command. If kubectl repeated a request, it would first wait at least a second.
+/// Longest duration of a kubectl command. Before a repeated request, kubectl waits at least a second, so the limit
+/// shows that it repeats none.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -20,7 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A NetworkPolicy in the form of Calico's API server.
+/// Makes a NetworkPolicy in the form of Calico's API server.
 fn policy(namespace: &str, name: &str, version: &str) -> Value {
     json!({
         "apiVersion": "projectcalico.org/v3", "kind": "NetworkPolicy",
@@ -29,7 +30,7 @@ fn policy(namespace: &str, name: &str, version: &str) -> Value {
     })
 }
 
-/// Starts a server like Calico's API server with one policy, and registers it with the member.
+/// Starts an aggregated API server that behaves like Calico's and has one policy, and registers it with the member.
 async fn calico(member: &TestCluster, namespace: &str) -> anyhow::Result<AggregatedServer> {
     let server = AggregatedServer::start().await?;
     let verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -95,7 +96,7 @@ async fn calico_kinds_without_numeric_versions_work_in_the_merged_view(context: 
         let made: Value = serde_json::from_str(&kubectl.ok(arguments).await?)?;
         ensure!(made["metadata"]["annotations"]["tributary.dev/cluster"] == "calico", "{arguments:?}: {made}");
     }
-    // For an existing object, a client-side apply sends a get and then a patch.
+    // If the object exists, a client-side apply sends a get and then a patch.
     let mut changed = policy(&namespace, "a", "");
     for field in ["uid", "resourceVersion"] {
         changed["metadata"].as_object_mut().unwrap().remove(field);
@@ -158,7 +159,7 @@ async fn object_is_read_by_name_without_the_right_to_list(context: TestContext) 
     {
         run(arguments).await?.success()?;
     }
-    // The answer must be the cluster's own 403. After a 404, kubectl would also read the namespace.
+    // The response must be the cluster's 403. After a 404, kubectl would also read the namespace.
     for arguments in [
         &["get", "secret", "x"][..],
         &["get", "namespace", &namespace],

@@ -1,4 +1,4 @@
-//! Custom resources for an account that may read the resources but not their CustomResourceDefinition.
+//! Tests custom resources with an account that may read the resources but not their CustomResourceDefinition.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -18,7 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A custom resource in its own API group, and an account that may read it in the first member.
+/// Custom resource in a separate API group, and an account of the first member that may read it.
 struct Bars {
     group: String,
     namespace: String,
@@ -26,7 +26,8 @@ struct Bars {
 }
 
 impl Bars {
-    /// With `is_whole`, the account may read the resource in all namespaces, otherwise in one.
+    /// Creates the custom resource and the account. The account may read the resource in all namespaces if `is_whole`
+    /// is true, and otherwise in one namespace.
     async fn new(context: &TestContext, member: &TestCluster, is_whole: bool) -> anyhow::Result<Self> {
         let members = context.fixture.pair().await?.clone();
         let namespace = context.namespace("bars", &members).await?;
@@ -64,7 +65,7 @@ impl Bars {
         format!("/apis/{}/v1/namespaces/{}/bars", self.group, self.namespace)
     }
 
-    /// The columns and the first row of a Table.
+    /// Lists a Table. Returns its columns and its first row.
     async fn shown(&self, http: &HttpClient, query: &str) -> anyhow::Result<(Vec<String>, Value)> {
         let path = format!("{}{query}", self.path());
         let table = http.get(&path).accept(TABLE).send().await?.expect(200)?.json()?;
@@ -73,7 +74,7 @@ impl Bars {
         Ok((names, table["rows"][0]["cells"].clone()))
     }
 
-    /// Starts a server that uses the account for the member.
+    /// Starts a Tributary that connects to the member with the account.
     async fn serve(&self, member: &str) -> anyhow::Result<(Tributary, tempfile::TempDir)> {
         let folder = guard::temporary_folder("bars")?;
         let path = folder.path().join("kubeconfig");
@@ -87,8 +88,7 @@ impl Bars {
             format!("{RBAC}/clusterroles/{}", self.group),
             format!("{RBAC}/clusterrolebindings/{}", self.group),
         ] {
-            // The test removes only these three objects. All other objects disappear with their member at the end of
-            // the run.
+            // The test removes only these objects. All other objects disappear with their member at the end of the run.
             let _gone = member.http().delete(&path).send().await;
         }
     }
@@ -143,7 +143,7 @@ async fn check_shown(context: &TestContext, bars: &Bars, member: &str) -> anyhow
     let tributary = context.fixture.watch_log(tributary).await;
     let http = tributary.http().await?;
     eventually(SOON, async || {
-        // Only the definition has the JSONPath of the column Size.
+        // The Table has no column Size, because only the CustomResourceDefinition has its JSONPath.
         let (columns, cells) = bars.shown(&http, "").await?;
         ensure!(columns == ["Name", "Cluster", "Colour", "Age"], "{columns:?}");
         ensure!([&cells[0], &cells[1], &cells[2]] == ["one", member, "red"], "{cells}");

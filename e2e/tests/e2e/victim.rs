@@ -1,4 +1,4 @@
-//! A member that only one test uses, behind a relay that this test can cut. Tributary serves this member and `member2`.
+//! Member of a single test, behind a relay that the test can cut. Tributary serves this member and `member2`.
 
 use crate::context::TestContext;
 use serde_json::json;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig};
 use tributary_simulator::{Relay, RelayMode};
 
-/// A fault of a member.
+/// Fault that a test causes at a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Harm {
     Killed,
@@ -17,7 +17,7 @@ pub(crate) enum Harm {
 }
 
 impl Harm {
-    /// All faults, with a word for the name of a test.
+    /// All faults, each with a word for the name of a test.
     pub(crate) const ALL: [(Self, &'static str); 3] =
         [(Self::Killed, "killed"), (Self::Frozen, "frozen"), (Self::Cut, "cut_off")];
 }
@@ -31,7 +31,7 @@ pub(crate) struct Victim {
 }
 
 impl Victim {
-    /// Starts both members and Tributary. The contexts are `victim` and `member2`.
+    /// Starts the member and Tributary. Tributary's contexts are `victim` and `member2`.
     pub(crate) async fn start(context: &TestContext, arguments: &[&str]) -> anyhow::Result<Self> {
         let member = Arc::new(TestCluster::builder("victim").start(context.fixture.tools().await?).await?);
         let other = Arc::clone(&context.fixture.pair().await?[1]);
@@ -46,7 +46,7 @@ impl Victim {
         Ok(Self { member, other, tributary, wire, _folder: folder })
     }
 
-    /// Starts the fault, which lasts until [`Self::recover`].
+    /// Starts the fault, which lasts until a call of [`Self::recover`].
     pub(crate) async fn suffer(&self, harm: Harm) -> anyhow::Result<()> {
         match harm {
             Harm::Killed => self.member.kill9().await,
@@ -59,7 +59,7 @@ impl Victim {
         }
     }
 
-    /// Ends the fault, and does not wait for the member.
+    /// Ends the fault, but does not wait until the member is ready.
     pub(crate) async fn recover(&self, harm: Harm) -> anyhow::Result<()> {
         match harm {
             Harm::Killed => self.member.start_again().await,

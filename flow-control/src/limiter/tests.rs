@@ -13,7 +13,7 @@ use crate::allowance::Slots;
 use crate::hand::Deck;
 use crate::schema::{MaxRequestsInflight, TokenBucket};
 
-/// Maximal number of keys with their own account. All other keys share one account.
+/// Maximal number of keys with a separate account. All other keys share one account.
 const KEYS_MAX: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
@@ -203,7 +203,7 @@ fn next_due(clients: &Clients<SpentTokens>) -> Option<(Instant, AccountId)> {
 /// The number of keys exceeds the number of accounts. The accounts of keys without tokens stay, and all new keys share
 /// one limit.
 #[test]
-fn many_keys_neither_grow_memory_nor_reset_a_spent_limit() {
+fn limiter_with_too_many_keys_keeps_exhausted_limits_in_bounded_memory() {
     let one = NonZeroU32::MIN;
     let mut limiter: Limiter<SpentTokens, ()> = Limiter::new(TokenBucket { qps: one, burst: one }, None, 100);
     let start = Instant::now();

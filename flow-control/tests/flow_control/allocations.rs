@@ -21,7 +21,7 @@ fn admitted_request_of_an_existing_key_allocates_no_memory() {
     }
 }
 
-/// One user may create thousands of keys with waiting requests, and each key has its own queues.
+/// One user may create thousands of keys with waiting requests, and each key has separate queues.
 #[tokio::test(start_paused = true)]
 async fn waiting_request_allocates_no_memory_for_empty_queues() {
     const BYTES_MAX: u64 = 8 << 10;

@@ -10,13 +10,13 @@ use tributary_flow_control::{
 
 use super::{from, named, one, slots, tenants, tokens, watch};
 
-/// Returns the decision about a request, which must come without a wait.
+/// Returns the decision about a request. Panics if the request waits.
 fn at_once(schema: &SchemaLimiter, attributes: &Attributes<'_>) -> Result<AdmittedRequest, Box<Refused>> {
     schema.admit(attributes).now_or_never().expect("it does not wait")
 }
 
 #[tokio::test(start_paused = true)]
-async fn slot_is_free_after_its_request_is_dropped() {
+async fn slot_of_a_dropped_request_admits_the_next_request() {
     let control = one(slots(2, &[], None));
     let schema = tenants(&control);
     let [first, _second] = ["ann", "bob"].map(|name| at_once(schema, &from(name)).unwrap());
@@ -171,7 +171,7 @@ async fn only_a_changed_token_rate_fills_the_bucket() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slots_in_use_count_again_after_a_removed_schema_is_restored() {
+async fn slots_in_use_still_reduce_the_limit_after_a_removed_schema_is_restored() {
     let both = || [named("tenants", slots(2, &[], None)), named("rate", tokens(1, 4, &[], None))];
     let first = FlowControl::new(both()).unwrap();
     let permits = [(); 2].map(|()| at_once(tenants(&first), &from("ann")).unwrap());

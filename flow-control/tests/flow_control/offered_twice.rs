@@ -58,7 +58,7 @@ fn within(part: f64, wanted: f64, tolerance: f64) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn token_bucket_under_double_load_admits_its_rate() {
+async fn token_bucket_under_twice_its_rate_admits_requests_at_its_rate() {
     let ten_thousand = tokens(10_000, 1_000, &[], None);
     let alone = let_in(ten_thousand, &[("ann", 20, Duration::ZERO)], 2).await;
     assert!(within(alone["ann"], 10_000.0, 0.05), "{alone:?}");
@@ -84,7 +84,7 @@ async fn users_of_one_token_bucket_get_equal_shares_within_10_percent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn users_occupy_slots_for_equal_times_within_10_percent() {
+async fn users_with_long_and_short_requests_use_equal_slot_time_within_10_percent() {
     // Ten slots can be occupied for 10 s in each second. Half of this time suffices for 25 requests of 200 ms, or for
     // 500 requests of 10 ms.
     let ten = slots(10, &[], Some(waiting(Duration::from_millis(400))));

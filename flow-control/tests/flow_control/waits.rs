@@ -53,7 +53,7 @@ async fn cancelled_request_passes_its_slot_to_the_next_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_waits_for_a_token_and_a_cancelled_request_spends_none() {
+async fn request_waits_for_a_rate_token_and_a_cancelled_request_spends_none() {
     let control = one(tokens(10, 1, &[], Some(waiting(WAIT_MAX))));
     let schema = tenants(&control);
     let _spent = schema.admit(&from("ann")).await.unwrap();
@@ -126,7 +126,7 @@ async fn length_of_each_queue_and_of_all_queues_together_is_limited() {
 /// Flow control runs before Tributary looks up the resource, so a user can create any number of keys with invented
 /// resource names.
 #[tokio::test(start_paused = true)]
-async fn user_with_many_keys_leaves_queue_capacity_to_other_users() {
+async fn user_with_many_flow_control_keys_leaves_queue_space_to_other_users() {
     let queueing = Queueing {
         deck: Deck::new(8, 1).unwrap(),
         length: NonZeroU16::new(25).unwrap(),

@@ -10,8 +10,8 @@ use super::difference::Differences;
 pub(crate) struct LogEntry {
     pub(crate) cluster: ClusterName,
     pub(crate) kind: EntryKind,
-    /// Objects of other clusters that have the same names as objects of this entry. Only for changes that may remove an
-    /// object from a selection.
+    /// For changes that may remove an object from the selection of a watch: the objects of the same name in other
+    /// clusters. The watch sends such an object after the DELETED.
     pub(crate) others: OtherObjects,
 }
 
@@ -77,8 +77,9 @@ pub(crate) enum BoundarySide {
     Gap,
 }
 
-/// The size of an object's slot in the tree of a snapshot, in bytes. The value is about that of a snapshot with
-/// indexes. A relisted collection has a separate tree, although both trees share unchanged objects.
+/// The size of an object's slot in the tree of a snapshot, in bytes: about the size in a snapshot with indexes. The
+/// size of a boundary includes its tree, because a relisted collection has a new tree, even if both trees share the
+/// unchanged objects.
 const TREE_BYTES_PER_OBJECT: usize = 64;
 
 impl LogEntry {
@@ -173,8 +174,8 @@ impl Boundary {
         let before = self.component_before.map(CollectionVersion::completed);
         let is_behind = self.component.is_some_and(|after| version >= after);
         match self.kind {
-            // The list contains the missing deletions of the partly received revision. A client with the whole revision
-            // has the state of the list.
+            // The log has only some deletions of a revision, and the list includes the missing deletions. So a client
+            // with the whole revision has the state of the list.
             BoundaryKind::Relist if self.component_before.is_some_and(CollectionVersion::is_part) && is_behind => {
                 BoundarySide::Covered
             }
@@ -214,9 +215,9 @@ impl OtherObjects {
         Self(objects.into())
     }
 
-    /// Returns the size of the references, in bytes. The allocation of a dropped object remains as long as a weak
-    /// reference to it exists, and is not counted. Counting it with each reference would reduce the history to a
-    /// quarter in a large fleet with equal names in all clusters.
+    /// Returns the size of the references, in bytes. Ignores the allocation of a dropped object, which remains as long
+    /// as a weak reference to it exists. With this allocation in the size of each reference, the history of a large
+    /// fleet with equal names in all clusters would shrink to a quarter.
     fn bytes(&self) -> usize {
         self.0.len() * size_of::<OtherObject>()
     }

@@ -16,7 +16,8 @@ pub(crate) struct Mark {
     pub(crate) is_boundary: bool,
 }
 
-/// The namespaces whose deletions the count in a version includes.
+/// The namespaces of the deletions that a version counts. A version may contain how many deletions of its revision the
+/// client has received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DeletionCountScope {
     /// The namespaces of the log. A version with a count of n includes at least the first n deletions of the revision
@@ -119,12 +120,12 @@ impl History {
         self.events.base.map_or(0, |base| base.position + 1)
     }
 
-    /// Returns whether the cluster has an event in the positions `from..to`. Evicted events count, too.
+    /// Returns whether the cluster has an event, evicted or not, in the positions `from..to`.
     pub(crate) fn has_events(&self, from: u64, to: u64) -> bool {
         self.events_end(from, to).is_some()
     }
 
-    /// Returns the position after the cluster's newest event in `from..to`. Evicted events count, too.
+    /// Returns the position after the cluster's newest event, evicted or not, in `from..to`.
     pub(crate) fn events_end(&self, from: u64, to: u64) -> Option<u64> {
         let after = self.events.queue.partition_point(|mark| mark.position < to);
         let newest = after.checked_sub(1).and_then(|at| self.events.queue.get(at)).map(|mark| mark.position + 1);

@@ -50,8 +50,8 @@ impl Names {
         clusters
     }
 
-    /// Iterates over the other clusters that may have an object with this key. A cluster with a hash collision occurs
-    /// repeatedly.
+    /// Iterates over the clusters, except `cluster`, that may have an object with this key. A cluster occurs several
+    /// times if the hashes of several of its keys are equal.
     pub(crate) fn clusters_with_key<'a>(
         &'a self,
         cluster: &'a ClusterName,
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_index_reuses_the_number_of_a_dropped_cluster() {
+    fn object_name_index_reuses_the_number_of_a_removed_cluster() {
         let name = |name: &str| ClusterName::new(name).unwrap_or_else(|error| panic!("{error}"));
         let (first, second, third) = (name("first"), name("second"), name("third"));
         let mut names = Names::default();

@@ -79,8 +79,8 @@ impl Log {
         self.may_have_boundary(cluster, position, is_back)
     }
 
-    /// Returns whether a join, leave, relist or reset for which `matches` is true may be at or after a position.
-    /// Evicted boundaries count, too.
+    /// Returns whether a join, leave, relist or reset for which `matches` is true may be at or after a position. True
+    /// if an event at or after the position has been evicted.
     fn may_have_boundary(&self, cluster: &ClusterName, position: u64, matches: impl Fn(BoundaryKind) -> bool) -> bool {
         let Some(history) = self.histories.get(cluster) else { return false };
         if history.evicted_before() > position {

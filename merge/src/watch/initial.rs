@@ -16,8 +16,8 @@ pub(crate) struct InitialEvents {
     /// The index of the current snapshot, and its last visited key.
     at: usize,
     after: Option<Box<str>>,
-    /// The last object that was found. It is sent when the next object is found. Without a bookmark, the very last
-    /// event carries the composite version.
+    /// The last object that the walk found. It is sent only when the walk has found the next object, because without a
+    /// bookmark the last event must carry the composite version.
     pending_object: Option<(usize, Arc<Object>)>,
 }
 

@@ -38,7 +38,7 @@ struct CurrentCluster {
     objects: BinaryHeap<ByVersion>,
 }
 
-/// An object in the max-heap. Its order puts objects with low versions first.
+/// An object in the max-heap, ordered so that the heap returns objects with low versions first.
 struct ByVersion(Arc<Object>);
 
 impl ByVersion {

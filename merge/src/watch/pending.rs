@@ -13,9 +13,9 @@ pub(crate) struct UnpassedClusters {
     clusters: BTreeMap<ClusterName, ClientProgress>,
     /// The log's position when this state was last compared with the log.
     head: u64,
-    /// The position behind the events of dropped clusters. Other clients may have received events before this position
-    /// whose versions have components of the dropped clusters. This client has no objects of those clusters. 0 once the
-    /// watch has passed the position.
+    /// The position after the last event of dropped clusters; 0 once the watch has passed it. Before this position, the
+    /// versions of other clients may have components of dropped clusters. This client has no objects of those clusters,
+    /// so its versions differ.
     dropped_before: u64,
 }
 
@@ -24,7 +24,7 @@ struct ClientProgress {
     /// The position of the cluster's first event that the client lacks. `None` while the client is ahead of the log: a
     /// different replica has sent the client more events than this log has.
     start: Option<u64>,
-    /// The position up to which the client has the cluster's events. The position is above `start` if events are sent
+    /// The position up to which the client has the cluster's events. It is above `start` if the watch sends some events
     /// again.
     received_until: u64,
     /// The client's component; `None` for a cluster that left before the client connected.
@@ -34,7 +34,7 @@ struct ClientProgress {
     has_more_of_revision: bool,
 }
 
-/// A cluster of which the client has received events behind the watch's position in the log.
+/// A cluster of which the client has received events after the watch's present position in the log.
 pub(crate) struct SeenBeyond<'a> {
     pub(crate) cluster: &'a ClusterName,
     pub(crate) component: Option<CollectionVersion>,
@@ -47,9 +47,9 @@ pub(crate) struct SeenBeyond<'a> {
 impl ClientProgress {
     /// Returns the state of a client with this component.
     ///
-    /// The client is ahead if its component is above the log's version. A client with all of a revision of which the
-    /// log has a part is not ahead: only some deletions are missing in the log. A client with a different part of that
-    /// revision is not ahead either, and receives all deletions of the revision again.
+    /// The client is ahead if its component is above the log's version. If the log has only some deletions of a
+    /// revision, a client with the whole revision is not ahead: the log lacks only deletions. A client with a different
+    /// part of that revision is not ahead either, and receives all deletions of the revision again.
     ///
     /// After a reset, a component may belong to two states, one before the reset and one after. The client may have the
     /// older state. Such a component is refused as soon as a list returns a different version.
@@ -83,8 +83,8 @@ impl ClientProgress {
 impl UnpassedClusters {
     /// Returns the client's state at the version `from`, and the position of the first entry that the client lacks.
     ///
-    /// If the client's filter excludes a cluster, the client counts as having all events of that cluster, even events
-    /// that the log lacks. The cluster's component does not go back.
+    /// If the client's filter excludes a cluster, the client is treated as if it had all events of that cluster, even
+    /// events that the log lacks. The cluster's component in the client's versions does not decrease.
     pub(crate) fn new(
         log: &Log,
         from: &CompositeResourceVersion,

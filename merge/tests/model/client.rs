@@ -13,7 +13,8 @@ use crate::world::Selector;
 /// The state of an object at a client: its version, and whether the object is red.
 type ObjectState = (u64, bool);
 
-/// For each shared cache key, the first event that a watch received under the key.
+/// For each shared cache key, the first event that a watch received under the key. Later events with an equal key must
+/// be equal to it.
 #[derive(Default)]
 pub(crate) struct Shared(HashMap<SharedKey, (ChangeType, ClusterName, String, u64, CompositeResourceVersion)>);
 
@@ -26,23 +27,25 @@ pub(crate) struct Client {
     state: BTreeMap<(ClusterName, String), ObjectState>,
     /// The objects by key alone: the state of an informer that ignores clusters.
     names: BTreeMap<String, (ClusterName, ObjectState)>,
-    /// The last version from which the client can resume.
+    /// The version of the last event or bookmark from which the client can resume.
     version: Option<CompositeResourceVersion>,
-    /// Whether the version may belong to a state of a cluster that a restore has undone.
+    /// Whether the client's version may belong to a cluster's state that a restore has undone.
     pub(crate) ambiguous: bool,
-    /// The clusters' versions in the logs that sent the client's events. Matters if the connection breaks inside the
-    /// differences of a boundary (for example a relist). The client then has the exact state only after each cluster
-    /// has reached its version in this map.
+    /// For each cluster, the newest version in the logs that sent events to the client. Matters if the connection
+    /// breaks inside the differences of a boundary (for example a relist). The client has the exact state only after
+    /// its version of each cluster has reached the version in this map.
     log_versions: BTreeMap<ClusterName, CollectionVersion>,
-    /// Whether no event may repeat after a reconnect. True if no cluster joins, leaves or is relisted in the run.
+    /// Whether a reconnected watch must not repeat any event. True if no cluster joins, leaves or is relisted in the
+    /// run.
     pub(crate) exactly_once: bool,
-    /// Whether the client moves between logs of different namespaces, which count the deletions of a revision
-    /// differently.
+    /// Whether the client moves between logs of all namespaces and logs of one namespace. These logs number the
+    /// deletions of a revision differently, so the checks skip a version in the middle of a revision.
     pub(crate) moves_between_scopes: bool,
     stream: Stream,
 }
 
-/// The events of a watch since it was opened. If no event may repeat, the events since the client's start.
+/// The events that the client received since the watch was opened. If no event may repeat (`exactly_once`), the events
+/// since the client's start.
 #[derive(Default)]
 struct Stream {
     newest: BTreeMap<(ClusterName, String), u64>,
@@ -71,13 +74,11 @@ impl Client {
         }
     }
 
-    /// Forgets the client's state, and opens a watch with initial events.
     pub(crate) fn reopen(&mut self, log: &Log, replica: usize, bookmarks: bool) {
         let (exactly_once, moves_between_scopes) = (self.exactly_once, self.moves_between_scopes);
         *self = Self { exactly_once, moves_between_scopes, ..Self::open(log, replica, self.selector, bookmarks) };
     }
 
-    /// Lists all objects, and opens a watch from the list's version.
     pub(crate) fn list(&mut self, log: &Log, replica: usize) {
         self.state = expected(log, self.selector);
         self.names.clear();
@@ -91,7 +92,6 @@ impl Client {
         self.log_versions.clear();
     }
 
-    /// Reconnects at any replica and resumes from the last version.
     pub(crate) fn reconnect(&mut self, log: &Log, replica: usize) {
         let Some(version) = self.version.clone() else {
             self.reopen(log, replica, self.bookmarks);
@@ -113,8 +113,8 @@ impl Client {
         }
     }
 
-    /// Reads up to `max` events of the watch, and applies only the first `keep` of them, as a client whose connection
-    /// breaks. Returns whether the client has all events.
+    /// Reads up to `max` events of the watch. Applies only the first `keep` events, to simulate a broken connection.
+    /// Returns whether the client has all events.
     pub(crate) fn pump(&mut self, log: &Log, max: usize, keep: usize, shared: &mut Shared) -> bool {
         let mut events = Vec::new();
         let progress = self.watcher.next(log, max, &mut events).progress;
@@ -143,14 +143,14 @@ impl Client {
         }
     }
 
-    /// Sets the client's version to the version of the watch's bookmark.
     pub(crate) fn bookmark(&mut self, log: &Log) {
         if let Some(version) = self.watcher.bookmark(log) {
             self.version = Some(vector(log, &version).expect("a bookmark has a vector"));
         }
     }
 
-    /// Checks that the client has the exact state. Called at the end of a run, when each replica has all changes.
+    /// Checks that the client receives all events and reaches the log's version. Called at the end of a run, when each
+    /// replica has all changes.
     pub(crate) fn check_end(&mut self, log: &Log, shared: &mut Shared) {
         for _ in 0..10_000 {
             if self.pump(log, 7, usize::MAX, shared) {
@@ -192,9 +192,10 @@ impl Client {
         }
     }
 
-    /// Checks that the versions of an object increase. A version repeats only directly after the DELETED of a different
-    /// cluster's object with the same name. The composite version of the event must cover the object's version.
-    /// Otherwise a client that reconnects from the event might keep the object forever.
+    /// Checks that the versions of an object increase. A version may repeat only directly after the DELETED of a
+    /// different cluster's object with the same name, because the watch then sends the object again. The composite
+    /// version of the event must cover the object's version. If it did not, a client that reconnects from the event
+    /// might keep the object forever.
     fn check_order(&mut self, log: &Log, event: &ObjectEvent) {
         let key = event.object.key().as_str().to_owned();
         let object_id = (event.cluster.clone(), key.clone());
@@ -212,8 +213,8 @@ impl Client {
             _ => {}
         }
         if deleted {
-            // A deletion in the differences of a boundary (for example a relist) does not carry its own version, and
-            // revisions may have gone back. So the last version of the object is removed.
+            // If the deletion is a difference of a boundary (for example a relist), it does not carry its own version,
+            // and revisions may have gone back. So the check no longer expects higher versions of this object.
             self.stream.newest.remove(&object_id);
             self.stream.deleted = Some(object_id);
         } else {
@@ -246,7 +247,7 @@ impl Client {
         assert_eq!(*first, text, "equal keys mean equal events");
     }
 
-    /// Checks that a client whose version equals the log's has the log's objects.
+    /// Checks that the client has the log's objects if its version equals the log's version.
     fn check_caught_up(&mut self, log: &Log) {
         self.bookmark(log);
         let Some(version) = &self.version else { return };
@@ -278,7 +279,7 @@ impl Client {
         }
     }
 
-    /// Forgets the expected versions of objects, because revisions went back.
+    /// Disables the checks of increasing versions, because a restored cluster assigns lower versions again.
     pub(crate) fn revisions_went_back(&mut self) {
         self.ambiguous = true;
         self.stream.newest.clear();
@@ -295,7 +296,6 @@ fn vector(log: &Log, version: &EventVersion) -> Option<CompositeResourceVersion>
     }
 }
 
-/// Returns the latest objects of a log that a selector matches.
 fn expected(log: &Log, selector: Selector) -> BTreeMap<(ClusterName, String), ObjectState> {
     let objects =
         log.latest().iter().flat_map(|(cluster, snapshot)| snapshot.iter().map(move |object| (cluster, object)));

@@ -34,7 +34,7 @@ enum Op {
         cluster: usize,
         keys: [bool; KEYS.len()],
     },
-    /// Advances the cluster's revision by a change of a different resource.
+    /// Advances the cluster's revision by a change of a resource that is not in the log.
     Elsewhere {
         cluster: usize,
     },
@@ -122,8 +122,8 @@ fn op(boundaries: bool) -> impl Strategy<Value = Op> {
     })
 }
 
-/// Generates a step of a run with clients of a namespace. Compared with other runs, leases end more often, and
-/// processes restart.
+/// Generates a step of a run whose clients watch one namespace. In such runs, leases end more often than in other runs,
+/// and replicas also restart.
 fn namespace_op() -> impl Strategy<Value = Op> {
     let expire = (0..CLUSTERS, any::<[bool; KEYS.len()]>()).prop_map(|(cluster, keys)| Op::Expire { cluster, keys });
     prop_oneof![12 => op(true), 2 => expire, 1 => (0..REPLICAS).prop_map(|replica| Op::Begin { replica })]
@@ -134,7 +134,7 @@ struct Run {
     world: World,
     clients: Vec<Client>,
     shared: Vec<Shared>,
-    /// The composite versions and states of earlier lists, for later requests.
+    /// The replica, composite version and state of each earlier list. `check_past` requests these states again.
     lists: Vec<(usize, CompositeResourceVersion, ClusterSnapshots)>,
 }
 
@@ -223,7 +223,8 @@ impl Run {
             .retain(|(_, vector, _)| vector.get(&name).is_none_or(|component| component.revision().0 <= revision));
     }
 
-    /// Checks that each past state that the log returns is exact. The log may refuse a state.
+    /// Checks that each past state that the log returns is exact. The log may return an error, because it evicts old
+    /// states.
     fn check_past(&self) {
         for (replica, vector, heads) in &self.lists {
             if let Ok(snapshots) = self.world.replicas[*replica].log.snapshot_at(vector) {
@@ -233,7 +234,7 @@ impl Run {
         }
     }
 
-    /// Checks that the index over all clusters finds the same objects as the snapshots.
+    /// Checks that the log's index of names over all clusters finds the same objects as the snapshots.
     fn check_names(&self) {
         for log in self.world.replicas.iter().map(|replica| &replica.log) {
             let mut repeated = 0;
@@ -292,12 +293,12 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn resuming_clients_converge_to_the_state_of_the_clusters(ops in prop::collection::vec(op(true), 0..160)) {
+    fn resuming_watches_converge_to_the_state_of_the_clusters(ops in prop::collection::vec(op(true), 0..160)) {
         run(&LogConfig::default(), ALL, ops, false);
     }
 
     #[test]
-    fn clients_of_a_namespace_converge_across_namespaced_and_full_logs(
+    fn watches_of_a_namespace_converge_across_namespaced_and_full_event_logs(
         holding in prop::array::uniform2(prop::sample::select(vec![Holding::All, Holding::PartOfAll, Holding::Namespace])),
         is_history_short: bool,
         ops in prop::collection::vec(namespace_op(), 0..160),
@@ -307,12 +308,12 @@ proptest! {
     }
 
     #[test]
-    fn resuming_clients_converge_with_a_short_history(ops in prop::collection::vec(op(true), 0..160)) {
+    fn resuming_watches_converge_if_the_event_log_keeps_little_history(ops in prop::collection::vec(op(true), 0..160)) {
         run(&short_history(), ALL, ops, false);
     }
 
     #[test]
-    fn clients_converge_without_repeated_events_if_no_cluster_relists(ops in prop::collection::vec(op(false), 0..160)) {
+    fn resuming_watches_receive_no_event_twice_if_no_cluster_is_relisted(ops in prop::collection::vec(op(false), 0..160)) {
         run(&LogConfig::default(), ALL, ops, true);
     }
 

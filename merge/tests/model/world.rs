@@ -51,13 +51,12 @@ pub(crate) fn object(key: &str, version: u64, uid: u64, red: bool) -> Arc<Object
     Arc::new(ObjectDecoder::new("v1", "Pod", [].into()).decode(text.as_bytes()).unwrap())
 }
 
-/// A cluster: its objects and all changes since its start.
 #[derive(Default)]
 pub(crate) struct Member {
     pub(crate) revision: u64,
     objects: BTreeMap<String, Arc<Object>>,
     history: Vec<Change>,
-    /// The objects after each revision, from which a restore takes an earlier state.
+    /// The revision and the objects after each change. A restore takes an earlier state from here.
     backups: Vec<(u64, BTreeMap<String, Arc<Object>>)>,
     uid: u64,
 }
@@ -102,7 +101,6 @@ impl Member {
         snapshot
     }
 
-    /// Restores an earlier state of the cluster, and returns the revision of that state.
     fn restore(&mut self, age: usize) -> Option<u64> {
         let keep = self.backups.len().checked_sub(age + 1)?;
         let (revision, objects) = self.backups[keep].clone();
@@ -134,7 +132,7 @@ pub(crate) enum Holding {
     Namespace,
 }
 
-/// A Tributary process: its log, and the number of changes that it has read from each cluster.
+/// A Tributary process: its log, and the number of changes that the process has read from each cluster.
 pub(crate) struct Replica {
     pub(crate) log: Log,
     holding: Holding,
@@ -206,7 +204,7 @@ impl World {
         if replica.holding == Holding::Namespace {
             changes.retain(|change| is_own(&change.object));
         }
-        // The version of the whole cluster before each change, over all namespaces.
+        // For each change, the version of the whole cluster (all namespaces) before the change.
         let mut before = Vec::new();
         for change in &changes {
             before.push(feed.snapshot.resource_version());
@@ -242,8 +240,8 @@ impl World {
         }
     }
 
-    /// Restarts a replica whose log has the same namespaces. If the namespace is extracted from all namespaces, its log
-    /// may start in the middle of a revision.
+    /// Restarts a replica with an empty log of the same namespaces. If the log's namespace is extracted from a watch of
+    /// all namespaces, the new log may start in the middle of a revision.
     pub(crate) fn restart(&mut self, replica: usize, config: &LogConfig) {
         let holding = self.replicas[replica].holding;
         self.replicas[replica].log = new_log(config, holding);
@@ -267,7 +265,6 @@ impl World {
         }
     }
 
-    /// Lists a cluster again at one replica, like a cacher that has lost its watch.
     pub(crate) fn relist(&mut self, replica: usize, index: usize) {
         if self.joined[index] {
             let snapshot = self.catch_up(replica, index);
@@ -284,7 +281,8 @@ impl World {
         }
     }
 
-    /// Removes a cluster from each replica. Until its return, the cluster's revision increases, as etcd's always does.
+    /// Removes a cluster from each replica. Increases the cluster's revision, because the revision of a real etcd also
+    /// increases while the cluster is absent.
     pub(crate) fn leave(&mut self, index: usize) {
         if std::mem::replace(&mut self.joined[index], false) {
             self.members[index].revision += 1;

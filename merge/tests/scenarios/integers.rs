@@ -29,35 +29,37 @@ fn watch_resumed_before_a_join_receives_the_joined_clusters_objects() {
     assert_eq!(text(&log, &again.bookmark(&log).unwrap()), "a:11 b:21");
 }
 
-/// Returns whether a watch resumes after an event. Assumes that no watch sent a version for its client alone.
+/// Returns whether a watch can resume after the event with this version. Assumes that no watch sent a private version,
+/// which is valid for only one client.
 pub(crate) fn resumes_after(log: &Log, cluster: &str, version: u64) -> bool {
     resumes_after_private(log, 0, cluster, version)
 }
 
-/// Returns whether a watch resumes after an event. Assumes that a watch sent versions for its client alone before the
-/// position `private_before`.
+/// Returns whether a watch can resume after the event with this version. Assumes that watches sent private versions
+/// (each valid for only one client) before the log position `private_before`.
 fn resumes_after_private(log: &Log, private_before: u64, cluster: &str, version: u64) -> bool {
     Watcher::after_event(log, private_before, &name(cluster), ResourceVersion(version), everything as Matches).is_some()
 }
 
 #[test]
-fn watch_does_not_resume_from_a_version_that_two_events_carry() {
+fn watch_does_not_resume_from_an_integer_version_of_two_events() {
     let mut log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &[])]);
     change(&mut log, "a", "z 11");
     change(&mut log, "b", "x 21");
     change(&mut log, "a", "v 12");
     assert!(resumes_after(&log, "a", 11) && resumes_after(&log, "b", 21) && resumes_after(&log, "a", 12));
-    // DELETED events of objects that the list no longer contains carry the version from before the list.
+    // DELETED events of objects that the list no longer contains carry the cluster's version before the list. So
+    // several events carry version 12, and no watch can resume from it.
     log.relist(&name("a"), snapshot(15, &["x 9", "z 11", "v 12"]), NOW);
     assert!(resumes_after(&log, "a", 11) && resumes_after(&log, "b", 21) && !resumes_after(&log, "a", 12));
     // After the deletion of x in cluster a, watches send x of cluster b again, with its old version. So two events
-    // carry this version.
+    // carry version 21, and no watch can resume from it.
     change(&mut log, "a", "-x 16");
     assert!(resumes_after(&log, "a", 16) && resumes_after(&log, "a", 11) && !resumes_after(&log, "b", 21));
 }
 
 #[test]
-fn watch_does_not_resume_from_an_event_with_a_version_for_one_client() {
+fn watch_does_not_resume_from_an_event_version_that_only_one_client_received() {
     let lacking_one = || {
         let mut log = log(&[("a", 10, &[]), ("b", 20, &["y 19"])]);
         change(&mut log, "a", "x 11");
@@ -79,8 +81,8 @@ fn watch_does_not_resume_from_an_event_with_a_version_for_one_client() {
         (vec!["MODIFIED b/y@22 a:12 b:22".to_owned()], 0),
         "events are shared by now"
     );
-    // The log appends the change of b's x after the deletion of a's x. The client's version already includes that
-    // change. So after the deletion, the watch sends b's x with a version for this client alone.
+    // In the log, b's x changes after the deletion of a's x, but the client's version already includes the change of
+    // b's x. So the watch sends b's x directly after the deletion, with a private version for this client.
     let mut log = crate::log(&[("a", 10, &["x 9"]), ("b", 20, &[])]);
     for (cluster, text) in [("a", "v 11"), ("a", "-x 12"), ("a", "w 13"), ("b", "x 21")] {
         change(&mut log, cluster, text);
@@ -114,7 +116,7 @@ fn watch_resumed_after_a_delete_receives_another_clusters_same_named_object() {
 }
 
 #[test]
-fn watch_does_not_resume_after_an_event_whose_object_was_sent_again() {
+fn watch_does_not_resume_after_an_event_whose_object_another_event_resent() {
     let after = |log: &Log| Watcher::after_event(log, 0, &name("a"), ResourceVersion(11), everything as Matches);
     let relisted = || {
         let mut log = log(&[("a", 10, &[]), ("b", 20, &[])]);

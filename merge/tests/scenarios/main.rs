@@ -100,13 +100,13 @@ fn red(_: &ClusterName, object: &Object) -> bool {
 
 type Matches = fn(&ClusterName, &Object) -> bool;
 
-/// Reads the events of a watch until it waits. Returns each event as `TYPE cluster/name@version composite-version`; `*`
-/// marks versions for this client alone.
+/// Reads events until the watch has no more. Returns each event as `TYPE cluster/name@version composite-version`; `*`
+/// marks a private version, which is valid for only this client.
 fn read(log: &Log, watcher: &mut Watcher<Matches>) -> Vec<String> {
     read_with_private(log, watcher).0
 }
 
-/// Reads events like [`read`]. Also returns the position before which the watch sent a version for its client alone.
+/// Like [`read`], but also returns the log position before which the watch sent a private version; 0 if there was none.
 fn read_with_private(log: &Log, watcher: &mut Watcher<Matches>) -> (Vec<String>, u64) {
     let (mut lines, mut last_private_before) = (Vec::new(), 0);
     loop {

@@ -7,7 +7,7 @@ use tributary_merge::OpeningList;
 use super::*;
 
 #[test]
-fn many_changes_in_one_cluster_keep_other_clusters_history() {
+fn history_of_a_quiet_cluster_stays_despite_many_changes_in_another_cluster() {
     let config = LogConfig { history_bytes_max: 8 << 10, history_entries_min: 5, ..LogConfig::default() };
     let mut log = Log::new(config);
     log.join(&name("a"), snapshot(10, &[]), NOW);
@@ -39,7 +39,7 @@ fn snapshot_of(version: u64, objects: &[Arc<Object>]) -> Snapshot {
 
 /// A client could write large objects and then shrink them, so that only the history keeps the large states.
 #[test]
-fn history_size_counts_the_larger_object_of_each_change() {
+fn size_of_the_history_includes_the_larger_object_of_each_change() {
     const LARGE: usize = 100 << 10;
     for (bytes, entries) in [(1000 * LARGE, 100), (10 * LARGE, 19)] {
         let mut log = Log::new(LogConfig { history_bytes_max: bytes, ..LogConfig::default() });
@@ -59,10 +59,10 @@ fn history_size_counts_the_larger_object_of_each_change() {
 }
 
 /// A client could make an object large in one cluster, and often change the object of the same name in another cluster.
-/// The entries of the other cluster refer to the large object. The references must not keep the object in memory after
-/// the object's own cluster has no entry for it.
+/// The log entries of the other cluster refer to the large object. These references must not keep the object in memory
+/// after its own cluster has no entry for it.
 #[test]
-fn log_entry_does_not_keep_an_evicted_object_of_another_cluster() {
+fn evicted_object_is_freed_despite_references_from_another_clusters_changes() {
     const LARGE: usize = 100 << 10;
     const BOUND: usize = 1 << 20;
     let mut log = Log::new(LogConfig { history_bytes_max: BOUND, ..LogConfig::default() });
@@ -85,9 +85,10 @@ fn log_entry_does_not_keep_an_evicted_object_of_another_cluster() {
     assert_eq!(read(&log, &mut slow), ["Lagged"]);
 }
 
-/// The allocation of an object still counts after the object's text has been freed.
+/// A weak reference keeps the allocation of an object after the object's text has been freed. So the history size
+/// includes the references.
 #[test]
-fn history_counts_the_size_of_references_to_same_named_objects() {
+fn size_of_the_history_includes_references_to_same_named_objects() {
     let added_by_a_change = |others: &[&str]| {
         let mut log = log(&[("a", 10, &["m 9 red"]), ("b", 10, others)]);
         let before = log.history_bytes();
@@ -101,7 +102,7 @@ fn history_counts_the_size_of_references_to_same_named_objects() {
 /// A slow watch reads the deletion late. It receives the other cluster's object in its state at the deletion, although
 /// the object has changed since.
 #[test]
-fn same_named_object_after_a_deletion_has_its_state_at_the_deletion() {
+fn late_watch_sends_the_same_named_object_in_its_state_at_the_deletion() {
     let mut log = log(&[("a", 10, &["m 9 red"]), ("b", 10, &["m 9 red"]), ("c", 10, &["m 9 blue"])]);
     let mut slow = Watcher::now(&log, red as Matches);
     change(&mut log, "a", "m 11 blue");
@@ -116,9 +117,9 @@ fn same_named_object_after_a_deletion_has_its_state_at_the_deletion() {
     }
 }
 
-/// A cluster may be relisted at any rate, with all objects changed each time.
+/// A cluster may be relisted often, and all its objects may change each time. The history size must stay limited.
 #[test]
-fn history_keeps_the_newest_relist_and_others_within_its_limit() {
+fn history_keeps_the_newest_relist_and_as_many_others_as_its_limit_allows() {
     // Each case: (maximum history size in snapshots, number of snapshots in the history)
     for (states, entries) in [(1, 1), (3, 3)] {
         let one = ten_large_objects(10).iter().map(|object| object.size()).sum::<usize>();
@@ -158,14 +159,14 @@ fn small_relist_does_not_evict_a_large_relist() {
     let lines = read(&log, &mut connected);
     let of_type = |change_type: &str| lines.iter().filter(|line| line.starts_with(change_type)).count();
     assert_eq!((of_type("DELETED"), of_type("ADDED"), lines.len()), (10, 10, 20), "{lines:?}");
-    // The next large boundary evicts the previous large boundary.
+    // The next large relist evicts the earlier large entries.
     log.relist(&name("a"), ten_large_objects(12), NOW);
     assert_eq!(read(&log, &mut connected).len(), 10);
     assert!(log.history_bytes() < 2 * one, "{} of {one}", log.history_bytes());
 }
 
 #[test]
-fn old_log_entries_expire_except_the_minimum_number() {
+fn old_changes_are_evicted_from_the_event_log_except_a_minimum_number() {
     let config = LogConfig { history_entries_min: 2, ..LogConfig::default() };
     let mut log = Log::new(config);
     log.join(&name("a"), snapshot(10, &[]), NOW);
@@ -186,7 +187,7 @@ fn old_log_entries_expire_except_the_minimum_number() {
 }
 
 #[test]
-fn snapshot_at_a_composite_version_is_the_exact_past_state() {
+fn snapshot_at_a_composite_version_has_exactly_the_state_at_that_version() {
     let mut log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &[])]);
     change(&mut log, "a", "x 11");
     change(&mut log, "a", "-y 12");
@@ -208,7 +209,7 @@ fn snapshot_at_a_composite_version_is_the_exact_past_state() {
 }
 
 #[test]
-fn past_state_is_exact_for_an_object_that_changed_often() {
+fn list_at_an_older_version_is_exact_for_an_object_that_changed_often() {
     let mut log = log(&[("a", 10, &["x 9", "y 8"])]);
     for text in ["x 11", "-x 12", "x 13", "y 14", "x 15", "-y 16", "new 17", "-new 18"] {
         change(&mut log, "a", text);
@@ -236,7 +237,7 @@ fn past_state_is_exact_for_an_object_that_changed_often() {
 }
 
 #[test]
-fn paginated_list_counts_the_remaining_objects() {
+fn list_page_has_the_number_of_remaining_objects() {
     let log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &["v 11", "w 12", "x 13"]), ("c", 30, &[])]);
     for namespace in [None, Some("n".into())] {
         let filter = Filter { namespace, ..Filter::default() };
@@ -248,8 +249,8 @@ fn paginated_list_counts_the_remaining_objects() {
             let before = listed.len();
             while cursor.next_chunk(1, |cluster, object| listed.push(format!("{cluster}/{}", object.name()))) {}
             assert_eq!(listed.len() - before, count);
-            // Every second page behaves like a page after an inconsistent token: the number of remaining objects is
-            // unknown, and is counted again.
+            // After the page with three remaining objects, the test drops this number, because an inconsistent token
+            // does not contain it. The next page must then count the remaining objects again.
             remaining = if left == Some(3) { None } else { left };
             start = cursor.continue_position().cloned();
         }
@@ -259,7 +260,7 @@ fn paginated_list_counts_the_remaining_objects() {
 }
 
 #[test]
-fn list_page_continues_at_the_position_of_a_removed_cluster() {
+fn list_continues_after_the_cluster_at_its_position_is_removed() {
     let log = log(&[("a", 10, &["x 9"]), ("c", 30, &["a 5", "x 6"])]);
     for (cluster, after, expected) in
         [("a", "n/x", 2), ("b", "n/x", 2), ("c", "n/a", 1), ("c", "n/x", 0), ("d", "n/a", 0)]
@@ -273,9 +274,10 @@ fn list_page_continues_at_the_position_of_a_removed_cluster() {
     }
 }
 
-/// An opening list or a watch shares its thread with other tasks, so each step is bounded.
+/// Lists and watches share a thread with other tasks, so each of their steps may evaluate only a limited number of
+/// objects.
 #[test]
-fn list_and_watch_steps_evaluate_few_objects_each() {
+fn each_step_of_a_list_or_watch_evaluates_a_bounded_number_of_objects() {
     let names: Vec<_> = (0..1000).map(|number| format!("x{number:04} {}", 2000 - number)).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let log = log(&[("a", 10, &["y 9"]), ("b", 3000, &names)]);
@@ -302,8 +304,8 @@ fn list_and_watch_steps_evaluate_few_objects_each() {
     while cursor.next_chunk(100 * Filter::COST_PER_OBJECT, |_, object| listed.push(object.name().to_owned())) {}
     assert_eq!(listed, ["x0999"]);
 
-    // A client that lacks a cluster receives the cluster's objects in ascending version. So the first event comes only
-    // after all objects have been visited.
+    // A client that lacks a cluster receives the cluster's objects in the order of their versions. So the watch visits
+    // all objects before it sends the first event.
     let mut watcher = Watcher::resume(&log, &vector("a:10"), |_: &ClusterName, _: &Object| {
         evaluated.set(evaluated.get() + 1);
         true

@@ -4,7 +4,7 @@ use super::*;
 use crate::integers::resumes_after;
 
 #[test]
-fn relist_sends_its_differences_with_deletions_first() {
+fn relist_sends_the_changed_objects_with_deletions_first() {
     let mut log = log(&[("a", 10, &[]), ("b", 30, &["w 21", "x 29", "y 25", "z 27"])]);
     let mut watcher = Watcher::now(&log, everything as Matches);
     log.relist(&name("b"), snapshot(40, &["x 38", "z 27", "v 35"]), NOW);
@@ -17,7 +17,7 @@ fn relist_sends_its_differences_with_deletions_first() {
 }
 
 #[test]
-fn deletion_found_by_a_relist_carries_the_version_before_it() {
+fn deletion_found_by_a_relist_has_the_version_before_the_relist() {
     let mut log = log(&[("a", 10, &["w 7", "x 8", "y 9"])]);
     change(&mut log, "a", "y 12");
     let mut watcher = Watcher::now(&log, everything as Matches);
@@ -53,7 +53,7 @@ fn deletion_found_by_a_relist_carries_the_version_before_it() {
     );
 }
 
-/// Applies a watch's events to a client's state. Returns each version together with the state after its event.
+/// Applies the events of a watch to `has`, the client's state. Returns the client's version and state after each event.
 fn follow(
     log: &Log,
     watcher: &mut Watcher<Matches>,
@@ -85,8 +85,8 @@ fn red_objects(snapshot: &Snapshot, cluster: &str) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn client_disconnected_inside_a_relist_converges_at_an_older_replica() {
-    // Two objects, each red, blue or absent at three times: before the relist, in the relist, and later.
+fn watch_cut_during_a_relist_converges_when_resumed_at_an_older_replica() {
+    // Each of two objects is red, blue or absent at three times: before the relist, in the relist, and later.
     let colors = [None, Some("red"), Some("blue")];
     let pairs: Vec<_> = colors.iter().flat_map(|x| colors.map(|y| (*x, y))).collect();
     let state = |version: u64, (x, y): (Option<&str>, Option<&str>)| {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn reset_of_a_cluster_expires_its_earlier_versions() {
+fn versions_from_before_the_reset_of_a_cluster_are_expired() {
     let mut log = log(&[("b", 30, &["x 29", "y 5"])]);
     let mut watcher = Watcher::now(&log, everything as Matches);
     log.relist(&name("b"), snapshot(20, &["x 18", "y 5"]), NOW);
@@ -15,7 +15,7 @@ fn reset_of_a_cluster_expires_its_earlier_versions() {
 }
 
 #[test]
-fn watch_from_before_a_reset_expires_once_its_version_is_reached_again() {
+fn watch_from_before_a_reset_expires_when_the_cluster_reaches_its_version() {
     let mut log = log(&[("a", 10, &[]), ("b", 30, &["x 29"])]);
     log.relist(&name("b"), snapshot(28, &["y 5"]), NOW);
     let mut undone = resume(&log, "a:10 b:30").unwrap();
@@ -52,8 +52,9 @@ fn list_at_a_version_that_a_reset_made_ambiguous_is_expired() {
 }
 
 #[test]
-fn restore_of_an_absent_cluster_is_detected_on_its_return() {
-    // The cluster's version exceeds 10 again, but the objects differ from those before the restore.
+fn restore_from_backup_of_an_absent_cluster_is_detected_when_it_rejoins() {
+    // The cluster returns with version 12, which is above 10. But its objects differ from those at version 10, so the
+    // cluster was restored meanwhile.
     for objects in [&["x 7", "z 9"][..], &["x 8"], &["x 6", "y 12"]] {
         let mut log = log(&[("a", 10, &["x 7", "y 9"])]);
         log.leave(&name("a"), NOW);
@@ -69,7 +70,7 @@ fn restore_of_an_absent_cluster_is_detected_on_its_return() {
 }
 
 #[test]
-fn version_before_a_reset_is_too_old_once_the_cluster_passes_it() {
+fn version_from_before_a_reset_is_too_old_after_the_cluster_exceeds_it() {
     let reset = |log: &mut Log| log.reset(&name("a"), snapshot(8, &["x 7"]), NOW);
     let come_back = |log: &mut Log| {
         log.leave(&name("a"), NOW);

@@ -5,7 +5,7 @@ use super::*;
 const OBJECTS: [&str; 3] = ["x 5", "y 6", "z 7"];
 
 #[test]
-fn deletions_of_one_revision_carry_their_count_until_a_bookmark() {
+fn versions_contain_the_deletion_count_of_a_revision_until_its_bookmark() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     let mut watcher = resume(&log, "a:10").unwrap();
     let bookmark = |log: &Log, watcher: &Watcher<Matches>| text(log, &watcher.bookmark(log).unwrap());
@@ -20,15 +20,15 @@ fn deletions_of_one_revision_carry_their_count_until_a_bookmark() {
 }
 
 #[test]
-fn client_disconnected_between_deletions_of_one_revision_receives_all_again() {
+fn watch_cut_between_deletions_of_one_revision_receives_all_of_them_again() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     delete(&mut log, "a", &["x 11"]);
     let mut early = resume(&log, "a:11-1").unwrap();
     assert_eq!(read(&log, &mut early), [""; 0]);
     delete(&mut log, "a", &["y 11"]);
     assert_eq!(read(&log, &mut early), ["DELETED a/y@11 a:11-2"]);
-    // Each version counts a number of received deletions, but the watch resumes at the first deletion, because a
-    // different replica may have counted the deletions in a different order.
+    // The number after the hyphen counts the deletions that the client has received. The watch still resumes at the
+    // first deletion, because a different replica may have received the deletions in a different order.
     for from in ["a:11-0", "a:11-1", "a:11-2", "a:11-3"] {
         let lines = read(&log, &mut resume(&log, from).unwrap());
         assert_eq!(lines.len(), 2, "{lines:?}");
@@ -41,7 +41,7 @@ fn client_disconnected_between_deletions_of_one_revision_receives_all_again() {
 }
 
 #[test]
-fn client_with_all_deletions_of_a_revision_is_not_ahead_of_the_log() {
+fn client_version_that_includes_all_deletions_of_a_revision_is_accepted() {
     let mut log = log(&[("a", 10, &OBJECTS), ("b", 3, &["w 2"])]);
     delete(&mut log, "a", &["x 11"]);
     let mut watcher = resume(&log, "a:11 b:3").unwrap();
@@ -57,9 +57,9 @@ fn client_with_all_deletions_of_a_revision_is_not_ahead_of_the_log() {
     assert_eq!(read(&log, &mut watcher), ["ADDED* b/w@6 a:11 b:6"]);
 }
 
-/// Creates a log that has only some deletions of revision 11 of cluster `b`, and a watch of a client with the whole
-/// revision. Later, cluster `a` deletes an object whose name exists in `b`, too. The missing deletions of revision 11
-/// may delete `b`'s object.
+/// Creates a log that has only some deletions of revision 11 of cluster `b`, and a watch of a client that already has
+/// all of them. Later, cluster `a` deletes an object whose name exists in `b`, too. The watch must wait, because a
+/// missing deletion of revision 11 may delete `b`'s object.
 fn log_and_watcher_behind_a_part(comes_late: bool, rest: &[(&str, u64, &[&str])]) -> (Log, Watcher<Matches>) {
     let mut log = log(&[&[("a", 10, &["x 9"] as &[_]), ("b", 10, &["x 8", "y 7", "z 6"])], rest].concat());
     delete(&mut log, "b", &["y 11"]);
@@ -71,20 +71,20 @@ fn log_and_watcher_behind_a_part(comes_late: bool, rest: &[(&str, u64, &[&str])]
 }
 
 #[test]
-fn watch_waits_if_a_missing_deletion_may_affect_a_same_named_object() {
+fn watch_waits_if_a_missing_deletion_can_affect_a_same_named_object() {
     type End = (fn(&mut Log), &'static [&'static str]);
     const BOTH: [&str; 2] = ["DELETED* a/x@11 a:10 b:11", "ADDED* b/x@8 a:11-1 b:11"];
     let ends: [End; 10] = [
         (|log| delete(log, "b", &["x 11"]), &["DELETED* a/x@11 a:11-1 b:11"]),
         (|log| log.relist(&name("b"), snapshot(11, &[]), NOW), &["DELETED* a/x@11 a:11-1 b:11"]),
-        // Each of these changes shows that the log has all deletions of the revision.
+        // Each of the next four changes shows that the log has all deletions of revision 11.
         (|log| log.progress(&name("b"), ResourceVersion(11), NOW), &BOTH),
         (|log| log.relist(&name("b"), snapshot(11, &["x 8"]), NOW), &BOTH),
         (|log| change(log, "b", "w 12"), &[BOTH[0], BOTH[1], "ADDED* b/w@12 a:11-1 b:12"]),
         (|log| change(log, "b", "x 12"), &[BOTH[0], BOTH[1], "MODIFIED* b/x@12 a:11-1 b:12"]),
-        // After these changes, the log never receives the remaining deletions of the revision. An unchanged object was
-        // not deleted, so it follows the DELETED. The client receives all changed objects later, at their own
-        // positions.
+        // After each of the remaining changes, the log never receives the missing deletions of revision 11. An
+        // unchanged object of `b` was not deleted, so the watch sends it after the DELETED. The client receives changed
+        // objects later, with the events of their changes.
         (|log| log.relist(&name("b"), snapshot(20, &["x 8"]), NOW), &BOTH),
         (
             |log| log.relist(&name("b"), snapshot(20, &["x 15"]), NOW),
@@ -144,7 +144,7 @@ fn watch_opened_after_a_relist_does_not_wait_for_missing_deletions() {
 }
 
 #[test]
-fn client_with_some_deletions_of_a_revision_is_ahead_of_an_older_log() {
+fn version_with_some_deletions_of_a_revision_is_ahead_of_an_older_log() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     let mut watcher = resume(&log, "a:11-1").unwrap();
     assert!(watcher.ahead().is_some());
@@ -155,14 +155,14 @@ fn client_with_some_deletions_of_a_revision_is_ahead_of_an_older_log() {
 }
 
 #[test]
-fn version_with_some_deletions_of_a_revision_is_too_old_for_a_later_log() {
+fn version_with_some_deletions_of_a_revision_is_too_old_for_a_newer_log() {
     let log = log(&[("a", 11, &["z 7"])]);
     assert!(too_old(&log, "a:11-1").starts_with("too old resource version of cluster a: 11-1"));
     assert!(resume(&log, "a:11").is_ok());
 }
 
 #[test]
-fn relist_deletes_the_remaining_objects_of_an_incomplete_revision() {
+fn relist_sends_the_missing_deletions_of_an_incomplete_revision() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     delete(&mut log, "a", &["x 11"]);
     log.relist(&name("a"), snapshot(20, &["w 15"]), NOW);
@@ -171,13 +171,13 @@ fn relist_deletes_the_remaining_objects_of_an_incomplete_revision() {
         lines.iter().map(|line| line.split(' ').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(sent_objects(&log, "a:11-1"), ["a/y@6", "a/z@7", "a/w@15"]);
-    // The second client has received more deletions of the revision, from a different replica. The relist deletes the
-    // same objects.
+    // `a:11-2` is the version of a client that has received more deletions of the revision from a different replica.
+    // The relist deletes the same objects for this client.
     assert_eq!(sent_objects(&log, "a:11-2"), sent_objects(&log, "a:11-1"));
     assert_eq!(sent_objects(&log, "a:11"), sent_objects(&log, "a:11-1"));
     assert!(too_old(&log, "a:12-1").contains("12-1"));
     assert!(too_old(&log, "a:20-1").contains("20-1"));
-    // The log lacks the other deletions of revision 11, so it cannot rebuild this state.
+    // The log lacks the other deletions of revision 11, so it cannot rebuild the states `a:11-2` and `a:11`.
     let at = |version| log.snapshot_at(&vector(version)).map(|state| state[0].1.len());
     assert_eq!((at("a:10"), at("a:11-1"), at("a:20")), (Ok(3), Ok(2), Ok(1)));
     for unknown in ["a:11-2", "a:11"] {
@@ -186,7 +186,7 @@ fn relist_deletes_the_remaining_objects_of_an_incomplete_revision() {
 }
 
 #[test]
-fn version_of_a_client_does_not_go_back_at_a_relist() {
+fn version_of_a_watch_does_not_decrease_at_a_relist() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     delete(&mut log, "a", &["x 11"]);
     let mut watcher = resume(&log, "a:11").unwrap();
@@ -197,7 +197,7 @@ fn version_of_a_client_does_not_go_back_at_a_relist() {
     assert_eq!(read(&log, &mut watcher), ["MODIFIED a/w@21 a:21"]);
 }
 
-/// The relist at the same revision shows that the revision has no further deletions.
+/// The relist at the same revision shows that no more deletions of this revision will follow.
 #[test]
 fn relist_at_the_same_revision_completes_an_incomplete_revision() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
@@ -212,11 +212,12 @@ fn relist_at_the_same_revision_completes_an_incomplete_revision() {
 }
 
 #[test]
-fn namespaced_log_ignores_the_deletion_count_of_all_namespaces() {
+fn namespaced_log_resumes_from_a_version_that_has_deletions_of_all_namespaces() {
     let mut log = Log::for_namespace(LogConfig::default());
     log.join(&name("a"), snapshot(10, &["z 7"]), NOW);
     delete(&mut log, "a", &["z 11"]);
-    // A version from a log of all namespaces may count this deletion as the third deletion of its revision.
+    // A log of all namespaces may count this deletion as the third of its revision. So a client of this namespace may
+    // have any of these versions.
     for from in ["a:11-0", "a:11-1", "a:11-2"] {
         let lines = read(&log, &mut resume(&log, from).unwrap());
         assert!(
@@ -229,10 +230,10 @@ fn namespaced_log_ignores_the_deletion_count_of_all_namespaces() {
     assert_eq!(read(&log, &mut resume(&log, "a:12").unwrap()), [""; 0]);
 }
 
-/// A log of a namespace may start in the middle of a revision. A client that has more deletions of that revision
-/// receives the events after the start.
+/// A log of a namespace may start in the middle of a revision. If a client has received at least the deletions before
+/// this start, its watch resumes and sends the events after the start.
 #[test]
-fn watch_resumes_from_a_cluster_join_between_deletions_of_one_revision() {
+fn watch_resumes_after_a_cluster_joined_between_deletions_of_one_revision() {
     let mut state = snapshot(10, &["y 6", "z 7"]);
     state.set_resource_version(CollectionVersion::part(ResourceVersion(11), 2));
     let config = LogConfig { history_age_max: Duration::from_secs(10), ..LogConfig::default() };
@@ -248,7 +249,7 @@ fn watch_resumes_from_a_cluster_join_between_deletions_of_one_revision() {
         let lines = read(&log, &mut resume(&log, from).unwrap());
         assert!(lines.len() == 1 && lines[0].contains("a/y@11"), "{from}: {lines:?}");
     }
-    // After the log has evicted only the join, the watch still resumes.
+    // The log evicts the join, its only entry. The watch still resumes.
     forgetful.trim(Duration::from_secs(20));
     assert!(forgetful.is_empty());
     assert_eq!(listed(&forgetful), [""; 0]);
@@ -257,7 +258,7 @@ fn watch_resumes_from_a_cluster_join_between_deletions_of_one_revision() {
 }
 
 #[test]
-fn version_with_fewer_deletions_than_the_log_evicted_is_too_old() {
+fn version_that_lacks_an_evicted_deletion_of_its_revision_is_too_old() {
     let config = LogConfig { history_age_max: Duration::from_secs(10), history_entries_min: 1, ..LogConfig::default() };
     for (mut log, is_of_namespace) in [(Log::new(config.clone()), false), (Log::for_namespace(config), true)] {
         log.join(&name("a"), snapshot(10, &OBJECTS), NOW);
@@ -267,8 +268,9 @@ fn version_with_fewer_deletions_than_the_log_evicted_is_too_old() {
         for fewer in ["a:11-0", "a:11-1"] {
             assert!(too_old(&log, fewer).contains("too old"), "{fewer}");
         }
-        // A client that counts at least as many deletions as were evicted has received the evicted deletions, unless
-        // the count may include other namespaces.
+        // If a client's version counts at least as many deletions as the log has evicted, the client has received the
+        // evicted deletions. In a log of a namespace this conclusion is invalid, because the client's count may include
+        // deletions in other namespaces.
         for many in ["a:11-2", "a:11-3", "a:11-4"] {
             match resume(&log, many) {
                 Ok(mut watcher) => {
@@ -285,7 +287,8 @@ fn version_with_fewer_deletions_than_the_log_evicted_is_too_old() {
     }
 }
 
-/// Kubernetes Events expire with several deletions at one revision. A long time may pass until the next change.
+/// When Kubernetes Events expire, etcd deletes several at one revision. A long time may pass until the next change, so
+/// the log may evict these deletions.
 #[test]
 fn watch_resumes_from_a_list_after_its_revisions_deletions_are_evicted() {
     for entries in [0, 1, 100] {

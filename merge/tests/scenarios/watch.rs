@@ -40,7 +40,7 @@ fn selector_turns_modifications_into_added_and_deleted_events() {
 }
 
 #[test]
-fn resumed_watch_sends_versions_of_its_client_until_the_log_catches_up() {
+fn resumed_watch_keeps_the_clients_higher_versions_until_the_log_has_them() {
     let mut log = log(&[("a", 10, &[]), ("b", 20, &[])]);
     change(&mut log, "a", "x 11");
     change(&mut log, "b", "y 21");
@@ -52,7 +52,7 @@ fn resumed_watch_sends_versions_of_its_client_until_the_log_catches_up() {
 }
 
 #[test]
-fn watch_skips_events_that_its_clients_version_covers() {
+fn watch_omits_events_that_the_version_of_its_client_includes() {
     let mut log = log(&[("a", 10, &["x 9"]), ("b", 20, &["x 19"])]);
     let mut watcher = resume(&log, "a:12 b:20").unwrap();
     assert_eq!(watcher.ahead(), Some((&name("a"), ResourceVersion(12).into())));
@@ -71,7 +71,7 @@ fn watch_skips_events_that_its_clients_version_covers() {
 }
 
 #[test]
-fn deletion_is_followed_by_the_other_clusters_same_named_object() {
+fn deletion_is_followed_by_an_added_event_of_the_same_name_in_another_cluster() {
     let mut log = log(&[("a", 10, &["x 9 red"]), ("b", 20, &["x 15 red"]), ("c", 30, &["x 25 blue"])]);
     let (mut all, mut reds) = (Watcher::now(&log, everything as Matches), Watcher::now(&log, red as Matches));
     change(&mut log, "a", "-x 11 red");

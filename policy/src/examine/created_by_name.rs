@@ -52,7 +52,7 @@ pub(super) fn examine(rule: &Rule, (position, mode): (RulePosition, Mode), denia
     }
 }
 
-/// Returns whether a rule matches a resource that kube-apiserver stores. Subresources do not count.
+/// Returns whether a rule matches objects, and not only subresources, of a resource that kube-apiserver stores.
 fn matches_stored_resource(matcher: &Matcher) -> bool {
     let is_stored = |resource: &str| !NEVER_STORED.contains(&resource);
     matcher.matches_resources()

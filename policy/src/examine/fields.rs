@@ -34,8 +34,8 @@ pub(super) fn examine(rule: &Rule, (position, scope): (RulePosition, PolicyScope
                     (UnmatchedRequests::Part(why), None) => {
                         findings.warning(path, format!("{entry:?} does not match {why}"))
                     }
-                    // An inverted entry excludes the remaining paths, to which policies do apply, so the entry has an
-                    // effect.
+                    // An inverted entry excludes all paths that it matches. Policies apply to some of these paths, so
+                    // the entry has an effect.
                     (UnmatchedRequests::Part(_), Some(_)) => {}
                 }
             }

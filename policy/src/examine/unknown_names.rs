@@ -19,7 +19,7 @@ pub(super) fn examine(rule: &Rule, position: RulePosition, findings: &mut Findin
             warn(RuleField::ApiGroups, index, entry, &explanation);
         }
     }
-    // If the groups are inverted, the rule applies to all groups that it does not name, whose resources are unknown.
+    // `*` and inverted groups (`-x`) include groups of custom resources, whose resources Tributary does not know.
     let groups: Vec<_> = rule.api_groups.iter().map(String::as_str).collect();
     if groups.iter().any(|group| *group == "*" || group.starts_with('-')) {
         return;

@@ -115,9 +115,9 @@ fn policy_rules_that_never_match_are_errors() {
     assert!(found(&[many])[0].starts_with("E spec.dispatchPolicies: 4097 rules are more than 4096"));
 }
 
-/// An author who writes a rule for such a path must learn that policies never apply to the path.
+/// Policies never apply to these paths, so an entry for such a path has no effect, and its author gets a finding.
 #[test]
-fn paths_that_never_reach_policies_are_reported() {
+fn policy_rules_for_paths_that_never_reach_policies_are_reported() {
     const OWN: &str = "in the merged view Tributary answers this path itself, without policies; remove the entry";
     const OF_CLUSTER: &str = "requests below /clusters/NAME pass the policies of this cluster";
     const OF_RESOURCE: &str = "never matches: the path is of a resource; name the resource in apiGroups and resources";
@@ -245,7 +245,7 @@ fn rules_and_policies_hidden_by_earlier_rules_cause_warnings() {
 }
 
 #[test]
-fn rule_hides_a_later_rule_if_each_field_covers_it() {
+fn policy_rule_hides_a_later_rule_if_each_field_matches_all_of_its_values() {
     let with = |users: &str, accounts: &str, groups: &str, resources: &str, names: &str| Rule {
         users: entries(users),
         service_accounts: entries(accounts),
@@ -286,7 +286,7 @@ fn rule_hides_a_later_rule_if_each_field_covers_it() {
 
 /// A rule that dispatches `web` does not match `web:80`, but a rule that denies `web` does.
 #[test]
-fn rule_hides_a_later_rule_if_it_covers_all_spellings() {
+fn policy_rule_hides_a_later_rule_only_if_it_matches_all_name_spellings() {
     let rule = |resources: &str, names: &str| {
         let (resources, resource_names) = (entries(resources), entries(names));
         Rule { resources, resource_names, verbs: entries("get"), ..pods() }
@@ -315,7 +315,7 @@ fn rule_hides_a_later_rule_if_it_covers_all_spellings() {
 
 /// Helm 4 and `kubectl apply --server-side` create objects with PATCH.
 #[test]
-fn denial_of_create_without_patch_and_update_causes_a_warning() {
+fn policy_that_denies_create_but_not_patch_and_update_causes_a_warning() {
     let creating =
         |verbs: &str, resources: &str| Rule { verbs: entries(verbs), resources: entries(resources), ..pods() };
     let reported_fields = |policies: &[Policy]| {
@@ -368,7 +368,7 @@ fn denial_of_create_without_patch_and_update_causes_a_warning() {
 }
 
 #[test]
-fn denial_that_list_requests_evade_causes_a_warning() {
+fn policy_denial_by_object_name_that_list_requests_bypass_causes_a_warning() {
     for (rule, field, verb) in [
         (Rule { namespaces: entries("kube-system"), ..pods() }, "namespaces", "list"),
         (Rule { resource_names: entries("a*"), verbs: entries("watch"), ..pods() }, "resourceNames", "watch"),
@@ -391,7 +391,7 @@ fn denial_that_list_requests_evade_causes_a_warning() {
 }
 
 #[test]
-fn denial_as_the_last_policy_causes_a_warning() {
+fn denying_policy_in_the_last_position_causes_a_warning() {
     let pods = || denying("no", vec![pods()]);
     let audited = |policy| Policy { mode: Mode::Audit, ..policy };
     let paths = Rule { verbs: entries("*"), non_resource_urls: entries("*"), ..Rule::default() };
@@ -401,8 +401,8 @@ fn denial_as_the_last_policy_causes_a_warning() {
         (vec![policy(vec![pods().rules[0].clone()]), pods()], Some(1)),
         (vec![pods(), audited(policy(vec![everything()]))], Some(0)),
         (vec![denying("no", vec![resources.clone()])], Some(0)),
-        // No request gets a 500 if policies deny every request that no earlier policy matches, by one rule or by
-        // several.
+        // There is no warning if policies deny every request that no earlier policy matches, by one rule or by several:
+        // then no request gets a 500.
         (vec![denying("no", vec![everything()])], None),
         (vec![denying("no", vec![resources, paths])], None),
         (vec![pods(), policy(vec![everything()])], None),
@@ -477,7 +477,7 @@ fn unknown_group_and_resource_names_cause_warnings() {
 }
 
 #[test]
-fn findings_of_global_policies_have_the_path_of_their_list() {
+fn validation_findings_of_global_policies_have_their_field_path() {
     let wrong = Rule { verbs: entries("read"), ..pods() };
     let lines = found_of(&[policy(vec![wrong]), policy(vec![everything()]), policy(vec![pods()])], PolicyScope::Global);
     let list = "spec.globalDispatchPolicies";

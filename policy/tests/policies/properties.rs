@@ -8,7 +8,7 @@ use crate::{generated, reference};
 
 proptest! {
     #[test]
-    fn first_matching_rule_decides_as_in_the_reference_implementation(
+    fn decision_of_the_policies_equals_that_of_a_reference_implementation(
         policies in generated::policies(0..20, 0..12),
         requests in vec(generated::request(), 1..20),
     ) {

@@ -34,7 +34,7 @@ fn user(name: &str) -> DispatchAttributes<'_> {
 }
 
 #[test]
-fn row_1_empty_verbs_match_nothing_and_star_everything() {
+fn row_1_rule_with_empty_verbs_matches_nothing_and_with_star_all_verbs() {
     row(verbs(""), &[(resource("get pods"), false)]);
     row(verbs("* -get"), &[(resource("get pods"), true)]);
 }
@@ -52,7 +52,7 @@ fn row_3_several_inverted_resources_are_all_excluded() {
 }
 
 #[test]
-fn row_4_plain_entry_voids_inverted_entries() {
+fn row_4_inverted_entries_are_ignored_if_there_is_a_plain_entry() {
     let requests =
         [(resource("get deployments"), true), (resource("get pods"), false), (resource("get services"), false)];
     row(resources("-pods deployments"), &requests);
@@ -85,7 +85,7 @@ fn row_8_inverted_star_entry_excludes_its_subresource_of_all_resources() {
 }
 
 #[test]
-fn row_9_star_as_a_subresource_is_an_error() {
+fn row_9_star_as_a_subresource_is_refused() {
     let rules = vec![resources("deployments/*"), resources("-deployments/*"), resources("pods */*")];
     let findings = tributary_policy::examine(&[denying("no", rules)], tributary_policy::PolicyScope::Cluster);
     for (index, place) in [(0, "rules[0].resources[0]"), (1, "rules[1].resources[0]"), (2, "rules[2].resources[1]")] {
@@ -97,7 +97,7 @@ fn row_9_star_as_a_subresource_is_an_error() {
 }
 
 #[test]
-fn row_10_empty_text_matches_the_core_group() {
+fn row_10_empty_api_group_matches_the_core_group() {
     row(Rule { api_groups: entries("''"), ..everything() }, &[(resource("get pods"), true)]);
     row(Rule { api_groups: entries("-"), ..everything() }, &[(resource("get pods"), false)]);
 }
@@ -112,7 +112,7 @@ fn row_11_list_request_has_an_empty_name() {
 
 /// A dispatching rule matches only the spelling that the rule contains.
 #[test]
-fn no_spelling_of_a_proxied_name_evades_a_denial() {
+fn denial_of_an_object_name_applies_to_each_proxy_spelling_of_the_name() {
     let names = |names: &str| Rule { resource_names: entries(names), ..everything() };
     let spellings = ["web:80", "web:", "http:web:80", "https:web:", ":web:80"];
     let proxy = |name: &str| format!("get services/proxy {name}");
@@ -188,7 +188,7 @@ fn row_15_path_rules_do_not_match_resources() {
 }
 
 #[test]
-fn row_16_first_matching_policy_decides() {
+fn row_16_first_matching_policy_determines_the_action() {
     let (pods, all) = (denying("A", vec![resources("pods")]), denying("B", vec![everything()]));
     let message = |policies: &DispatchPolicies, request| match policies.decide(&request).verdict {
         Verdict::Matched { outcome, .. } => outcome.action.clone(),
@@ -203,7 +203,7 @@ fn row_16_first_matching_policy_decides() {
 }
 
 #[test]
-fn case_17_unmatched_request_is_refused_if_there_are_policies() {
+fn case_17_request_that_matches_no_policy_is_refused() {
     let request = resource("get pods");
     assert_eq!(DispatchPolicies::default().decide(&request).verdict, Verdict::Ungoverned);
     let policies = DispatchPolicies::new(vec![denying("no", vec![resources("secrets")])]);
@@ -211,7 +211,7 @@ fn case_17_unmatched_request_is_refused_if_there_are_policies() {
 }
 
 #[test]
-fn request_passes_if_no_global_policy_matches() {
+fn request_is_allowed_if_no_global_policy_matches() {
     let policies = DispatchPolicies::global(vec![denying("no", vec![resources("secrets")])]);
     assert_eq!(policies.decide(&resource("get pods")).verdict, Verdict::Ungoverned);
     let Verdict::Matched { place, .. } = policies.decide(&resource("get secrets")).verdict else { panic!("not taken") };
@@ -227,8 +227,8 @@ fn policy_in_audit_mode_does_not_change_the_decision() {
     let alone = DispatchPolicies::new(vec![in_audit_mode(vec![everything()])]);
     let decision = alone.decide(&resource("get pods"));
     assert_eq!((decision.verdict, decision.audited), (Verdict::Ungoverned, Some(at(0, 0))));
-    // A matching policy in audit mode is reported if it comes before the enforced policy that matches, but not if it
-    // comes after it.
+    // A matching policy in audit mode is reported if it comes before the first matching enforced policy, but not if it
+    // comes after that policy.
     for (policies, audited, position) in [
         (vec![in_audit_mode(vec![resources("pods")]), acting.clone()], Some(at(0, 0)), at(1, 1)),
         (vec![acting.clone(), in_audit_mode(vec![resources("pods")])], None, at(0, 1)),
@@ -269,7 +269,7 @@ fn service_account_entries_match_service_accounts_only() {
 }
 
 #[test]
-fn groups_namespaces_and_user_agents_are_matched_by_entries() {
+fn policy_rule_matches_groups_namespaces_and_user_agents() {
     let in_groups = |groups| DispatchAttributes { groups, ..resource("get pods") };
     let (none, dev, both): (&[String], Vec<String>, Vec<String>) = (&[], entries("dev"), entries("dev ops"));
     let rule = |groups| Rule { user_groups: entries(groups), ..everything() };

@@ -502,7 +502,6 @@ pub(super) const STORAGEVERSIONMIGRATIONS: &[Column] = &[
     Column::new("Status", "string", 0, "Status of the migration"),
 ];
 
-/// The columns of kinds with only a name and an age.
 pub(super) const NAME_AND_AGE: &[Column] = &[Column::name(), Column::age()];
 
 /// The columns of kinds without a specific printer.

@@ -112,7 +112,7 @@ pub(super) fn node(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), s
 }
 
 fn node_status(node: &Node<'_>) -> Vec<&'static str> {
-    // If several conditions have the same type, the last condition counts, as in kube-apiserver's map by type.
+    // If several conditions have the same type, the last condition is used, as in kube-apiserver's map by type.
     let ready = node.status.conditions.iter().rfind(|condition| &*condition.r#type == "Ready");
     let mut status = vec![match ready {
         Some(condition) if condition.is_true() => "Ready",
@@ -201,7 +201,6 @@ pub(super) fn resource_quota(object: &[u8], now: Timestamp, row: &mut Row) -> Re
     Ok(())
 }
 
-/// Prints a kind with only a name and an age.
 pub(super) fn name_and_age(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
     let object: MetadataOnly<'_> = decode(object)?;
     row.text(&object.metadata.name);

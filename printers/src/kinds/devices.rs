@@ -194,7 +194,7 @@ fn pool_sums(status: &ResourcePoolStatusRequestStatus<'_>, unknown: bool, row: &
 
 pub(super) fn pod_group(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
     let group: PodGroup<'_> = decode(object)?;
-    // If several conditions have the same type, the last condition counts, as in kube-apiserver's map by type.
+    // If several conditions have the same type, the last condition is used, as in kube-apiserver's map by type.
     let condition = |r#type: &str| group.status.conditions.iter().rfind(|c| &*c.r#type == r#type);
     let status = match (condition("DisruptionTarget"), condition("PodGroupScheduled")) {
         (Some(disruption), _) => &*disruption.reason,

@@ -59,7 +59,7 @@ pub(super) fn print(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), 
         None if event.last_timestamp.0.is_some() => event.last_timestamp,
         None => first,
     };
-    // An Event of events.k8s.io that occurred only once has no count.
+    // An Event of events.k8s.io that occurred only once has no count, so its count is 1.
     let count = event.series.as_ref().map_or(event.count.max(i64::from(event.count == 0)), |series| series.count);
     row.format(format_args!("{}", last.since(now)));
     row.text(&event.r#type);

@@ -10,7 +10,8 @@ use crate::Row;
 use crate::selector::{StructuredLabelSelector, format_label_selector};
 use crate::value::{JoinedTexts, ListValue, TextValue, parts};
 
-/// The maximum number of hosts in a cell. The cell ends with the number of the remaining rules.
+/// The maximum number of hosts in a cell. If there are more rules, the cell ends with the number of the remaining
+/// rules.
 const SHOWN_MAX: usize = 3;
 
 parts! {

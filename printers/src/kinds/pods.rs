@@ -101,7 +101,7 @@ impl PodSpec<'_> {
     /// Returns whether the init container with this name is a sidecar, which keeps running while the other containers
     /// run.
     fn is_sidecar(&self, name: &str) -> bool {
-        // If several containers have the same name, the last container counts, as in kube-apiserver's map by name.
+        // If several containers have the same name, the last container is used, as in kube-apiserver's map by name.
         self.init_containers.iter().rfind(|container| &*container.name == name).is_some_and(InitContainer::is_sidecar)
     }
 }

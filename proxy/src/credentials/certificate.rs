@@ -22,7 +22,7 @@ pub(crate) struct ConfiguredCertificate {
     key_file: Option<String>,
 }
 
-/// A certificate and its key, in the form of kube's configuration: PEM in base64.
+/// A certificate and its key, in the form that the configuration of the crate `kube` requires: PEM in base64.
 #[derive(PartialEq, Eq)]
 pub(crate) struct PluginCertificate {
     pub(crate) chain_base64: Box<str>,
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn user_made_from_a_client_certificate_has_no_other_credentials() {
+    fn kubeconfig_user_with_a_client_certificate_has_no_other_credentials() {
         let user = AuthInfo {
             client_certificate_data: Some("Yw==".to_owned()),
             client_key_data: Some("aw==".to_owned().into()),

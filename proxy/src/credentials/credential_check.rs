@@ -12,7 +12,7 @@ use crate::credentials::CurrentCredentials;
 #[derive(Default)]
 pub(crate) struct CredentialCheck(pub(crate) Mutex<Option<CredentialCheckResult>>);
 
-/// Time of the check, the credentials, and whether the endpoint rejected the credentials.
+/// Result of a check: its time, the checked credentials, and whether the endpoint rejected these credentials.
 pub(crate) struct CredentialCheckResult {
     pub(crate) at: Instant,
     pub(crate) with: Arc<CurrentCredentials>,

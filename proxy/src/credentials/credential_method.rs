@@ -3,7 +3,8 @@
 use kube::config::{AuthInfo, ExecConfig};
 use secrecy::SecretString;
 
-/// The one kind of credentials that is used if a user has several, in kube's order of precedence.
+/// The kind of credentials that a kubeconfig user uses. If the user has several kinds, the order of precedence is that
+/// of the crate `kube`.
 pub(super) enum CredentialMethod<'a> {
     Provider,
     /// User name and password. A user name without a password is ignored.

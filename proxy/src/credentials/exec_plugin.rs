@@ -1,9 +1,9 @@
 //! Credential plugins of a kubeconfig (`users[].user.exec`), as in client-go's `plugin/pkg/client/auth/exec`.
 //!
-//! This module replaces kube's implementation. kube runs a plugin again for each use of its certificate, blocks a
-//! thread without a time limit, prints the plugin's output (its token) in errors, and never runs the plugin again after
-//! a 401. A plugin gets no terminal here, because Tributary is a server. The plugin's standard error is shown in
-//! errors, without words that may be secrets.
+//! This module replaces the implementation of the crate `kube`. That implementation runs a plugin again for each use of
+//! its certificate, blocks a thread without a time limit, prints the plugin's output (its token) in errors, and never
+//! runs the plugin again after a 401. A plugin gets no terminal here, because Tributary is a server. Errors show the
+//! plugin's standard error, without words that may be secrets.
 
 use std::process::Stdio;
 use std::time::SystemTime;
@@ -21,7 +21,8 @@ use crate::credentials::certificate::PluginCertificate;
 
 /// Maximal length of a plugin's output, in bytes. Credentials have a few kilobytes.
 const MAX_OUTPUT: u64 = 1 << 20;
-/// Minimal length of a word that counts as a secret on a plugin's standard error. Addresses do not count.
+/// Minimal length of a word that may be a secret. Messages omit such words of a plugin's standard error, except
+/// addresses.
 const SECRET_LENGTH: usize = 32;
 
 /// Version of the plugin protocol that is used if the configuration names no version.
@@ -68,7 +69,7 @@ struct ExecStatus {
 /// Checks a configuration without running the plugin.
 ///
 /// # Errors
-/// The invalid field, for people.
+/// A message that names the invalid field.
 pub(crate) fn check(config: &ExecConfig) -> Result<(), String> {
     if config.command.as_deref().is_none_or(str::is_empty) {
         return Err("exec has no command".to_owned());
@@ -242,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plugin_error_contains_standard_error_without_secrets() {
+    fn exec_plugin_error_contains_its_standard_error_without_secrets() {
         for (stderr, shown) in [
             ("", ""),
             ("\n  please run: aws sso login\nsecond line", "please run: aws sso login"),

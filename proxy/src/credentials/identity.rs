@@ -16,7 +16,7 @@ pub(crate) const NOBODY_UID: &str = NOBODY;
 /// Prefix of impersonation headers for extra fields of a user. The field's key follows the prefix.
 const EXTRA: &str = "impersonate-extra-";
 
-/// Identity of a request at a cluster.
+/// Identity of a request at a cluster: the credentials of the request, and the user that the cluster sees.
 #[derive(Clone, Debug, Default)]
 pub enum RequestIdentity {
     /// The kubeconfig's user, impersonating the user of the kubeconfig's `as` fields.
@@ -54,7 +54,8 @@ pub enum InvalidClientImpersonation {
     /// The headers contain several uids.
     #[error("Impersonate-Uid is given more than once")]
     Uid,
-    /// An unknown impersonation header. A server in front of kube-apiserver might apply such a header.
+    /// An impersonation header that kube-apiserver does not define. A server in front of kube-apiserver might apply
+    /// such a header.
     #[error("the header {0} is unknown; allowed are Impersonate-User, -Group, -Uid and -Extra-KEY")]
     Unknown(HeaderName),
     /// The value of this header is not text.
@@ -119,7 +120,8 @@ impl Impersonation {
         let mut headers = HeaderMap::new();
         headers.insert(HeaderName::from_static("impersonate-user"), value("user", user)?);
         let groups: Vec<&str> = groups.into_iter().collect();
-        // kube-apiserver gives a ServiceAccount without groups the groups of its namespace.
+        // kube-apiserver gives a ServiceAccount without groups the groups of its namespace. So a ServiceAccount whose
+        // only group is `system:authenticated` must send this group.
         let is_bare_account =
             ServiceAccount::of_user(user).is_some() && groups.iter().all(|group| *group == AUTHENTICATED_GROUP);
         let implied = !groups.contains(&UNAUTHENTICATED_GROUP) && !is_bare_account;
@@ -161,7 +163,7 @@ impl Impersonation {
             client_impersonation.append(name.clone(), value.clone());
         }
         let mut users = client_impersonation.get_all("impersonate-user").iter();
-        // A proxy may trim a value of spaces to an empty value, so both count as an empty user.
+        // A proxy may trim a value that consists of spaces, so such a value also counts as an empty user.
         let is_empty = |user: &HeaderValue| user.as_bytes().trim_ascii().is_empty();
         if users.next().is_none_or(is_empty) || users.next().is_some() {
             return Err(InvalidClientImpersonation::User);
@@ -172,11 +174,11 @@ impl Impersonation {
         Ok(Some(Self { headers: Arc::new(client_impersonation) }))
     }
 
-    /// Returns the user whom a kube-apiserver reads in the headers. `text` decodes the bytes of a header's value, or of
+    /// Returns the user that a kube-apiserver reads in the headers. `text` decodes the bytes of a header's value, or of
     /// the key of an extra field.
     ///
     /// # Errors
-    /// Those of `text`.
+    /// The errors of `text`.
     pub fn user<E>(&self, text: impl Fn(&HeaderName, &[u8]) -> Result<String, E>) -> Result<UserInfo, E> {
         let mut user = UserInfo::default();
         for (name, value) in self.headers.iter() {
@@ -316,7 +318,7 @@ mod tests {
     /// Each case has a user, the user's groups, and the groups that the headers must contain. kube-apiserver gives a
     /// ServiceAccount without groups the groups of its namespace.
     #[test]
-    fn impersonation_headers_give_a_user_no_additional_group() {
+    fn impersonation_headers_add_no_group_that_the_user_lacks() {
         let cases: [(&str, &[&str], &[&str]); 4] = [
             ("jane", &["system:authenticated"], &[]),
             ("system:serviceaccount:n:s", &["system:authenticated"], &["system:authenticated"]),
@@ -342,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn impersonated_values_that_a_header_would_change_are_refused() {
+    fn impersonated_values_that_are_invalid_in_a_header_are_refused() {
         for user in ["", " admin", "admin ", "ad\nmin", "\tadmin", "a\0b"] {
             assert_eq!(Impersonation::new(user, [], None, []).unwrap_err().field, "user", "{user:?}");
         }

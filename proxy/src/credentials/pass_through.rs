@@ -6,13 +6,13 @@ use kube::config::AuthInfo;
 use crate::target::ServerUrl;
 
 /// Returns a configuration without Tributary's credentials, for requests with users' own tokens. `further` are the
-/// addresses in addition to the configuration's.
+/// addresses in addition to the configuration's own address.
 ///
 /// kube-apiserver trusts a connection's client certificate before any token (`pkg/kubeapiserver/authenticator`). On a
 /// connection with Tributary's certificate, each user would therefore get Tributary's rights.
 ///
 /// # Errors
-/// The address at which a third party could read a token, and the reason.
+/// An error with the address at which a third party could read a token, and with the reason.
 pub(crate) fn without_credentials<'a>(
     config: &'a kube::Config,
     further: impl IntoIterator<Item = &'a Uri>,

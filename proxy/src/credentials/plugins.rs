@@ -53,7 +53,7 @@ pub(crate) struct PluginTimes {
     pub(crate) pause: Duration,
 }
 
-/// Key that identifies equal plugin runs: the program with all of its input.
+/// The program of a plugin with all of its input. Users with equal keys share the runs of one plugin.
 #[derive(PartialEq, Eq, Hash)]
 struct PluginRunKey {
     api_version: Option<String>,
@@ -141,7 +141,7 @@ pub(crate) struct Plugin {
 struct PluginState {
     credentials: Option<Arc<PluginCredentials>>,
     runs: u64,
-    /// Number of consecutive failures. Failures from a lack of resources on this machine do not count.
+    /// Number of consecutive failures, without failures from a lack of resources on this machine.
     failures: u32,
     not_before: Option<Instant>,
 }
@@ -184,14 +184,14 @@ impl PluginCredentials {
 }
 
 impl Plugin {
-    /// Returns credentials of a run other than `seen`, if a new run is allowed now. Otherwise returns the credentials
-    /// of the last run while they are valid.
+    /// Returns valid credentials of another run than `seen`: of the last run, or of a new run. If no new run is allowed
+    /// now, returns the credentials of the last run while they are valid.
     ///
     /// Cost: a run of the program, perhaps after a wait for other plugins of the process. Cancellation kills the
     /// plugin's process.
     ///
     /// # Errors
-    /// The reason for missing credentials, for people and without secrets.
+    /// A message with the reason why no credentials are available, without secrets.
     pub(crate) async fn credentials(&self, seen: Option<u64>) -> Result<Arc<PluginCredentials>, String> {
         let mut state = self.state.lock().await;
         let valid = state.credentials.clone().filter(|credentials| credentials.is_valid());
@@ -245,7 +245,8 @@ impl Plugin {
         }
     }
 
-    /// Rejects credentials that have already expired. Otherwise a plugin with a wrong clock would run for each request.
+    /// Rejects credentials that have already expired. Without this check, a plugin on a machine with a wrong clock
+    /// would run for each request.
     fn unless_expired(&self, credential: PluginCredential) -> Result<PluginCredential, String> {
         let late = credential.expires.and_then(|at| SystemTime::now().duration_since(at).ok());
         let Some(late) = late else { return Ok(credential) };
@@ -286,7 +287,7 @@ impl Plugin {
 #[derive(Default)]
 pub(crate) struct Rejections {
     count: u32,
-    /// Time before which rejected credentials cause no new run.
+    /// Rejected credentials cause no new run before this time.
     not_before: Option<Instant>,
 }
 
@@ -296,7 +297,7 @@ impl Rejections {
     }
 
     /// Records that the cluster rejected new credentials. If the cluster had accepted credentials for longer than the
-    /// longest pause, the pauses start again with `first_pause`.
+    /// longest pause, the next pause is `first_pause` again.
     pub(crate) fn add_rejection(&mut self, first_pause: Duration) {
         let is_old = self.not_before.is_none_or(|at| at.elapsed() > PAUSE_MAX);
         self.count = if is_old { 1 } else { self.count.saturating_add(1) };
@@ -309,7 +310,7 @@ fn pause(first: Duration, failures: u32) -> Duration {
     first.saturating_mul(1 << failures.saturating_sub(1).min(20)).min(PAUSE_MAX.max(first))
 }
 
-/// Returns the longest time until credentials with this expiry must be renewed.
+/// Returns the time after which credentials with this expiry must be renewed.
 fn time_to_renewal(expires: SystemTime, now: SystemTime) -> Duration {
     let remaining = expires.duration_since(now).unwrap_or_default();
     remaining.saturating_sub(EXPIRY_MARGIN.min(remaining / 5))
@@ -320,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plugin_credentials_are_renewed_before_their_expiry() {
+    fn exec_plugin_credentials_are_renewed_before_their_expiry() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         for (remaining, renewal) in [(3600, 3540), (300, 240), (100, 80), (5, 4), (0, 0)] {
             assert_eq!(time_to_renewal(now + Duration::from_secs(remaining), now).as_secs(), renewal, "{remaining}");
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn pause_after_plugin_failures_doubles_up_to_ten_minutes() {
+    fn pause_after_failures_of_an_exec_plugin_doubles_up_to_ten_minutes() {
         let first = Duration::from_secs(5);
         let pauses: Vec<u64> = (0..=10).map(|failures| pause(first, failures).as_secs()).collect();
         assert_eq!(pauses, [5, 5, 10, 20, 40, 80, 160, 320, 600, 600, 600]);
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn resource_shortage_of_this_machine_does_not_lengthen_plugin_pauses() {
+    async fn pause_of_an_exec_plugin_does_not_grow_when_file_descriptors_are_exhausted() {
         const RUNS: u32 = 4;
         let plugins = Plugins::default();
         // A pause of zero lets the plugin run again at once.
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_plugin_configurations_share_one_plugin() {
+    fn members_with_equal_exec_plugin_configurations_share_one_plugin() {
         let plugins = Plugins::default();
         let times = PluginTimes { run: Duration::from_secs(60), pause: Duration::from_secs(5) };
         let config = |value: serde_json::Value| serde_json::from_value::<ExecConfig>(value).unwrap();

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remedy_for_rejected_credentials_names_the_configuration_field() {
+    fn error_for_rejected_credentials_names_the_configuration_field_to_change() {
         for (user, in_kubeconfig, in_upstream_cluster) in [
             (json!({"auth-provider": {"name": "oidc"}}), "user.auth-provider of", None),
             (json!({"username": "x", "password": "x"}), "user.password of", None),

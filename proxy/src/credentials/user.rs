@@ -14,7 +14,8 @@ use crate::error::ConnectError;
 const IMPERSONATOR_REMEDY: &str = "renew the Secret in spec.impersonatorSecretRef of its Cluster in Karmada";
 
 /// User of a member's configuration: credentials and `as` fields. Each request uses one value from its start to its
-/// end. Otherwise a request could carry a new user's token without the `as` fields that limit the token's rights.
+/// end. With values of two users, a request could carry a new user's token without the `as` fields that limit the
+/// token's rights.
 pub(crate) struct MemberUser {
     pub(crate) credentials: Arc<UserCredentials>,
     /// The user of the kubeconfig's `as` fields.

@@ -44,8 +44,8 @@ impl<'a> Candidates<'a> {
         candidates
     }
 
-    /// Removes and returns the best remaining endpoint, and whether another endpoint remains. `None` if no endpoint
-    /// remains. `rotation`, the number of the request, decides between equal endpoints.
+    /// Removes and returns the best remaining endpoint, and whether the request could still try another endpoint.
+    /// `None` if no endpoint remains. `rotation`, the number of the request, decides between equal endpoints.
     pub(crate) fn next(&mut self, rotation: usize) -> Option<(&'a Arc<Endpoint>, bool)> {
         let endpoint = self.first.swap_remove(self.best(rotation)?);
         let mut others = self.first.iter().chain(&self.last);
@@ -126,7 +126,8 @@ mod tests {
         all
     }
 
-    /// Returns the order of attempts, and the endpoints that are tried last.
+    /// Returns the endpoints in the order in which a request tries them, and the endpoints that are left for the end,
+    /// as indexes of `all`.
     fn order(
         all: &[Arc<Endpoint>],
         origin: RequestOrigin,
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn endpoint_with_fast_errors_alternates_with_other_endpoints() {
+    async fn endpoint_with_fast_error_responses_gets_no_more_requests_than_others() {
         let all = endpoints(&ClusterName::new("a").unwrap()).await.split_off(1);
         let first = |rotation: usize| order(&all, RequestOrigin::Client, &PreviousAttempt::NotTried, rotation).0[0];
         let requests = [(); 2].map(|()| all[0].begin_request(StreamClass::Short));

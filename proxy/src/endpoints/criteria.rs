@@ -42,7 +42,8 @@ impl EndpointCriteria<'_> {
         self.origin != RequestOrigin::Ourselves
     }
 
-    /// Returns whether the request is for one endpoint alone, which may be drained.
+    /// Returns whether the request names a single endpoint. Such a request goes to this endpoint even if the endpoint
+    /// is drained.
     pub(crate) fn has_fixed_endpoint(self) -> bool {
         matches!(self.destination, Destination::At(_))
     }
@@ -52,8 +53,8 @@ impl EndpointCriteria<'_> {
         !self.has_limits() || endpoint.has_capacity(self.kind)
     }
 
-    /// Returns whether an endpoint may be tried at its turn. An unreachable endpoint, or an endpoint whose circuit
-    /// breaker refuses the request, may be tried only at the end.
+    /// Returns whether a request may try an endpoint in the usual order. An unreachable endpoint, or an endpoint whose
+    /// circuit breaker refuses the request, may be tried only when no other endpoint is left.
     pub(crate) fn may_be_tried(self, endpoint: &Endpoint) -> bool {
         !endpoint.observer.is_unreachable() && (!self.has_limits() || endpoint.observer.retry_after().is_none())
     }

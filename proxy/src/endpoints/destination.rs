@@ -7,8 +7,8 @@ use http::Uri;
 use crate::target::ServerUrl;
 
 /// A set of endpoints of a cluster. The set limits a request to these endpoints, or names the endpoints to drain. A
-/// request without a set may use all endpoints. Create one set for many requests, because parsing URLs allocates. Cheap
-/// to clone.
+/// request without a set may use all endpoints. Cheap to clone. Create one set for many requests, because a new set
+/// must parse URLs and allocate memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointSubset(Arc<[Box<str>]>);
 

@@ -50,7 +50,8 @@ pub(crate) struct Endpoint {
     pub(crate) credential_check: CredentialCheck,
     /// Observer of this endpoint. A single endpoint uses the observer of the cluster.
     pub(crate) observer: Arc<Observer>,
-    /// Observer of the cluster, if there are several endpoints. A response counts for both observers.
+    /// Observer of the cluster, if there are several endpoints. Each response is recorded for the endpoint and for the
+    /// cluster.
     member: Option<Arc<Observer>>,
     /// Number of clients' long-running responses and tunnels that broke at this endpoint.
     broken: AtomicU64,
@@ -125,7 +126,8 @@ impl Endpoint {
         self.target.comparable == address.server.comparable && self.proxy == address.proxy
     }
 
-    /// Returns the reason why the endpoint gets no new requests; `None` for an endpoint without a drain.
+    /// Returns the reason why the endpoint gets no new requests: it was removed, or the configuration drains it. `None`
+    /// otherwise.
     fn drain_cause(&self) -> Option<DrainCause> {
         match self.removed.is_cancelled() {
             true => Some(DrainCause::Left),
@@ -154,7 +156,8 @@ impl Endpoint {
 
     /// Waits for the end of the configured drain. Cancel-safe.
     pub(crate) async fn is_drained_no_longer(&self) {
-        // The channel's sender belongs to this endpoint, so the channel stays open during the wait.
+        // The result is ignored, because the wait cannot fail: the channel's sender belongs to this endpoint, so the
+        // channel stays open.
         let mut drain = self.drain.subscribe();
         let _ended = drain.wait_for(|is_drained| !is_drained).await;
     }
@@ -164,7 +167,7 @@ impl Endpoint {
     /// waits for the request.
     ///
     /// # Errors
-    /// The endpoint takes no new requests.
+    /// An error if the endpoint takes no new requests.
     pub(crate) fn check_drain(&self, cluster: &ClusterName, is_to_it: bool) -> Result<(), ForwardError> {
         match self.drain_cause() {
             Some(DrainCause::Configured) if is_to_it => Ok(()),
@@ -226,7 +229,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns why a drained endpoint is left out, with the cause if the endpoint is also unreachable.
+    /// Returns why a drained endpoint gets no requests: `cause`, followed by the reason `unreachable` if the endpoint
+    /// is also unreachable.
     fn left_out_by_drain(&self, cause: &str, unreachable: Option<Arc<str>>) -> LeftOut {
         let cause = match unreachable {
             Some(reason) => format!("{cause}; the endpoint is unreachable: {}", self.without_address(&reason)),
@@ -236,8 +240,8 @@ impl Endpoint {
         LeftOut::new(LeftOutReason::Drain, cause)
     }
 
-    /// Returns why an endpoint with an open circuit breaker is left out, with the cause if the endpoint is also
-    /// unreachable.
+    /// Returns why an endpoint with an open circuit breaker gets no requests: the reason `unreachable` or, for a
+    /// reachable endpoint, that several requests failed.
     pub(crate) fn left_out_by_breaker(&self, unreachable: Option<Arc<str>>) -> LeftOut {
         let cause = unreachable.map(|reason| self.without_address(&reason));
         LeftOut::new(LeftOutReason::Breaker, cause.unwrap_or_else(|| "several requests in a row failed".into()))
@@ -279,7 +283,7 @@ impl Endpoint {
         self.suspicion.notified().await;
     }
 
-    /// Records the result of Tributary's own request: a fault, or success.
+    /// Records the result of Tributary's own request: `fault` describes the failure, and `None` stands for success.
     pub(crate) fn record_own_result(&self, cluster: &ClusterName, fault: Option<&str>) {
         let (before, after) = self.observer.record_own_result(fault);
         let endpoint = &self.target.address;
@@ -316,8 +320,8 @@ impl Endpoint {
     }
 
     /// Returns the observers that record a response: those of the endpoint and of the cluster. If the cluster is
-    /// unreachable and this endpoint takes no requests, the cluster's observer is omitted. Otherwise a response of this
-    /// endpoint would make the cluster count as reachable, although no endpoint takes requests.
+    /// unreachable and this endpoint takes no requests, the cluster's observer is omitted. So a response of this
+    /// endpoint cannot mark the cluster as reachable while no endpoint takes requests.
     fn observers(&self) -> impl Iterator<Item = &Observer> {
         let member = self.member.as_deref();
         let member = member.filter(|member| !member.is_unreachable() || self.accepts_requests());
@@ -390,7 +394,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_server_errors_may_be_the_endpoints_fault() {
+    fn only_http_5xx_errors_are_attributed_to_the_endpoint() {
         for (status, expected) in [
             (200, false),
             (403, false),

@@ -38,7 +38,7 @@ impl EndpointMaker<'_> {
     /// Creates the endpoint of an address. Sends nothing.
     ///
     /// # Errors
-    /// The invalid part of the configuration.
+    /// An error about the invalid part of the configuration.
     pub(crate) async fn make(&self, Target { server, proxy }: Target) -> Result<Arc<Endpoint>, ConnectError> {
         let cluster = self.cluster;
         let host = HeaderValue::from_str(server.authority().as_str()).map_err(|error| ConnectError::Header {

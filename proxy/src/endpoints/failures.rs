@@ -37,8 +37,8 @@ impl Failures {
             return error;
         }
         match endpoint_failures.last() {
-            // Every endpoint is at its limit, or this machine lacks a resource for a connection. A later retry may
-            // succeed in both cases.
+            // Every endpoint is at its limit, or this machine lacks a resource for a connection. The error is returned
+            // unchanged, because a later retry may succeed.
             Some((_, error))
                 if endpoint_failures.iter().all(|(_, error)| matches!(error, ForwardError::Full { .. }))
                     || endpoint_failures.iter().all(|(_, error)| matches!(error, ForwardError::Exhausted { .. })) =>
@@ -46,7 +46,7 @@ impl Failures {
                 return error.clone();
             }
             // The tasks that observe the endpoints notice the loss only a moment later. The cluster is marked as lost
-            // now, so that no client sees a healthy cluster meanwhile.
+            // now, so that no client sees a healthy cluster until then.
             Some((_, error)) if !is_chosen && !member.is_unreachable() && are_lost(all) => {
                 member.record_loss(none_can_be_reached(&cluster, all.len(), &error.to_string()), error.failure_class());
             }

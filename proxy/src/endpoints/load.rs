@@ -1,7 +1,7 @@
 //! Load of an endpoint for the balancer's comparison of two endpoints: requests in flight, weighted by latency.
 //!
 //! An endpoint that fails fast has few requests in flight, and would attract nearly all requests. So an error that
-//! comes sooner than a usual response counts as a request in flight for a while. Errors can make the loads of two
+//! comes sooner than a usual response is added to the requests in flight for a while. Errors can make the loads of two
 //! endpoints equal, but cannot reverse their order. If they could, a client that causes errors on purpose could keep
 //! requests away from an endpoint, or move other clients to a slow endpoint (decision 71).
 
@@ -31,18 +31,18 @@ const TIMES_AS_SLOW: f64 = 4.0;
 /// smaller difference. An endpoint in another zone is only some milliseconds slower.
 const SLOWER_BY: f64 = 0.02;
 
-/// Time for which an error counts as in flight, as a multiple of the time by which the error came too soon. 2: with a
-/// factor of 1, an endpoint with only errors would on average have the same load as the other endpoints. Half of the
-/// time its load would be lower, and it would attract requests.
+/// Time for which an error is added to the requests in flight, as a multiple of the time by which the error came too
+/// soon. 2: with a factor of 1, an endpoint with only errors would on average have the same load as the other
+/// endpoints. Half of the time its load would be lower, and it would attract requests.
 const ERROR_LOAD_FACTOR: f64 = 2.0;
 
-/// Time after a refused watch in which both endpoints count as equally loaded by watches. Without this time, each new
-/// watch would go to the endpoint that refuses watches, because that endpoint has fewer watches. 10 s: watches live for
-/// minutes.
+/// Time after a refused watch in which two endpoints are treated as equally loaded by watches. Without this time, each
+/// new watch would go to the endpoint that refuses watches, because that endpoint has fewer watches. 10 s: watches live
+/// for minutes.
 const WATCH_REFUSED_FOR: Duration = Duration::from_secs(10);
 
-/// Returns whether an error status concerns the requested object. Any endpoint would answer with such an error equally
-/// fast.
+/// Returns whether an error status concerns the requested object. Every endpoint would answer with such an error
+/// equally fast, so the error says nothing about the endpoint.
 pub(crate) fn is_about_object(status: StatusCode) -> bool {
     matches!(
         status,
@@ -90,7 +90,7 @@ struct Latency {
     last: Instant,
 }
 
-/// Number of errors that count as requests in flight. The number decays exponentially.
+/// Number of recent errors, each added to the requests in flight. The number decays exponentially.
 #[derive(Clone, Copy, Debug)]
 struct Errors {
     count: f64,
@@ -147,7 +147,7 @@ pub(crate) struct Load {
 
 impl Load {
     /// Compares the loads of two endpoints. Returns `Equal` if both have equally many requests in flight. Also returns
-    /// `Equal` if only the errors of one endpoint make the difference.
+    /// `Equal` if the endpoint with fewer requests in flight has so many errors that its load is at least as high.
     pub(crate) fn compare(self, other: Self) -> Ordering {
         if let (Some(own), Some(others)) = (self.latency, other.latency)
             && own.max(others) > (own.min(others) * TIMES_AS_SLOW).max(own.min(others) + SLOWER_BY)
@@ -163,8 +163,9 @@ impl Load {
         }
     }
 
-    /// Returns the errors that count in the comparison with the endpoint `other`. Errors of both endpoints cancel out.
-    /// If `other` has no recent response, no error counts, because `other` may be slow.
+    /// Returns the errors of this endpoint that count in the comparison with the endpoint `other`. Errors that both
+    /// endpoints have cancel out. If this endpoint has recent responses and `other` has none, no error counts, because
+    /// `other` may be slow.
     fn errors_beside(self, other: Self) -> f64 {
         match (self.latency, other.latency) {
             (Some(_), None) => 0.0,
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn single_slow_response_changes_the_mean_latency_little() {
+    fn single_slow_response_changes_the_mean_latency_of_an_endpoint_little() {
         let mean = |samples: &[(usize, Duration)]| answers(samples).latency(ANSWERS_MIN, Instant::now()).unwrap();
         let is_about = |mean: f64, expected: f64| (0.999..1.001).contains(&(mean / expected));
         assert!(is_about(mean(&[(100, USUAL)]), 0.01));
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn refused_watch_makes_two_endpoints_equally_loaded_for_ten_seconds() {
+    async fn endpoint_that_refused_a_watch_ranks_as_loaded_as_others_for_ten_seconds() {
         let (refusing, other) = (Traffic::default(), Traffic::default());
         other.in_flight.store(1_000, atomic::Ordering::Relaxed);
         let now = Instant::now();
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn fast_error_counts_as_load_for_twice_the_time_it_saved() {
+    async fn fast_error_adds_load_to_its_endpoint_for_twice_the_time_it_saved() {
         let (mut answers, mut now) = (RecentAnswers::default(), Instant::now());
         // A thousand errors per second, each after 1 ms instead of 10 ms.
         for _ in 0..1_000 {

@@ -1,10 +1,11 @@
 //! Reads the rest of responses that clients have abandoned, instead of resetting their streams at once.
 //!
-//! Clients share the connections for short requests, and each reset stream counts against the connection. Go's server
-//! closes a connection with ENHANCE_YOUR_CALM when too many requests wait behind handlers of reset streams. The limit
-//! is four times the limit of streams (`scheduleHandler` in `golang.org/x/net/http2/server.go`). Proxies also count
-//! early resets. Most responses end soon, so an abandoned response is read and dropped, and reset only at a time limit.
-//! The request keeps its permits until then. A client that abandons many requests therefore runs out of permits.
+//! Clients share the connections for short requests, and a server or proxy closes a connection with too many reset
+//! streams. Go's server closes a connection with ENHANCE_YOUR_CALM when too many requests wait behind handlers of reset
+//! streams. The limit is four times the limit of streams (`scheduleHandler` in `golang.org/x/net/http2/server.go`).
+//! Proxies also count early resets. Most responses end soon, so an abandoned response is read and dropped, and reset
+//! only at a time limit. The request keeps its permits until then. A client that abandons many requests therefore runs
+//! out of permits.
 
 use std::pin::Pin;
 
@@ -42,7 +43,7 @@ impl StreamResources {
     /// Reads an abandoned response in a separate task. Frees the stream after the response has ended, or after a reset.
     pub(crate) fn read_abandoned(self, answer: impl Future<Output = Option<Incoming>> + Send + 'static) {
         let (Some(abandoned_read_time), Ok(runtime)) = (self.abandoned_read_time, Handle::try_current()) else {
-            // The stream counts as free only after hyper has reset it.
+            // The stream is counted as free only after hyper has reset it, so `answer` is dropped first.
             drop(answer);
             return drop(self);
         };

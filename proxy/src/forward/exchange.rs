@@ -60,7 +60,7 @@ pub(crate) struct Replay {
     /// The body for a retry. `None` if the body cannot be sent again.
     body: Option<ReplayBody>,
     /// Generation of the member's name ([`ClientInner::generation`]) when the request arrived. The generation changes
-    /// when the name starts to refer to another cluster.
+    /// when the name starts to refer to another cluster. The request is then refused.
     generation: u64,
 }
 
@@ -174,8 +174,8 @@ impl ClientInner {
         self.endpoints.open((pool_key.stream_class, pool_key.origin), destination, tried, open).await
     }
 
-    /// Records a response, or its absence, for the load of the endpoint. Records the duration only for requests whose
-    /// duration counts.
+    /// Records a response, or its absence, for the load of the endpoint. `asked` is the start time of a request whose
+    /// duration is measured.
     fn record_outcome(
         &self,
         endpoint: &Endpoint,
@@ -219,8 +219,8 @@ impl ClientInner {
             && self.retries.withdraw(Cause::Busy)
     }
 
-    /// Returns the request for a retry, within the retry budget. `None` unless the cluster has certainly not processed
-    /// the request, or the request is idempotent.
+    /// Returns the request for a retry, if the cluster has certainly not processed the request, or if the request is
+    /// idempotent. `None` if the retry budget is spent, or if the body is not available.
     fn replay_after(&self, error: &ForwardError, replay: &mut Replay) -> Option<Request<Body>> {
         let ForwardError::Send { sent, .. } = error else { return None };
         let may = (*sent == Sent::No || replay.is_idempotent()) && self.retries.withdraw(Cause::Failed);
@@ -241,7 +241,8 @@ impl ClientInner {
         let request_permit = terms.permit.cloned();
         let endpoint = endpoint_request.endpoint.clone();
         endpoint.count();
-        // Over HTTP/1.1 hyper itself reports a response that ends too early, so the end of the body needs no check.
+        // Over HTTP/1.1 hyper itself reports a response that ends too early. So only over HTTP/2 the end of the body
+        // must be checked.
         let has_marked_end = matches!(connection, Connection::Http2(_));
         let (response, permit, shared) = match connection {
             Connection::Http2(permit) => {

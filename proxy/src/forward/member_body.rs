@@ -20,8 +20,8 @@ use crate::permit_pool::RequestOrigin;
 use crate::pool::watch_stream::WatchBody;
 use crate::pool::{PoolKey, StreamClass};
 
-/// Frames up to this length are joined with the next frame, in bytes. 16 KiB, the usual frame size of HTTP/2: nearly
-/// all objects are shorter.
+/// Maximal length of a frame that is joined with the next frame, in bytes. 16 KiB, the usual frame size of HTTP/2:
+/// nearly all objects are shorter.
 const SHORT_BYTES: usize = 16 << 10;
 
 /// Maximal number of joined frames. 8: limits the copies if a cluster sends many tiny frames.
@@ -118,7 +118,7 @@ pub(crate) struct MemberBody {
     /// Whether the last poll was pending. A frame counts as newly arrived only after a pending poll, because a slow
     /// client may be reading frames that arrived long ago.
     is_waiting: bool,
-    /// An end, trailers or an error that arrived behind joined frames. The next poll returns this value.
+    /// The end, the trailers or an error that arrived after joined frames. The next poll returns this value.
     pending_frame: Option<Next>,
     /// Signal to abort the body. Only long-running responses have one.
     cut: Option<WhenWoken<Pin<Box<WaitForCancellationFutureOwned>>>>,
@@ -155,7 +155,7 @@ impl MemberBody {
         body.boxed_unsync()
     }
 
-    /// Frees the resources after the end of the body.
+    /// Frees the resources after the end of the body. The stream does not count as reset.
     fn ended(&mut self) {
         if let Some(shared) = self.shared.take() {
             shared.complete();
@@ -163,7 +163,7 @@ impl MemberBody {
         self.permit = None;
     }
 
-    /// Frees the resources of a broken or aborted body.
+    /// Frees the resources of a broken or aborted body. The stream counts as reset.
     fn failed(&mut self) {
         (self.shared, self.permit) = (None, None);
     }
@@ -215,7 +215,8 @@ impl HttpBody for MemberBody {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        // The abort signal is checked first. Otherwise a stream with a frame at each poll could never be aborted.
+        // The abort signal is checked first. If it were checked last, a stream with a frame at each poll could never be
+        // aborted.
         if let Some(cut) = &mut self.cut
             && Pin::new(cut).poll(cx).is_ready()
         {

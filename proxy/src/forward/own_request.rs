@@ -1,4 +1,5 @@
-//! Tributary's own request to one endpoint, in any state. Only the status of the response counts.
+//! Tributary's own request to one endpoint, whatever the state of the endpoint. The caller uses the status and the
+//! duration of the response, and not its body.
 
 use std::sync::Arc;
 
@@ -18,11 +19,11 @@ use crate::member::ClientInner;
 use crate::permit_pool::RequestOrigin;
 use crate::pool::{PoolKey, StreamClass};
 
-/// Number of attempts after broken connections: the second attempt uses a new connection.
+/// Number of attempts. If the connection of the first attempt breaks, the second attempt uses a new connection.
 const TRIES: usize = 2;
 
-/// Maximal number of bytes that are read of the response body. A connection can be used again only after the end of the
-/// body.
+/// Maximal number of bytes that are read of the response body. The body is read because a connection can be used again
+/// only after the end of the body.
 const ANSWER_LIMIT: usize = 4096;
 
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +42,7 @@ pub(crate) async fn send_to_endpoint(
     path: &Uri,
 ) -> Result<OwnResponse, ForwardError> {
     let pool_key = PoolKey { stream_class: StreamClass::Short, origin: RequestOrigin::Ourselves, peer: None };
-    // This time limit is not shorter than the time limit of any caller.
+    // Callers have time limits of their own. This time limit is at least as long as each of them.
     let limit = Some(member.tuning.head_timeout.max(member.tuning.probe.answer_within));
     let terms = SendTerms { pool_key, destination: &Destination::Any, limit, permit: None };
     let mut tries = TRIES;
@@ -67,7 +68,7 @@ pub(crate) async fn send_to_endpoint(
     }
 }
 
-/// Reads a short response body to its end.
+/// Reads a short response body to its end, so that the connection can be used again.
 async fn read(mut answer: Body) {
     let mut length = 0;
     while let Some(Ok(frame)) = answer.frame().await {

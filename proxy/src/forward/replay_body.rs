@@ -18,8 +18,8 @@ use tributary_apimachinery::body::{self, Body, BoxError};
 /// writes keep at most 64 MiB until the cluster answers.
 const REPLAY_BYTES_MAX: usize = 64 << 10;
 
-/// Smallest size at which a frame is counted, in bytes. 1 KiB: a frame needs a handle of 32 to 64 bytes, and keeps its
-/// read buffer alive, perhaps together with frames of other requests. So at most 64 frames are kept.
+/// Size in bytes that is assumed for a shorter frame. 1 KiB: a frame needs a handle of 32 to 64 bytes, and keeps its
+/// read buffer alive, perhaps together with frames of other requests. So at most 64 frames are stored.
 const FRAME_MIN: usize = 1 << 10;
 
 /// A shared handle to a request body. Cheap to clone.
@@ -31,15 +31,15 @@ struct ReplayFrames {
     resend_queue: VecDeque<Bytes>,
     /// The remaining body. `None` after a retry has taken the body over.
     rest: Option<Body>,
-    /// Frames that were sent. `None` if they exceed the limit, after a frame without data, and after a failure, because
-    /// a retry could then send an incomplete body.
+    /// Frames that were sent. `None` if a retry could not send the complete body: the frames exceeded the limit, a
+    /// frame had no data, or the body failed.
     sent: Option<Vec<Bytes>>,
-    /// Counted size of the sent frames, compared with [`REPLAY_BYTES_MAX`].
+    /// Sum of the sizes of the sent frames, each at least `FRAME_MIN`. Compared with [`REPLAY_BYTES_MAX`].
     counted_bytes: usize,
 }
 
 impl ReplayBody {
-    /// Returns a handle to keep, and the body for the request.
+    /// Returns a handle for retries, and the body for the first attempt.
     pub(crate) fn new(body: Body) -> (Self, Body) {
         Self::with_sender(VecDeque::new(), body)
     }
@@ -50,7 +50,8 @@ impl ReplayBody {
         (frames.clone(), SentBody(frames).boxed_unsync())
     }
 
-    /// Returns the body from its beginning, for a retry. The earlier attempt can no longer read the body.
+    /// Returns the body from its beginning for a retry, with a new handle. `None` if the body cannot be sent again. The
+    /// earlier attempt can no longer read the body.
     pub(crate) fn again(&self) -> Option<(Self, Body)> {
         let mut frames = self.0.lock();
         let sent = frames.sent.take()?;
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn partly_sent_request_body_is_resent_from_its_beginning() {
+    async fn retry_sends_a_partly_sent_request_body_from_its_beginning() {
         for sent in 0..=4 {
             let (replay, mut first) = ReplayBody::new(body(&[b"a", b"bc", b"d"]));
             for _ in 0..sent {
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn request_body_kept_for_a_retry_keeps_its_known_length() {
+    async fn request_body_of_a_retry_has_the_same_content_length() {
         let (replay, mut first) = ReplayBody::new(tributary_apimachinery::body::full("abc"));
         assert_eq!((first.size_hint().exact(), first.is_end_stream()), (Some(3), false));
         next(&mut first).await;
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tiny_request_body_frames_count_as_1_kib_each() {
+    async fn request_body_of_more_than_64_tiny_frames_is_not_resent() {
         let read = async |count: usize| {
             let (replay, mut first) = ReplayBody::new(body(&vec![&b"x"[..]; count]));
             for _ in 0..count {

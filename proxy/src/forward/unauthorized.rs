@@ -41,15 +41,16 @@ use crate::member::ClientInner;
 /// Path of Tributary's own request. `/version` is not suitable, because a server in front of kube-apiserver may answer
 /// it without authentication.
 const OWN_PATH: &str = "/api";
-/// Time limit of Tributary's own request. The client waits meanwhile. After a timeout, the text of the 401 decides
+/// Time limit of Tributary's own request. The client waits for its end. After a timeout, the text of the 401 decides
 /// about the origin.
 const OWN_WITHIN: Duration = Duration::from_secs(10);
 /// Time for which the result of a check is cached. 1 s: a workload that sends many 401 responses costs an endpoint one
 /// additional request per second.
 const CHECK_RESULT_TTL: Duration = Duration::from_secs(1);
 
-/// Maximal length of a body that is parsed, in bytes. kube-apiserver's own 401 has 129 bytes as JSON, and a few more if
-/// indented for curl (`isPrettyPrint` in apiserver's `pkg/endpoints/handlers/negotiation/negotiate.go`).
+/// Maximal length of a 401 body that is compared with kube-apiserver's own 401, in bytes. That 401 has 129 bytes as
+/// JSON, and a few more if indented for curl (`isPrettyPrint` in apiserver's
+/// `pkg/endpoints/handlers/negotiation/negotiate.go`).
 const OWN_BYTES_MAX: usize = 512;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +64,8 @@ pub(crate) enum UnauthorizedCause {
     OtherServer,
 }
 
-/// Returns whether a 401 means that an API server did not accept Tributary's account, before any action. If so, the 401
-/// is not meant for the client.
+/// Returns whether a 401 means that an API server rejected Tributary's account before it acted on the request. Such a
+/// 401 concerns Tributary and not the client.
 ///
 /// Two conditions must hold: an API server answers this path itself, and the text is that of an API server's
 /// authentication filter. Such a 401 occurs although the credentials are valid: several kube-apiservers learn of a new
@@ -76,15 +77,15 @@ pub(crate) async fn is_sent_by_api_server(method: &Method, uri: &Uri, response: 
     if length.is_none_or(|length| length > OWN_BYTES_MAX) || !is_answered_by_api_servers(method, uri) {
         return false;
     }
-    // A response to HEAD has no body to compare. It counts as an API server's own 401, because a repeated HEAD changes
-    // nothing.
+    // A response to HEAD has no body to compare. The response is treated as an API server's own 401. This is safe,
+    // because a repeated HEAD changes nothing.
     if *method == Method::HEAD {
         return true;
     }
     let body = std::mem::replace(response.body_mut(), body::empty());
     let read = match timeout(OWN_WITHIN, body.collect()).await {
         Ok(Ok(read)) => read.to_bytes(),
-        // A body that breaks has no known text, so the client gets the broken response.
+        // A body that breaks cannot be compared with the text, so the client gets the broken response.
         Ok(Err(error)) => {
             *response.body_mut() = broken_off(error);
             return false;
@@ -101,10 +102,11 @@ pub(crate) async fn is_sent_by_api_server(method: &Method, uri: &Uri, response: 
 
 /// Returns whether kube-apiserver or an aggregated API server answers this path.
 ///
-/// A path of a node or a workload counts only if a 401 of the server behind the path differs from kube-apiserver's
-/// text. kube-apiserver adds details to a kubelet's 401 for a log. A kubelet's 401 to an upgrade is not a Status
-/// (`InstallAuthFilter` in its `server.go`). A server behind `proxy` may send any text after any action, so `proxy`
-/// does not count. An aggregated server may do the same, but an administrator trusts it (`APIService`).
+/// For a path of a node or a workload, the function returns true only if a 401 of the server behind the path differs
+/// from kube-apiserver's text. kube-apiserver adds details to a kubelet's 401 for a log. A kubelet's 401 to an upgrade
+/// is not a Status (`InstallAuthFilter` in its `server.go`). A server behind `proxy` may send any text after any
+/// action, so the function returns false for `proxy`. An aggregated server may do the same, but an administrator trusts
+/// it (`APIService`).
 fn is_answered_by_api_servers(method: &Method, uri: &Uri) -> bool {
     let Ok(info) = RequestInfo::parse(method.as_str(), uri.path(), uri.query()) else { return false };
     match info.resource() {
@@ -153,7 +155,7 @@ impl ClientInner {
         let rejected = match last.as_ref().filter(is_recent) {
             Some(result) => result.rejected,
             None => {
-                // A timeout also counts as a result, so that waiting callers do not repeat the check.
+                // A timeout is stored as a result too, so that waiting callers do not repeat the check.
                 let status = timeout(OWN_WITHIN, self.check_credentials(used, &user, endpoint)).await.ok().flatten();
                 let rejected = status == Some(StatusCode::UNAUTHORIZED);
                 *last = Some(CredentialCheckResult { at: Instant::now(), with: Arc::clone(used), rejected });
@@ -189,7 +191,7 @@ mod tests {
         response
     }
 
-    /// Returns whether the 401 counts as kube-apiserver's own. Asserts that the response is unchanged.
+    /// Returns whether the 401 is treated as kube-apiserver's own. Asserts that the response is unchanged.
     async fn is_own(method: Method, path: &str, text: &[u8]) -> bool {
         let mut response = refused(text.len(), body::full(text.to_vec()));
         let is_own = is_sent_by_api_server(&method, &path.parse().unwrap(), &mut response).await;
@@ -200,7 +202,7 @@ mod tests {
     const CONFIG_MAPS: &str = "/api/v1/namespaces/n/configmaps";
 
     #[tokio::test]
-    async fn only_the_exact_401_body_counts_as_kube_apiservers() {
+    async fn response_401_is_attributed_to_kube_apiserver_only_with_its_exact_body() {
         let own = serde_json::to_value(Status::unauthorized()).unwrap();
         let with = |field: &str, value: serde_json::Value| {
             let mut other = own.clone();
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn response_401_counts_as_kube_apiservers_only_on_api_paths() {
+    async fn response_401_is_attributed_to_kube_apiserver_only_on_api_paths() {
         let (own, empty) = (Status::unauthorized().to_json(), Vec::new());
         for (method, path, text, expected) in [
             ("PATCH", "/apis/example.com/v1/namespaces/n/widgets/w", &own, true),
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn broken_401_body_reaches_the_client_with_an_error() {
+    async fn broken_body_of_a_401_reaches_the_client_and_ends_with_an_error() {
         let own = Status::unauthorized().to_json();
         let (part, length) = (own[..50].to_vec(), own.len());
         let frames = [Ok::<_, BoxError>(Frame::data(Bytes::from(part))), Err("it broke off".into())];
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn long_401_body_does_not_count_as_kube_apiservers() {
+    async fn response_401_with_a_long_body_is_not_attributed_to_kube_apiserver() {
         let text = [&Status::unauthorized().to_json()[..], &[b' '; OWN_BYTES_MAX]].concat();
         assert!(!is_own(Method::POST, CONFIG_MAPS, &text).await);
     }

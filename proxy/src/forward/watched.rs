@@ -13,7 +13,7 @@ use crate::pool::watch_connection::WatchSender;
 use crate::pool::watch_stream::{WatchBody, WatchResources};
 
 impl ClientInner {
-    /// Sends a watch and waits for the response head. The response body keeps the resources until its end.
+    /// Sends a watch and waits for the response head. The response body keeps the permits and the stream until its end.
     ///
     /// # Errors
     /// [`ForwardError::Send`](crate::error::ForwardError::Send), with the request if it was not sent.

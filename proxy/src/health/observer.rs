@@ -30,7 +30,7 @@ pub(crate) struct Observer {
     started: Instant,
     /// Time of the last received bytes: milliseconds since `started`, plus one; 0 for never.
     last_data_millis: AtomicU64,
-    /// Whether the endpoint counts as unreachable because it rejects Tributary's credentials.
+    /// Whether the endpoint was marked as unreachable because it rejects Tributary's credentials.
     is_rejecting: AtomicBool,
     sender: watch::Sender<Reachability>,
 }
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(since(), Some(ready_at), "that it answers does not say that it is");
         assert!(observer.ready(true));
         assert_eq!(since(), None);
-        // An endpoint that has never been ready counts as not ready since its first response.
+        // An endpoint that has never been ready is published as not ready since its first response.
         let observer = Observer::new(ClusterName::new("b").unwrap(), BreakerTuning::default());
         tokio::time::advance(Duration::from_secs(60)).await;
         observer.ready(false);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn unreachable_state_keeps_its_start_and_updates_its_reason() {
+    fn repeated_failure_keeps_the_start_of_the_outage_and_updates_its_reason() {
         let observer = Observer::new(ClusterName::new("a").unwrap(), BreakerTuning::default());
         let known = observer.subscribe();
         let reason = || match &known.borrow().state {

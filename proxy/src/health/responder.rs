@@ -6,11 +6,11 @@ use http::StatusCode;
 pub(crate) enum Responder {
     /// The member, which accepts Tributary's requests.
     Member,
-    /// The member, or a server behind the member, which rejects Tributary's credentials (401).
+    /// The response is a 401: the member, or a server behind the member, rejects Tributary's credentials.
     Rejecting,
-    /// Perhaps a load balancer without a backend (RFC 9110 §15.6.3 to §15.6.5), so the response does not prove that the
-    /// cluster is alive. A kube-apiserver also sends such a status if an aggregated server or etcd fails. Its other
-    /// responses, at least to `/livez/ping`, then show that it is alive.
+    /// The response may come from a load balancer without a backend (RFC 9110 §15.6.3 to §15.6.5), so it does not prove
+    /// that the cluster is alive. A kube-apiserver also sends such a status if an aggregated server or etcd fails. Its
+    /// other responses, at least to `/livez/ping`, then show that it is alive.
     Intermediary,
 }
 

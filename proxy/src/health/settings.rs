@@ -59,8 +59,8 @@ impl Probe {
         PING_AFTER.min(self.answer_within / 2)
     }
 
-    /// Returns whether only status 200 means ready. True for a configured path, because a 404 must not count as
-    /// healthy.
+    /// Returns whether only status 200 means ready. True for a configured path, because a 404 of a configured path must
+    /// not mean healthy.
     pub(crate) fn is_strict(&self) -> bool {
         self.path.as_str() != READYZ
     }
@@ -85,8 +85,8 @@ pub struct BreakerTuning {
 }
 
 impl Default for BreakerTuning {
-    /// Five failures: one or two failures may be a lost packet, or a restart while another endpoint serves. One second:
-    /// an unreachable endpoint is probed as often.
+    /// Five failures in a row, because one or two failures may be a lost packet, or a restart while another endpoint
+    /// serves. One second, because an unreachable endpoint is also probed once per second.
     fn default() -> Self {
         Self {
             consecutive_failures: 5,

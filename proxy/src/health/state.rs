@@ -27,8 +27,8 @@ const PROBATION: Duration = Duration::from_secs(10);
 /// Number of steps in which an endpoint on probation gets its full share of requests. The first step is a tenth.
 const STEPS: u32 = 10;
 
-/// Number of consecutive requests for which an endpoint on probation is skipped, or accepted. 7: more than a cluster
-/// has endpoints.
+/// Number of consecutive requests for which an endpoint on probation has the same rank. 7: more than a cluster has
+/// endpoints.
 const REQUESTS_WITH_EQUAL_RANK: u128 = 7;
 
 /// State of an endpoint, which determines its share of the requests.
@@ -40,7 +40,7 @@ pub(crate) enum State {
     Probation { since: Instant },
     /// The endpoint answers, but is not ready. It gets requests only if no better endpoint is left.
     Reachable,
-    /// The endpoint is unhealthy, for the given reason.
+    /// The endpoint is unhealthy: unreachable, or faulty.
     Ejected(Ejection),
     /// The configuration drains the endpoint, or no longer lists the endpoint. It gets no new requests.
     Drained,
@@ -59,11 +59,11 @@ pub(crate) enum Ejection {
 }
 
 impl State {
-    /// Returns the endpoint's rank for the request with the number `rotation`. 0 is the best rank, and `None` excludes
-    /// the endpoint.
+    /// Returns the endpoint's rank for the request with the number `rotation`. 0 is the best rank. An endpoint without
+    /// a rank (`None`) does not get the request.
     ///
     /// An endpoint on probation has few requests in flight, so a choice by load would send every new watch to it.
-    /// Therefore the endpoint is excluded from most requests at first. It is excluded for several consecutive numbers,
+    /// Therefore its rank is only 1 for most requests at first. The rank is the same for several consecutive requests,
     /// because the choice between equal endpoints also depends on `rotation`.
     pub(crate) fn rank(self, rotation: usize, now: Instant) -> Option<u8> {
         match self {
@@ -78,7 +78,7 @@ impl State {
         }
     }
 
-    /// Returns whether no fault of the endpoint is known.
+    /// Returns whether the endpoint has no known fault.
     pub(crate) fn is_good(self) -> bool {
         matches!(self, Self::Ready | Self::Probation { .. })
     }
@@ -122,7 +122,7 @@ pub(crate) struct Machine {
 }
 
 impl Default for Machine {
-    /// A new endpoint is ready before its first event, so that the start of the process excludes no endpoint.
+    /// A new endpoint starts as ready, so that no endpoint is excluded at the start of the process.
     fn default() -> Self {
         Self { state: State::Ready, is_ready: true, failures: 0, retry_at: None, ejections: 0, openings: 0 }
     }
@@ -137,12 +137,12 @@ impl Machine {
         }
     }
 
-    /// Returns whether the endpoint is ejected for errors. Also true for a drained endpoint.
+    /// Returns whether the endpoint is ejected for errors, even if the endpoint is drained.
     pub(crate) fn is_faulty(&self) -> bool {
         matches!(self.state, State::Ejected(Ejection::Faulty { .. }))
     }
 
-    /// Returns whether the endpoint is unreachable. Also true for a drained endpoint.
+    /// Returns whether the endpoint is unreachable, even if the endpoint is drained.
     pub(crate) fn is_unreachable(&self) -> bool {
         self.state == State::Ejected(Ejection::Unreachable)
     }
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoint_state_transitions_match_the_table() {
+    fn endpoint_state_changes_as_listed_for_each_probe_result() {
         let (now, earlier) = (Instant::now(), Instant::now());
         let now = now + Duration::from_secs(1);
         let (new, old) = (State::Probation { since: now }, State::Probation { since: earlier });
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn share_of_requests_grows_for_an_endpoint_on_probation() {
+    fn endpoint_on_probation_gets_a_share_of_requests_that_grows_for_10_s() {
         let since = Instant::now();
         let first_rank_count = |state: State, seconds| {
             let now = since + Duration::from_secs(seconds);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn circuit_breaker_opens_after_consecutive_failures() {
+    fn circuit_breaker_opens_after_the_configured_number_of_consecutive_failures() {
         let now = Instant::now();
         for threshold in [0, 1, 3] {
             let (mut machine, tuning) = (Machine::default(), tuning(threshold));

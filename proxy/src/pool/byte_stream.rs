@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn cutting_byte_streams_fails_pending_reads_and_spares_later_streams() {
+    async fn pending_reads_fail_when_byte_streams_are_cut_and_new_streams_work() {
         let byte_streams = ByteStreams::default();
         let (mut near, _far) = {
             let (near, far) = tokio::io::duplex(64);

@@ -101,7 +101,7 @@ impl<C: Future + Unpin> ConnectionTask<C> {
                 return Poll::Pending;
             }
         }
-        // Futures that are woken from here on wait for the next poll of the task.
+        // Futures that are woken after this line wait for the next poll of the task.
         self.round.leave();
         cx.waker().wake_by_ref();
         Poll::Pending
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_futures_that_wake_each_other_run_in_one_poll() {
+    fn futures_of_a_connection_that_wake_each_other_run_in_one_poll() {
         let (mut task, starter, woken) = task(std::future::pending());
         let ((ask, request_receiver), (answer, answered)) = (oneshot::channel(), oneshot::channel());
         let done = Arc::new(AtomicUsize::new(0));

@@ -197,7 +197,8 @@ impl Connections {
         }
     }
 
-    /// Returns whether the free streams of all connections together are at least a fifth of one connection's streams.
+    /// Returns whether enough streams are free, so that no new connection is needed yet: over all connections, at least
+    /// a fifth of one connection's streams.
     pub(crate) fn has_spare(&self, version: u64) -> bool {
         let slots = self.slots.load();
         let fresh = || fresh(&slots, version);
@@ -224,8 +225,8 @@ impl Connections {
         self.slots.load().iter().find(|slot| slot.streams() == 0).map(|slot| slot.id)
     }
 
-    /// Returns the number of connections with credentials of this version. A connection with too many resets counts
-    /// while it has open streams.
+    /// Returns the number of connections with credentials of this version. This includes a connection with too many
+    /// resets, as long as the connection has open streams.
     pub(crate) fn usable(&self, version: u64) -> usize {
         self.slots.load().iter().filter(|slot| slot.is_usable(version) && !slot.is_exhausted()).count()
     }
@@ -286,8 +287,8 @@ impl Connections {
         self.slots.rcu(|slots| slots.iter().filter(|slot| slot.id != id).cloned().collect::<Vec<_>>());
     }
 
-    /// Removes connections that had no request since the last call. A request that is just starting on such a
-    /// connection keeps the connection open until the request ends.
+    /// Removes idle connections that had no request since the last call, or that had too many resets. A request that is
+    /// just starting on such a connection keeps the connection open until the request ends.
     pub(crate) fn reap(&self) {
         let is_unused = |slot: &Arc<Slot>| !slot.counts.used.swap(false, Ordering::Relaxed) || slot.has_many_resets();
         let idle = |slot: &Arc<Slot>| slot.streams() == 0 && is_unused(slot);
@@ -314,8 +315,8 @@ fn fresh(slots: &[Arc<Slot>], version: u64) -> impl DoubleEndedIterator<Item = &
 }
 
 /// Reserves a stream on the connection with the fewest resets. Called when all connections with few resets are full.
-/// Otherwise one client that resets many streams could exhaust each new connection, and other clients would wait for
-/// ever.
+/// Without this choice, one client that resets many streams could exhaust each new connection, and other clients would
+/// wait for ever.
 fn reserve_fewest_resets(slots: &[Arc<Slot>], version: u64) -> Option<StreamPermit> {
     let has_capacity = |slot: &&Arc<Slot>| slot.is_usable(version) && slot.streams() < slot.allowed();
     let best = slots.iter().filter(has_capacity).min_by_key(|slot| slot.counts.broken_off.load(Ordering::Relaxed));
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unsent_requests_do_not_count_as_reset_streams() {
+    async fn connection_with_unsent_requests_is_not_treated_as_having_many_resets() {
         let (connections, here) = connections(64).await;
         for _ in 0..2 * BROKEN_OFF_MAX {
             // Neither of these two streams is reset: the first carries no request, and the request of the second was
@@ -386,7 +387,7 @@ mod tests {
     /// Each case has the number of open streams on each connection. The test checks which connection gets the next
     /// request, and whether a new connection should be opened.
     #[tokio::test]
-    async fn streams_spread_over_connections_before_one_is_full() {
+    async fn streams_are_spread_over_connections_before_one_is_full() {
         let (connections, here) = connections(64).await;
         let mut permits = Vec::new();
         for _ in 0..SPREAD_FROM {
@@ -412,7 +413,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connection_with_many_resets_is_used_if_others_are_full() {
+    async fn connection_with_many_resets_is_used_only_if_the_others_are_full() {
         let (connections, here) = connections(64).await;
         let reset_prone = free_streams(connections.pick(1, here)).expect("room");
         for _ in 0..BROKEN_OFF_MAX {
@@ -427,7 +428,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connection_with_many_resets_counts_while_a_stream_is_open() {
+    async fn connection_with_many_resets_is_kept_until_its_last_stream_ends() {
         let (connections, here) = connections(64).await;
         let reset_prone = free_streams(connections.pick(1, here)).expect("room");
         for _ in 0..BROKEN_OFF_MAX {

@@ -120,7 +120,7 @@ pub(crate) struct Dialer {
     first_hop: Box<str>,
     connector: Connector,
     tls: Option<Arc<TlsSource>>,
-    /// Collects the servers' certificates of checked handshakes.
+    /// Collects the servers' certificates from TLS handshakes in which the certificate was checked.
     server_identities: Arc<ServerIdentities>,
     /// Protocol for connections without TLS, because only TLS can negotiate the protocol.
     plain: Plain,
@@ -188,7 +188,7 @@ impl Dialer {
         })
     }
 
-    /// Checks that connections can be opened with this client certificate.
+    /// Checks the client certificate and the certificate authorities, without opening a connection.
     ///
     /// # Errors
     /// [`ConnectError::Tls`].
@@ -202,8 +202,8 @@ impl Dialer {
     /// purpose of the connection if the server chooses HTTP/2.
     ///
     /// # Errors
-    /// `Dial`, `AddressRefused`, `Exhausted`, `DialTimeout`, `Tls` or `Handshake`; `Credentials` or
-    /// `CredentialsExhausted` for an unusable client certificate.
+    /// The variants `Dial`, `AddressRefused`, `Exhausted`, `DialTimeout`, `Tls` and `Handshake` of `ForwardError`.
+    /// `Credentials` or `CredentialsExhausted` for an unusable client certificate.
     pub(crate) async fn dial(
         &self,
         protocols: Protocols,
@@ -316,7 +316,8 @@ impl Dialer {
             .timer(TokioTimer::new())
             .max_frame_size(MAX_FRAME_BYTES)
             .max_header_list_size(self.max_header_list_size)
-            // Zero means that the limit of streams is unknown; see `settings`.
+            // Zero means that the limit of streams is unknown until the cluster's SETTINGS frame arrives; see
+            // `settings`.
             .initial_max_send_streams(0)
             .keep_alive_interval(self.keep_alive_interval)
             .keep_alive_timeout(self.keep_alive_timeout)
@@ -406,14 +407,15 @@ impl std::fmt::Display for OneLine {
 
 impl std::error::Error for OneLine {}
 
-/// Error for a host name without addresses. The type hides the system's error number from [`Exhaustion::from_error`]:
-/// if file descriptors are exhausted, glibc reports EAI_SYSTEM, and `errno` has changed by then.
+/// Error for a host name that was not resolved. The type hides the system's error number from
+/// [`Exhaustion::from_error`], because the number is not reliable: if file descriptors are exhausted, glibc reports
+/// EAI_SYSTEM, and `errno` may change before it is read.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 struct NotResolved(io::Error);
 
-/// Returns a connector through the proxy, which gets `headers`. Without a proxy, the connector connects directly. Every
-/// dial passes `policy`.
+/// Returns a connector through the proxy, which gets `headers`. Without a proxy, the connector connects directly.
+/// `policy` checks the addresses of every dial.
 fn connector(
     proxy: Option<&Uri>,
     headers: &HeaderMap,
@@ -528,7 +530,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proxy_url_has_a_known_scheme_and_optional_user() {
+    fn proxy_url_with_an_unsupported_scheme_is_refused_and_a_user_is_accepted() {
         let user = |url: &str| user_info(&url.parse().unwrap()).unwrap();
         assert_eq!(user("http://proxy:3128"), None);
         assert_eq!(user("http://a:p%40ss%3Aw@proxy"), Some(("a".to_owned(), "p@ss:w".to_owned())));
@@ -539,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_certificate_without_file_descriptors_does_not_blame_the_member() {
+    fn member_is_not_reported_unreachable_if_file_descriptors_are_exhausted() {
         let cluster = ClusterName::new("c1").unwrap();
         for (errno, is_short) in [(libc::EMFILE, true), (libc::EACCES, false)] {
             let read = LoadDataError::ReadFile(io::Error::from_raw_os_error(errno), "tls.crt".into());
@@ -569,7 +571,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refused_address_is_a_fault_of_the_configuration() {
+    async fn refused_member_address_is_reported_as_a_configuration_error() {
         let tuning = ClientTuning { dial_policy: Some(Arc::default()), ..ClientTuning::default() };
         for (server, proxy) in [
             ("https://localhost:6443", None),

@@ -1,4 +1,4 @@
-//! Checks of addresses before each dial, for members of the hub.
+//! Checks of addresses before each dial, for members that the hub configures.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_lookup_of_a_name_is_checked() {
+    async fn address_from_each_dns_lookup_is_checked_against_the_dial_policy() {
         let policy = Some(Arc::new(DialPolicy::default()));
         let mut resolver = CheckedResolver { inner: rebinding_resolver(), policy };
         let name: Name = "eu.example".parse().unwrap();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn addresses_in_urls_and_targets_behind_a_proxy_are_checked() {
+    async fn addresses_in_urls_and_behind_a_proxy_are_checked_against_the_dial_policy() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let refusing = Some(Arc::new(DialPolicy::default()));

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_available_bytes_are_read_in_one_system_call() {
+    async fn available_bytes_of_a_connection_are_read_in_one_system_call() {
         let (near, mut far) = tokio::io::duplex(256 << 10);
         let mut stream = ReadAhead::wrap(CountedReads(near, 0));
         let sent: Vec<u8> = (0..50_000_u32).map(|at| at as u8).collect();

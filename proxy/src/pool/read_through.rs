@@ -1,4 +1,4 @@
-//! A byte stream whose reads go through a replaced read function. Writes are unchanged.
+//! A byte stream with a different read function, which can limit or abort reads. Writes are unchanged.
 
 use std::io;
 use std::pin::Pin;

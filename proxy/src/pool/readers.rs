@@ -2,10 +2,10 @@
 //! connections to the cluster.
 //!
 //! h2 closes a connection with all its streams when unread DATA frames exceed a budget of half the connection's window.
-//! Each frame of fewer than 256 bytes costs the difference to 256 (`data_frame_budget` in h2's
-//! `proto/streams/counts.rs`). A workload decides the size of its log frames, and a client may not read. With separate
-//! connections, a client that does not read breaks only its own streams. Watches share other connections with small
-//! windows (`watch_connection.rs`).
+//! Each frame of fewer than 256 bytes takes the difference to 256 from this budget (`data_frame_budget` in h2's
+//! `proto/streams/counts.rs`). A workload decides the size of its log frames, and a client may leave them unread. With
+//! separate connections, a client that does not read breaks only its own streams. Watches share other connections with
+//! small windows (`watch_connection.rs`).
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -31,7 +31,7 @@ pub(crate) const CONNECTIONS_FOR_EACH: usize = 3;
 pub(crate) struct Readers {
     /// The address of the client's connection identifies a reader. `None` stands for all clients without an address.
     by_reader: Mutex<HashMap<Option<SocketAddr>, Arc<Connections>>>,
-    /// Result of the ended connection attempt with the latest start.
+    /// Result of the last connection attempt that has ended. "Last" refers to the start of the attempts.
     last_dial: Mutex<Option<LastDial>>,
 }
 
@@ -129,8 +129,8 @@ impl Readers {
         forget_without(&mut self.by_reader.lock(), reader);
     }
 
-    /// Returns whether a recent connection attempt of any reader has failed. If so, no new attempt is started.
-    /// Otherwise each client would start an attempt, and each failure would make the member unreachable.
+    /// Returns whether a recent connection attempt of any reader has failed. If so, no new attempt is started. If each
+    /// client started an attempt, each failure would make the member unreachable.
     pub(crate) fn has_just_failed(&self) -> bool {
         let last = *self.last_dial.lock();
         last.is_some_and(|last| !last.is_success && last.begun.elapsed() < PAUSE_AFTER_FAILURE)

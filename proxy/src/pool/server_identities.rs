@@ -17,7 +17,7 @@ const CERTIFICATES_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub struct ServerIdentities {
     addresses: Mutex<Addresses>,
-    /// The servers' own certificates in DER, from handshakes with checked certificates.
+    /// The servers' own certificates in DER, from TLS handshakes in which the certificate was checked.
     certificates: Mutex<BTreeSet<Box<[u8]>>>,
 }
 
@@ -54,7 +54,7 @@ impl ServerIdentities {
         *self.addresses.lock() = Addresses { all: all.collect(), is_behind_front };
     }
 
-    /// Records the certificate of a server, after a checked handshake.
+    /// Records the certificate of a server, after a TLS handshake in which the certificate was checked.
     pub(crate) fn add_certificate(&self, certificate: &CertificateDer<'_>) {
         let mut certificates = self.certificates.lock();
         if certificates.len() < CERTIFICATES_MAX && !certificates.contains(&**certificate) {
@@ -62,7 +62,8 @@ impl ServerIdentities {
         }
     }
 
-    /// Returns whether two members share a server: a common address, or a common certificate of checked handshakes.
+    /// Returns whether two members share a server: the same address, or the same certificate of a TLS handshake in
+    /// which the certificate was checked.
     pub fn share_server(&self, other: &Self) -> bool {
         // The two locks are never held at once, so that two concurrent comparisons cannot deadlock.
         let addresses = self.addresses.lock().clone();
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn members_share_a_server_by_address_or_certificate() {
+    fn two_members_share_a_server_if_address_or_certificate_is_equal() {
         let (a, b) = (("https://a:6443", None), ("https://b:6443", None));
         for (one, other, expected) in [
             (server_identities(&[a], &[]), server_identities(&[a], &[]), true),

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Number of streams that may be aborted on a connection before a new connection replaces it. 128: at most 64 open
-/// streams of clients come in addition. A kube-apiserver closes a connection at 500 handlers of reset streams. Envoy
-/// checks after 500 streams whether most were reset.
+/// Number of streams that may be aborted on a connection before a new connection replaces it. 128: at most 64 streams
+/// of clients are open at that time, and may be aborted in addition. A kube-apiserver closes a connection at 500
+/// handlers of reset streams. Envoy checks after 500 streams whether most were reset.
 pub(crate) const BROKEN_OFF_MAX: usize = 128;
 
 /// Counters that a connection's task shares with the requests on the connection.
@@ -31,7 +31,7 @@ impl StreamCounts {
         self.allowed.store(streams, Ordering::Relaxed);
     }
 
-    /// Returns whether so many streams were reset that the server may soon close the connection. Such a connection gets
+    /// Returns whether so many streams were reset that the member may soon close the connection. Such a connection gets
     /// requests only while all other connections are full and no new connection exists.
     pub(crate) fn have_many_resets(&self) -> bool {
         self.broken_off.load(Ordering::Relaxed) >= BROKEN_OFF_MAX
@@ -42,7 +42,7 @@ impl StreamCounts {
     }
 }
 
-/// The stream of a sent request. A dropped value counts as an aborted stream.
+/// The stream of a sent request. If the value is dropped without a call of `complete`, the stream counts as aborted.
 #[derive(Debug)]
 pub(crate) struct SentStream(Option<Arc<StreamCounts>>);
 

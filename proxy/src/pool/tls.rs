@@ -65,7 +65,7 @@ impl TlsSource {
             problem: "the host, or tls-server-name, is neither a DNS name nor an IP address",
         })?;
         let mut config = config.clone();
-        // The user is removed, because kube would run the user's plugin for each new TLS configuration.
+        // The user is removed, because the crate `kube` would run the user's plugin for each new TLS configuration.
         config.auth_info = AuthInfo::default();
         let tls_error = |source| ConnectError::Tls { cluster: cluster.clone(), source };
         if config.root_cert.is_none() && !config.accept_invalid_certs {
@@ -75,10 +75,10 @@ impl TlsSource {
         Ok(Some(Arc::new(Self { config, server_name, server_name_text, state: ArcSwapOption::empty() })))
     }
 
-    /// Checks that connections can be opened with this client certificate.
+    /// Checks the client certificate and the certificate authorities, without opening a connection.
     ///
     /// # Errors
-    /// The problem with the certificate, or with the certificate authorities.
+    /// An error about the certificate, or about the certificate authorities.
     pub(crate) async fn check(&self, certificate: &Certificate) -> Result<(), SharedError> {
         build(&self.config, certificate, 0).await.map(drop)
     }
@@ -92,11 +92,11 @@ impl TlsSource {
     }
 
     /// Returns the TLS configuration for the next connection. Reloads the client certificate if the credentials have a
-    /// new version, or if its files were last read a minute ago. If the files are unreadable, their last content
-    /// remains in use.
+    /// new version, or if the certificate's files were last read at least a minute ago. If the files have become
+    /// unusable, their last content remains in use.
     ///
     /// # Errors
-    /// The problem with the client certificate. The previous certificate is not used instead.
+    /// An error about the client certificate. A certificate of other credentials is not used instead.
     pub(crate) async fn current(
         &self,
         protocols: Protocols,
@@ -148,8 +148,8 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(Arc::new(error)))
 }
 
-/// Returns the operating system's root certificates in DER. `None` if there are none; kube then uses Mozilla's. Blocks,
-/// because it reads files.
+/// Returns the operating system's root certificates in DER. `None` if there are none; the crate `kube` then uses
+/// Mozilla's root certificates. Blocks, because the function reads files.
 pub fn system_roots() -> Option<Vec<Vec<u8>>> {
     let mut store = rustls::RootCertStore::empty();
     let roots: Vec<Vec<u8>> = rustls_native_certs::load_native_certs()
@@ -180,8 +180,8 @@ pub(crate) fn remedy(error: &std::io::Error) -> &'static str {
         Error::InvalidCertificate(CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }) => {
             "the server's certificate is not valid yet, or the clock of this machine is wrong"
         }
-        // This error is webpki's own. rustls returns it without a public type, so only the error's text can be
-        // compared.
+        // This error comes from the crate `webpki`. rustls returns it without a public type, so only the error's text
+        // can be compared.
         Error::InvalidCertificate(CertificateError::Other(other))
             if other.to_string().contains("CaUsedAsEndEntity") =>
         {
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tls_failure_class_distinguishes_untrusted_servers_from_rejections() {
+    fn tls_failure_is_classified_as_untrusted_server_rejection_or_protocol_error() {
         use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
         let of = |error| handshake_failure_class(&std::io::Error::new(std::io::ErrorKind::InvalidData, error));
         assert_eq!(of(Error::InvalidCertificate(CertificateError::UnknownIssuer)), FailureClass::Trust);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_alert_in_an_error_text_gives_the_remedy() {
+    fn tls_alert_in_an_error_text_determines_the_advice_in_the_message() {
         let remedy = alert_remedy("connection error: received fatal alert: CertificateExpired").unwrap();
         assert!(remedy.contains("expired"), "{remedy}");
         assert_eq!(alert_remedy("received fatal alert: InternalError"), Some(OTHER));
@@ -275,9 +275,10 @@ mod tests {
         assert!(remedy_of(rustls::CertificateError::Expired.into()).contains("clock"));
     }
 
-    /// `tributary status`, a client of a running Tributary, uses the same texts.
+    /// The texts must not mention a cluster, because `tributary status` also uses them for its connection to a running
+    /// Tributary.
     #[test]
-    fn tls_remedies_do_not_mention_a_cluster() {
+    fn advice_about_tls_failures_does_not_mention_a_cluster() {
         let ca = rustls::OtherError(Arc::new(std::io::Error::other("CaUsedAsEndEntity")));
         let certificates = [
             rustls::CertificateError::Other(ca),

@@ -70,8 +70,8 @@ impl UidRequest {
     /// Reads the uid on a new connection. A server that reports no uid is accepted only if no cluster is expected yet.
     ///
     /// # Errors
-    /// `AnotherCluster`; `Unauthorized` or `UnknownSender` for a 401; `ClusterUnconfirmed` for a missing uid if a
-    /// cluster is expected.
+    /// The variants of `ForwardError`: `AnotherCluster` for a different uid; `Unauthorized` or `UnknownSender` for a
+    /// 401; `ClusterUnconfirmed` for a missing uid if a cluster is expected.
     pub(crate) fn read_uid<'a>(
         &'a self,
         dialed: &'a mut Dialed,

@@ -28,8 +28,8 @@ use crate::pool::watch_stream::{WatchBody, WatchResources, receive_watch};
 use crate::pool::yielding_reads::YieldingReads;
 use crate::tuning::Windows;
 
-/// Maximal number of watches on one connection. kube-apiserver's default limit of streams; all these watches break
-/// together with the connection.
+/// Maximal number of watches on one connection. 100, kube-apiserver's default limit of streams. All watches of a
+/// connection break together with the connection.
 pub(crate) const STREAMS: usize = 100;
 
 /// Flow-control window of a watch, in bytes: data that the cluster may send before the client reads. 64 KiB give 2 MB/s
@@ -43,8 +43,8 @@ pub(crate) fn windows() -> Windows {
     Windows { stream: WATCH_STREAM_BYTES, connection: WATCH_STREAM_BYTES }.for_streams(STREAMS)
 }
 
-/// h2's budget for the cost of small frames. Unlimited, because [`YieldingReads`] takes frames out of h2 at once, and
-/// only their bytes are kept.
+/// h2's budget for the cost of small frames. Unlimited, because `follow` takes each frame out of h2 at once, and
+/// [`YieldingReads`] limits how many frames arrive before. Only the bytes of the frames are stored.
 const FRAMES_BUDGET: usize = usize::MAX / 2;
 
 /// Number of reset streams that h2 remembers, because data for them may still arrive. 256: about as many as the clients
@@ -135,7 +135,7 @@ impl WatchSender {
     /// Sends a request without a body. Dropping the returned value, or the response body, abandons the request.
     ///
     /// # Errors
-    /// h2 did not accept the request, so it was not sent.
+    /// h2's error, if h2 did not accept the request. The request was not sent.
     pub(crate) fn send(&self, request: Request<()>, resources: WatchResources) -> Result<PendingResponse, h2::Error> {
         // Each request uses a separate clone of the sender. While the last request of a clone waits for a free stream,
         // h2 sends nothing more from this clone.
@@ -157,7 +157,7 @@ impl WatchSender {
 /// Starts HTTP/2 on a byte stream.
 ///
 /// # Errors
-/// The connection preface could not be written.
+/// An error if the connection preface could not be written.
 pub(crate) async fn start(
     stream: BoxIo,
     windows: Windows,
@@ -169,19 +169,20 @@ pub(crate) async fn start(
         .enable_push(false)
         .max_frame_size(setup.max_frame_size)
         .max_header_list_size(setup.max_header_list_size)
-        // Zero means that the limit is unknown; see `settings` in `dial.rs`.
+        // Zero means that the limit of streams is unknown until the SETTINGS frame arrives; see `settings` in
+        // `dial.rs`.
         .initial_max_send_streams(0)
         .initial_window_size(windows.stream)
         .initial_connection_window_size(windows.connection)
         .data_frame_budget(FRAMES_BUDGET)
         .max_concurrent_reset_streams(RESET_STREAMS)
-        // h2's limit of such reset streams is switched off, because data for older reset streams is not a fault of the
-        // connection.
+        // h2 also limits the streams that it resets because of unexpected data. This limit is switched off, because
+        // late data for an older reset stream, which h2 no longer remembers, is not a fault of the connection.
         .max_local_error_reset_streams(None);
     let (requests, mut connection) = builder.handshake(YieldingReads::wrap(stream, has_data.clone())).await?;
     let keep_alive: KeepAlive = match connection.ping_pong() {
         Some(pings) => Box::pin(silence(pings, has_data, setup)),
-        // Only a second call of `ping_pong` returns `None`.
+        // This case does not occur, because only a second call of `ping_pong` returns `None`.
         None => Box::pin(std::future::pending()),
     };
     let (starter, waker) = (Starter::default(), Arc::new(AtomicWaker::new()));

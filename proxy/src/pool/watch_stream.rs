@@ -26,7 +26,7 @@ pub(crate) struct WatchResources {
     pub(crate) sent: SentStream,
     /// Permits that are freed when the stream has ended and the client has finished reading.
     pub(crate) permit: RequestPermit,
-    /// Minimal age of a stream at its reset, because proxies count early resets and close the connection.
+    /// Minimal age of a stream at its reset. Proxies count early resets, and close a connection with many of them.
     pub(crate) abandoned_read_time: Duration,
 }
 
@@ -64,7 +64,8 @@ pub(crate) async fn receive_watch(
             // If the client has disconnected, nobody receives the body. It is dropped here, which abandons the watch.
             drop(head_sender.send(Ok(Response::from_parts(head, body))));
             if poll_fn(|cx| buffer.poll_follow(&mut stream, cx)).await == FollowOutcome::GivenUp {
-                // The window is not extended, so at most one window of data arrives.
+                // The rest of the response is read and dropped until the stream may be reset. The window is not
+                // extended, so at most one window of data arrives.
                 let rest = async { while let Some(Ok(_)) = stream.data().await {} };
                 let _over = timeout_at(reset_from, rest).await;
             }

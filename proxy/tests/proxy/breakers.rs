@@ -34,7 +34,8 @@ impl Scene {
         Self::failing(breaker, "http://member.example", || BoxError::from("connection refused")).await
     }
 
-    /// Like [`new`](Self::new), for the endpoint with this URL. All connection attempts fail with the error `failure`.
+    /// Like [`new`](Self::new), for an endpoint with this URL. While the endpoint refuses connections, each attempt
+    /// fails with the error `failure`.
     async fn failing(breaker: BreakerTuning, url: &str, failure: fn() -> BoxError) -> Self {
         let (dials, refuses) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(true)));
         let (dial_count, refusing) = (dials.clone(), refuses.clone());
@@ -64,7 +65,6 @@ impl Scene {
         answer.map(|response| response.status())
     }
 
-    /// Sends `count` concurrent requests. Returns the number of successful requests.
     async fn at_once(&self, count: usize) -> usize {
         join_all((0..count).map(|_| self.ask())).await.into_iter().flatten().count()
     }
@@ -118,10 +118,10 @@ async fn open_circuit_breaker_stops_connection_attempts_until_a_trial_request() 
     assert_eq!((scene.openings(), scene.client.endpoints()[0].left_out.clone()), (1, None));
 }
 
-/// If this machine lacks free ports or file descriptors, clients' requests to a healthy member must not be blocked by a
-/// circuit breaker.
+/// A shortage of free ports or file descriptors on this machine is no fault of the member. So no circuit breaker may
+/// open.
 #[tokio::test(start_paused = true)]
-async fn resource_shortage_of_this_machine_opens_no_circuit_breaker() {
+async fn circuit_breaker_stays_closed_when_local_resources_are_exhausted() {
     type Failure = fn() -> BoxError;
     let failures: [(Failure, [&str; 2]); 2] = [
         (
@@ -152,10 +152,10 @@ async fn resource_shortage_of_this_machine_opens_no_circuit_breaker() {
     }
 }
 
-/// Linux reports the error of missing local ports also if this machine has no source address for the member's address,
-/// for example without IPv6.
+/// Linux reports the same error (EADDRNOTAVAIL) if no local port is free and if this machine has no source address for
+/// the member's address, for example without IPv6.
 #[tokio::test(start_paused = true)]
-async fn missing_source_address_counts_as_a_failure_of_the_endpoint() {
+async fn missing_source_address_opens_the_circuit_breaker_of_the_endpoint() {
     // A link-local address without an interface name is unreachable from every machine.
     let failure: fn() -> BoxError = || std::io::Error::from(std::io::ErrorKind::AddrNotAvailable).into();
     let scene = Scene::failing(three_failures(), "http://[fe80::1]", failure).await;
@@ -172,7 +172,7 @@ async fn missing_source_address_counts_as_a_failure_of_the_endpoint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tributarys_own_request_passes_and_closes_an_open_circuit_breaker() {
+async fn internal_request_of_tributary_passes_and_closes_an_open_circuit_breaker() {
     let scene = Scene::new(three_failures()).await;
     let transport = scene.client.transport();
     for _ in 0..5 {
@@ -201,7 +201,7 @@ async fn cancelled_trial_request_is_followed_by_a_new_trial() {
 }
 
 #[tokio::test]
-async fn error_names_each_endpoint_if_all_circuit_breakers_are_open() {
+async fn error_message_lists_each_endpoint_if_all_circuit_breakers_are_open() {
     let member = Member::echo().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     for gate in &mut gates {
@@ -253,7 +253,7 @@ async fn requests_in_flight_are_limited_per_endpoint_and_per_member() {
         eventually("all are in flight", || in_flight() == most).await;
         let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
         assert_eq!(error.status_code(), StatusCode::TOO_MANY_REQUESTS, "{error}");
-        // Watches and Tributary's own requests do not count toward the limit.
+        // The limit does not apply to watches and to Tributary's own requests.
         client.send_request(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
         client.transport().oneshot(get("/api")).await.unwrap();
         slow.iter().for_each(tokio::task::JoinHandle::abort);
@@ -281,8 +281,7 @@ async fn only_with_a_token(seen: Seen) -> Response<tributary_apimachinery::body:
     text(StatusCode::OK, seen.uri.path().to_owned())
 }
 
-/// While a circuit breaker is open, the endpoint gets only trial requests. A trial request may stay unanswered for
-/// ever.
+/// While a circuit breaker is open, the endpoint gets only trial requests. A trial request may never get a response.
 #[tokio::test]
 async fn unanswered_trial_request_delays_the_next_trial_by_one_interval() {
     let member = Member::start(Options::default(), |seen, _| only_with_a_token(seen)).await;

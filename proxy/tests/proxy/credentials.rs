@@ -48,7 +48,6 @@ pub(crate) fn quick() -> ClientTuning {
     }
 }
 
-/// A member that accepts only this token.
 async fn wants(token: &'static str) -> Member {
     Member::start(Options::default(), move |seen, _| async move {
         let expected = format!("Bearer {token}");
@@ -87,7 +86,7 @@ async fn token_file_is_read_again_after_its_interval() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().all("authorization"), ["Bearer second"]);
-    // The token stays valid after the removal of its file.
+    // After the removal of the token file, the client continues to use the last token.
     std::fs::remove_file(&path).unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
     client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
@@ -127,7 +126,7 @@ async fn rejected_static_token_is_reported_as_a_configuration_error() {
     let fields = "users[].user.token of its kubeconfig, or spec.credentials.token of its UpstreamCluster";
     assert!(error.to_string().ends_with(&format!("(401 Unauthorized); renew {fields}")), "{error}");
     assert!(!client.reachability().borrow().is_reachable());
-    // The member itself rejects the credentials of these requests, although a workload or kubelet would answer them.
+    // The member itself rejects the credentials of these requests, before the requests reach a workload or kubelet.
     for path in ["/api/v1/namespaces/a/services/s/proxy/", "/api/v1/namespaces/a/pods/p/log"] {
         let error = client.send_request(get(path), RequestIdentity::Member).await.unwrap_err();
         assert!(matches!(error, ForwardError::Unauthorized { .. }), "{error}");
@@ -155,7 +154,7 @@ fn workload_message(path: &str) -> &'static str {
 const WEBHOOK_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"admission webhook \"x\" denied the request: no","reason":"Unauthorized","details":{"causes":[{"message":"Unauthorized"}]},"code":401}"#;
 
 #[tokio::test]
-async fn backend_401_reaches_the_client_without_blaming_the_member() {
+async fn response_401_of_a_backend_reaches_the_client_and_the_member_stays_healthy() {
     let folder = tempfile::tempdir().unwrap();
     let exec = plugin(folder.path(), crate::plugins::TOKEN);
     let member = Member::start(Options::default(), |seen, _| async move {
@@ -321,7 +320,7 @@ async fn request_with_a_replaced_token_is_resent_if_that_is_safe() {
 /// A workload may delay its 401 until Tributary's token is replaced. The proxy must not answer 503, because a 503 means
 /// that the request was not processed.
 #[tokio::test]
-async fn workload_401_reaches_the_client_after_a_token_replacement() {
+async fn response_401_of_a_workload_reaches_the_client_after_a_token_replacement() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     std::fs::write(&path, "token").unwrap();
@@ -348,9 +347,10 @@ async fn workload_401_reaches_the_client_after_a_token_replacement() {
     assert_eq!(member::read(refused).await, KUBERNETES_401);
 }
 
-/// One of two kube-apiservers may learn of a new token later. It rejects the token once, and then accepts it.
+/// One of two kube-apiservers may learn of a new token later than the other. It rejects the token once, and then
+/// accepts it.
 #[tokio::test]
-async fn outdated_401_of_a_kube_apiserver_does_not_reach_the_client() {
+async fn response_401_of_a_kube_apiserver_with_an_outdated_token_is_retried() {
     let rejects = Arc::new(AtomicBool::new(false));
     let once = rejects.clone();
     let member = Member::start(Options::default(), move |seen, _| {
@@ -411,7 +411,7 @@ async fn rejecting(is_rejected: impl Fn() -> bool + Send + Sync + 'static) -> (M
 /// One of two kube-apiservers behind one address always rejects Tributary's credentials. The retry budget limits the
 /// retries.
 #[tokio::test]
-async fn member_that_rejects_half_of_the_requests_gets_few_retries() {
+async fn member_that_returns_401_to_half_of_the_requests_gets_few_retries() {
     let requests = Arc::new(AtomicU16::new(0));
     let count = requests.clone();
     let (_member, client) = rejecting(move || count.fetch_add(1, Ordering::SeqCst) % 2 == 1).await;
@@ -435,7 +435,7 @@ async fn member_that_rejects_half_of_the_requests_gets_few_retries() {
 /// kube-apiserver authenticates a request before all other steps, also for custom resources, reviews, discovery and
 /// logs. An aggregated API server that does not trust the cluster does the same.
 #[tokio::test]
-async fn api_server_401_never_reaches_the_client_whatever_the_request() {
+async fn response_401_of_a_kube_apiserver_never_reaches_the_client() {
     let rejections = Arc::new(AtomicU16::new(0));
     let remaining = rejections.clone();
     let take = |remaining: u16| remaining.checked_sub(1);
@@ -471,7 +471,7 @@ async fn api_server_401_never_reaches_the_client_whatever_the_request() {
 
 /// After a 401, the proxy retries a read with new credentials of the plugin, unless the plugin ran a moment ago.
 #[tokio::test]
-async fn plugin_runs_once_for_many_requests_and_again_after_401() {
+async fn exec_plugin_runs_once_for_many_requests_and_again_after_401() {
     let script = r#"test "$1$REGION" = get-tokeneu || exit 9
 echo "$KUBERNETES_EXEC_INFO" | grep -q '"interactive":false' || exit 8
 sleep 0.1
@@ -500,7 +500,8 @@ echo "{\"kind\":\"ExecCredential\",\"apiVersion\":\"client.authentication.k8s.io
 #[tokio::test]
 async fn expiring_plugin_tokens_are_replaced() {
     let folder = tempfile::tempdir().unwrap();
-    // `date` truncates fractions of a second. If credentials have expired when the plugin returns, the request fails.
+    // `date` truncates fractions of a second, so the token is valid for 5 s to 6 s. If the token has expired when the
+    // plugin returns, the request fails.
     let script = r#"at=$(date -u -d '+6 seconds' +%Y-%m-%dT%H:%M:%SZ)
 echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":{\"token\":\"token-$n\",\"expirationTimestamp\":\"$at\"}}""#;
     let exec = plugin(folder.path(), script);
@@ -517,7 +518,7 @@ echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":{\"token\":
 }
 
 #[tokio::test]
-async fn failing_plugin_pauses_and_its_error_contains_the_cause() {
+async fn failing_exec_plugin_runs_after_pauses_and_its_error_contains_the_cause() {
     let folder = tempfile::tempdir().unwrap();
     let script = "echo 'not signed in: token=abcdef' >&2; echo secret-output; exit 3";
     let exec = plugin(folder.path(), script);
@@ -678,7 +679,7 @@ async fn client_certificate_files_are_read_again_after_401() {
 }
 
 #[tokio::test]
-async fn error_reports_that_a_failed_plugin_printed_nothing() {
+async fn error_for_an_exec_plugin_without_output_says_that_it_printed_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let member = Member::echo().await;
     let mut config = member.config();
@@ -689,7 +690,7 @@ async fn error_reports_that_a_failed_plugin_printed_nothing() {
 }
 
 #[tokio::test]
-async fn expired_plugin_credentials_are_not_sent_or_renewed_per_request() {
+async fn expired_exec_plugin_credentials_are_neither_sent_nor_renewed_per_request() {
     let folder = tempfile::tempdir().unwrap();
     let member = Member::echo().await;
     let mut config = member.config();

@@ -26,7 +26,8 @@ async fn watchable() -> Member {
     .await
 }
 
-/// Replaces the client's endpoints by the addresses of these gates to the member.
+/// Replaces the client's endpoints by the addresses of these gates to the member. Returns whether the client accepted
+/// the addresses.
 async fn move_to(client: &ClusterClient, member: &Member, gates: &[&Gate]) -> bool {
     let mut config = member.config();
     config.cluster_url = gates[0].url();
@@ -65,7 +66,6 @@ async fn removed_endpoint_finishes_its_requests_and_gets_no_new_requests() {
     assert_eq!(format!("https://{}/", leaving[0].address), gates[0].url().to_string());
     assert_eq!(leaving[0].left_out.as_ref().unwrap().reason, LeftOutReason::Drain);
     let sent_before = leaving[0].requests;
-    // The new endpoint gets some of the 80 requests in spite of its slow start.
     for _ in 0..40 {
         assert_eq!(read(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap()).await, "/api");
         let post = Request::post("/api").body(full("{}")).unwrap();
@@ -86,7 +86,7 @@ async fn removed_endpoint_finishes_its_requests_and_gets_no_new_requests() {
 }
 
 #[tokio::test]
-async fn answers_of_a_removed_endpoint_do_not_make_the_member_reachable() {
+async fn responses_of_a_removed_endpoint_do_not_make_the_member_reachable() {
     let (sender, released) = tokio::sync::watch::channel(0);
     let member = Member::start(Options::default(), move |seen, _| {
         let mut released = released.clone();
@@ -108,7 +108,7 @@ async fn answers_of_a_removed_endpoint_do_not_make_the_member_reachable() {
     ask("/a").await.unwrap().unwrap();
     let last = ask("/abc");
     eventually("it is under way", || member.seen().len() == 2).await;
-    // The client has detected that the remaining endpoint is unreachable.
+    // During these two requests, the client detects that the other endpoint is unreachable.
     for _ in 0..2 {
         ask("/a").await.unwrap().unwrap();
     }
@@ -162,8 +162,7 @@ async fn added_endpoint_has_slow_start_and_a_removed_endpoint_gets_nothing() {
     }
     assert_eq!(client.endpoints()[0].requests, 5);
     assert!(move_to(&client, &member, &[&gates[0], &gates[1]]).await);
-    // In slow start, for at least seven of seventy requests the client compares the endpoint with another endpoint
-    // (`slow_start.rs`).
+    // In slow start, the endpoint is a candidate for at least seven of seventy requests (`slow_start.rs`).
     for _ in 0..70 {
         client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     }

@@ -24,7 +24,7 @@ use crate::member::{self, Member, Options, Port, SOON, Seen, SendRequest, channe
 pub(crate) struct Gate {
     port: Port,
     to: SocketAddr,
-    /// Returns the delay of a connection from the connection's number (from 0) and the client's first bytes.
+    /// Returns the delay of a connection. Parameters: the connection's number (from 0), and the client's first bytes.
     delay: Option<Delay>,
     task: Option<JoinHandle<()>>,
 }
@@ -38,7 +38,7 @@ impl Gate {
         gate
     }
 
-    /// A gate that delays each connection after the client's first bytes.
+    /// A gate that delays each connection after it has received the client's first bytes.
     async fn slow(member: &Member, delay: Delay) -> Self {
         let mut gate = Self { port: Port::reserve(), to: member.address, delay: Some(delay), task: None };
         gate.open().await;
@@ -178,9 +178,9 @@ async fn unreachable_endpoint_gets_no_requests_until_its_recovery() {
     assert!((1..=40).contains(&first), "{first} of 70");
 }
 
-/// Discovery sends such requests, each to one endpoint, to read facts that differ between servers.
+/// Discovery sends requests to single endpoints, to read facts that differ between servers.
 #[tokio::test]
-async fn request_to_one_unreachable_endpoint_does_not_blame_the_member() {
+async fn request_that_fails_at_one_endpoint_does_not_make_the_member_unreachable() {
     let member = busy_member().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
@@ -198,7 +198,7 @@ async fn request_to_one_unreachable_endpoint_does_not_blame_the_member() {
 }
 
 #[tokio::test]
-async fn lost_endpoint_under_load_breaks_only_writes_and_watches() {
+async fn loss_of_an_endpoint_under_load_breaks_only_writes_and_watches() {
     let released = CancellationToken::new();
     let member = member_that_holds(released.clone()).await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
@@ -291,9 +291,9 @@ pub(crate) fn exec() -> Request<Body> {
 }
 
 #[tokio::test]
-async fn slow_http1_handshake_does_not_make_an_answering_endpoint_unreachable() {
+async fn slow_http1_handshake_does_not_make_a_responding_endpoint_unreachable() {
     let member = busy_member().await;
-    // A connection attempt for a tunnel offers only HTTP/1.1 in ALPN.
+    // Only a connection attempt for a tunnel does not offer HTTP/2 in ALPN, so the gate delays only these attempts.
     let delay: Delay = |_, hello| match hello.windows(3).any(|bytes| bytes == b"\x02h2") {
         true => Duration::ZERO,
         false => Duration::from_millis(1_200),
@@ -320,7 +320,8 @@ async fn slow_http1_handshake_does_not_make_an_answering_endpoint_unreachable() 
     assert_eq!(recoveries(&client), before, "none was taken for lost meanwhile");
 }
 
-/// Over HTTP/1.1 each request has a separate connection, and a busy member sends nothing before its response.
+/// Over HTTP/1.1 each request has a separate connection, and a busy member sends nothing before its response. So a
+/// silent connection does not mean that the endpoint is unreachable.
 #[tokio::test]
 async fn http1_endpoint_stays_reachable_if_another_connection_succeeds() {
     let released = CancellationToken::new();
@@ -339,7 +340,8 @@ async fn http1_endpoint_stays_reachable_if_another_connection_succeeds() {
     };
     let mut pending = vec![slow(), slow()];
     tokio::time::sleep(Duration::from_millis(500)).await;
-    // The third request also chooses the first endpoint, and gets no connection from it within a second.
+    // The third request also chooses the first endpoint, and gets no connection from it within a second. The request
+    // then goes to the second endpoint.
     pending.push(slow());
     eventually("all three are being answered", || member.seen().len() == 3).await;
     assert!(!client.endpoints().iter().any(is_lost), "{:?}", client.endpoints());

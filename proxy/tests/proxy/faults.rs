@@ -30,7 +30,7 @@ async fn serve(io: DuplexStream, seed: u64, processed: ProcessedWrites) {
     let Ok(mut connection) = h2::server::handshake(io).await else { return };
     while let Some(Ok((request, mut respond))) = connection.accept().await {
         let processed = processed.clone();
-        // Most random faults end all streams of the connection.
+        // Faults are rare, because most of them end all streams of the connection.
         let fault = random.random_range(0..100);
         let reason = [h2::Reason::NO_ERROR, h2::Reason::CANCEL, h2::Reason::INTERNAL_ERROR][fault % 3];
         match fault {

@@ -40,7 +40,7 @@ async fn client_impersonation_headers_reach_the_member() {
 }
 
 #[tokio::test]
-async fn cookies_are_removed_from_responses_and_warnings_kept() {
+async fn responses_lose_cookies_and_keep_warnings() {
     let member = Member::start(Options::default(), |seen, _| async move {
         let builder = Response::builder().header("set-cookie", "a=b").header("warning", "299 - \"x\"");
         let builder = match seen.uri.path() {
@@ -101,9 +101,10 @@ async fn member_behind_a_user_server_is_reached_by_path_service_name_and_rotatin
     assert_eq!((member.last().version, member.last().all("impersonate-user")), (http::Version::HTTP_11, vec!["ann"]));
 }
 
-/// Karmada's impersonator may impersonate exactly the users and groups that Karmada knows.
+/// Karmada's impersonator has the right to impersonate users and groups. So the request to the member contains no other
+/// impersonation header.
 #[tokio::test]
-async fn impersonator_sends_its_own_token_with_exactly_user_and_groups() {
+async fn impersonator_token_is_sent_with_exactly_the_user_and_the_groups() {
     let member = Member::echo().await;
     let mut config = member.config();
     config.auth_info.token = Some("own".to_owned().into());
@@ -129,7 +130,7 @@ async fn impersonator_sends_its_own_token_with_exactly_user_and_groups() {
 }
 
 #[tokio::test]
-async fn rejected_impersonator_is_reported_with_its_remedy() {
+async fn rejected_impersonator_token_is_reported_with_advice() {
     let member = Member::start(Options::default(), |seen, _| async move {
         let known = seen.headers.get("authorization").is_some_and(|value| value == "Bearer own");
         let status = if known { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
@@ -149,17 +150,17 @@ async fn rejected_impersonator_is_reported_with_its_remedy() {
     assert_eq!(answer.status(), StatusCode::OK);
 }
 
-/// A kube-apiserver prefers the client certificate of the connection, so the token would be ignored.
+/// A kube-apiserver prefers the client certificate of the connection, so it would ignore the impersonator's token.
 #[tokio::test]
-async fn impersonator_of_a_member_with_a_client_certificate_is_refused() {
+async fn impersonator_token_is_refused_for_a_member_with_a_client_certificate() {
     let (_member, config) = own_token::member_and_config(StatusCode::OK).await;
     let client = member::connect(config, ClientTuning::default()).await;
     assert!(client.set_impersonator(Some("second")).unwrap_err().to_string().contains("client certificate"));
 }
 
-/// A new connection reads the uid of the cluster, which the impersonator may not read.
+/// The client reads the uid of the cluster on each new connection. The impersonator has no right to read the uid.
 #[tokio::test]
-async fn uid_of_the_cluster_is_read_without_the_impersonator() {
+async fn uid_of_the_cluster_is_read_without_the_impersonator_token() {
     let member = Member::start(Options::default(), |seen, _| async move {
         let is_own = seen.headers.get("authorization").is_some_and(|value| value == "Bearer own");
         match seen.uri.path() {

@@ -35,7 +35,7 @@ pub(crate) struct Port {
 impl Port {
     pub(crate) fn reserve() -> Self {
         let socket = TcpSocket::new_v4().unwrap();
-        // With this option, tokio's listener can open a second socket on the port. The listener sets the same option.
+        // With this option, a test can open a listener on the same port later. tokio sets the option for the listener.
         socket.set_reuseaddr(true).unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         Self { address: socket.local_addr().unwrap(), _socket: socket }

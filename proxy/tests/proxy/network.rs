@@ -20,7 +20,7 @@ use crate::member::{self, Authority, Member, Options, Port, SOON, SendRequest, c
 use crate::proxies::{connect_proxy, socks_proxy};
 
 #[tokio::test]
-async fn certificate_of_an_unknown_authority_gives_a_clear_tls_error() {
+async fn untrusted_server_certificate_gives_an_error_that_names_the_ca_setting() {
     let member = Member::echo().await;
     let mut config = member.config();
     config.root_cert = Some(vec![Authority::new().der.to_vec()]);
@@ -93,7 +93,7 @@ async fn invalid_client_configurations_are_refused() {
 }
 
 #[tokio::test]
-async fn unreachable_member_and_its_recovery_are_detected() {
+async fn member_becomes_unreachable_and_then_reachable_after_recovery() {
     let port = Port::reserve();
     let address = port.address();
     let client =
@@ -126,7 +126,7 @@ async fn unreachable_member_and_its_recovery_are_detected() {
 }
 
 #[tokio::test]
-async fn health_reports_the_response_of_readyz() {
+async fn member_health_contains_the_status_and_body_of_readyz() {
     let member = Member::start(Options::default(), |seen, _| async move {
         assert_eq!(seen.uri.path(), "/readyz");
         text(StatusCode::INTERNAL_SERVER_ERROR, "[-]etcd failed".to_owned())
@@ -165,7 +165,7 @@ async fn upgrade_to_a_silent_member_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn transport_adds_the_members_authority_to_requests() {
+async fn transport_adds_the_host_and_port_of_the_member_to_the_request_uri() {
     let member = Member::echo().await;
     let response = member.client().await.transport().oneshot(get("/apis?x=1")).await.unwrap();
     assert_eq!(member::read(response).await, "/apis");
@@ -220,7 +220,7 @@ async fn half_open_connection_is_detected_by_pings() {
     config.cluster_url = format!("https://{address}").parse().unwrap();
     let tuning = ClientTuning {
         keep_alive_interval: Duration::from_millis(100),
-        // The time must suffice for a peer on a busy machine.
+        // Long enough for a ping response on a busy machine.
         keep_alive_timeout: Duration::from_secs(2),
         ..ClientTuning::default()
     };

@@ -136,7 +136,7 @@ async fn endpoint_with_fast_500s_is_ejected_and_recovers_slowly() {
 }
 
 #[tokio::test]
-async fn errors_of_one_resource_eject_no_endpoint() {
+async fn endpoint_with_errors_of_only_one_resource_is_not_ejected() {
     let scene = Scene::new().await;
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(2) {
@@ -145,7 +145,7 @@ async fn errors_of_one_resource_eject_no_endpoint() {
         assert_eq!(scene.ejected(), [false, false]);
     }
     let checks = scene.member.seen().iter().filter(|seen| seen.uri.path() == "/api/v1/namespaces/default").count();
-    // Tributary checks each endpoint at once, and then once per second.
+    // For each endpoint, Tributary sends a check immediately, and then once per second.
     assert!((2..=6).contains(&checks), "{checks} questions");
 }
 
@@ -171,7 +171,7 @@ async fn endpoint_that_resets_all_streams_is_ejected() {
 }
 
 #[tokio::test]
-async fn slow_requests_of_a_client_eject_no_endpoint() {
+async fn endpoint_with_slow_requests_of_one_client_is_not_ejected() {
     let scene = Scene::new().await;
     let first = EndpointSubset::new(&[scene.gates[0].url().to_string()]);
     for _ in 0..2 {
@@ -186,7 +186,7 @@ async fn slow_requests_of_a_client_eject_no_endpoint() {
 }
 
 #[tokio::test]
-async fn all_endpoints_are_used_if_all_have_errors() {
+async fn all_endpoints_are_used_if_all_return_errors() {
     let scene = Scene::new().await;
     scene.close_connections(0, Fault::Errors);
     scene.close_connections(1, Fault::Errors);

@@ -23,10 +23,8 @@ use tributary_proxy::{
 
 use crate::member::{Authority, Body, Options, SendRequest, channel, full, get, server_config};
 
-/// Hosts of the endpoints' URLs.
 pub(crate) const ENDPOINTS: [&str; 2] = ["first.example", "second.example"];
 
-/// Behavior of an endpoint towards new connections.
 #[derive(Clone)]
 pub(crate) enum ConnectionBehavior {
     /// Accepts HTTP/2 connections without TLS, without delay.
@@ -207,7 +205,7 @@ async fn endpoint_undrained_within_the_hour_keeps_its_requests() {
     client.set_drained(&EndpointSubset::default());
     sleep(HOUR).await;
     assert_eq!(under_way(&mut watches), 2);
-    // The second drain lasts a full hour again.
+    // The first drain does not shorten the second drain, which again lasts a full hour.
     client.set_drained(&EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]));
     sleep(HOUR - Duration::from_secs(2)).await;
     assert_eq!(under_way(&mut watches), 2);
@@ -259,9 +257,9 @@ async fn client_of_one_that_never_switches(path: &str) -> ClusterClient {
     client_at(addresses, &authority, &takes, ClientTuning::default()).await
 }
 
-/// kubectl sends each exec twice if the first attempt gets a 403: with WebSocket and with SPDY.
+/// If the first attempt of an exec gets a 403, kubectl sends the exec again: first with WebSocket, then with SPDY.
 #[tokio::test(start_paused = true)]
-async fn denied_exec_and_proxy_upgrades_are_not_limited() {
+async fn number_of_denied_exec_and_proxy_upgrades_is_not_limited() {
     // The server URL of a cluster behind Rancher has a path. Paths in clients' requests do not contain it.
     for below in ["", "/k8s/clusters/c-1"] {
         let client = client_of_one_that_never_switches(below).await;

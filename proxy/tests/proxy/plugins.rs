@@ -36,7 +36,7 @@ fn counting_plugin(folder: &Path) -> ExecConfig {
 }
 
 #[tokio::test]
-async fn all_clients_of_a_process_share_the_plugin_limit() {
+async fn maximum_of_concurrent_exec_plugins_applies_to_all_members_together() {
     let folder = tempfile::tempdir().unwrap();
     let (member, tuning) = (Member::echo().await, quick());
     let exec = counting_plugin(folder.path());
@@ -56,7 +56,7 @@ async fn all_clients_of_a_process_share_the_plugin_limit() {
 }
 
 #[tokio::test]
-async fn users_of_one_plugin_share_its_run() {
+async fn members_with_the_same_exec_plugin_share_one_run_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let (member, tuning) = (Member::echo().await, quick());
     let exec = plugin(folder.path(), &format!("sleep 0.1; {TOKEN}"));
@@ -66,7 +66,8 @@ async fn users_of_one_plugin_share_its_run() {
         answer.unwrap();
     }
     assert_eq!(runs(&exec), 1);
-    // A plugin whose input contains the cluster runs once for each cluster.
+    // A plugin with the cluster in its input (`provideClusterInfo`) runs once for each client, because its token may be
+    // valid for only this cluster.
     let cluster = serde_json::from_value(serde_json::json!({"server": "https://127.0.0.1"})).unwrap();
     let with_cluster = ExecConfig { provide_cluster_info: true, cluster: Some(cluster), ..exec.clone() };
     for _ in 0..2 {
@@ -77,7 +78,7 @@ async fn users_of_one_plugin_share_its_run() {
 }
 
 #[tokio::test]
-async fn failing_plugin_runs_with_growing_pauses() {
+async fn failing_exec_plugin_runs_with_growing_pauses() {
     let folder = tempfile::tempdir().unwrap();
     let member = Member::echo().await;
     let exec = plugin(folder.path(), "echo 'not signed in' >&2; exit 1");
@@ -100,7 +101,7 @@ async fn failing_plugin_runs_with_growing_pauses() {
 }
 
 #[tokio::test]
-async fn plugin_with_rejected_credentials_runs_with_growing_pauses() {
+async fn exec_plugin_with_rejected_credentials_runs_with_growing_pauses() {
     let folder = tempfile::tempdir().unwrap();
     let exec = plugin(folder.path(), TOKEN);
     let member = rejecting().await;
@@ -134,20 +135,19 @@ async fn rejecting() -> Member {
     .await
 }
 
-/// Returns the number of the plugin run whose token the member received last.
 fn last_run(member: &Member) -> u32 {
     member.last().all("authorization")[0].strip_prefix("Bearer ").unwrap().parse().unwrap()
 }
 
 #[tokio::test]
-async fn member_that_rejects_credentials_does_not_block_shared_plugins() {
+async fn member_that_rejects_credentials_does_not_block_a_shared_exec_plugin() {
     let folder = tempfile::tempdir().unwrap();
     let exec = numbering_plugin(folder.path());
     let (hostile, member) = (rejecting().await, Member::echo().await);
     let tuning = ClientTuning { credential_retry_interval: Duration::from_millis(200), ..quick() };
     let (rejected, other) = (client(&hostile, &exec, &tuning).await, client(&member, &exec, &tuning).await);
-    // If the clusters shared the pauses of the plugin, a pause of 6.4 s would have begun after pauses of 0.2 s to 3.2
-    // s, and would delay the second cluster.
+    // The rejections of the first cluster cause pauses of 0.2 s to 3.2 s between plugin runs, and then a pause of 6.4
+    // s. If the clusters shared these pauses, the second cluster would have to wait.
     let reject_until = async |count: u32| {
         while runs(&exec) < count {
             rejected.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
@@ -165,7 +165,7 @@ async fn member_that_rejects_credentials_does_not_block_shared_plugins() {
 }
 
 #[tokio::test]
-async fn expired_credentials_of_a_failing_plugin_are_not_sent() {
+async fn expired_credentials_of_a_failing_exec_plugin_are_not_sent() {
     let folder = tempfile::tempdir().unwrap();
     let exec = numbering_plugin(folder.path());
     std::fs::write(folder.path().join("short"), "").unwrap();
@@ -186,7 +186,7 @@ async fn expired_credentials_of_a_failing_plugin_are_not_sent() {
 }
 
 #[tokio::test]
-async fn plugin_that_prints_another_api_version_is_refused() {
+async fn exec_plugin_that_prints_another_api_version_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let member = Member::echo().await;
     let answer = r#"echo '{"apiVersion":"client.authentication.k8s.io/v1beta1","status":{"token":"secret-token"}}'"#;

@@ -17,7 +17,7 @@ async fn watchable(options: Options) -> Member {
     Member::start(options, |seen, _| async move {
         if seen.uri.query() == Some("watch=true") {
             let (sender, body) = channel();
-            // The sender is kept until the receiver of the body is dropped.
+            // The task keeps the sender, so the watch stays open until the receiver drops the body.
             tokio::spawn(async move { sender.closed().await });
             Response::new(body)
         } else {
@@ -64,15 +64,16 @@ async fn new_connection_opens_before_the_last_connection_is_full() {
         for _ in 0..5 {
             watches.push(client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap());
         }
-        // The request does not wait for the attempt to open another connection.
+        // No watch has to wait for a new connection, because the pool opens the next connection in advance.
         let next = || client.pool_statistics().long_connections == round + 1;
         eventually(&format!("connection {} is there before it is needed", round + 1), next).await;
     }
 }
 
-/// The runtime that opened a connection also drives it. If one runtime ends, connections of other runtimes continue.
+/// The runtime that opened a connection also runs its task. If one runtime ends, connections of other runtimes
+/// continue.
 #[tokio::test]
-async fn request_prefers_a_connection_of_its_own_runtime() {
+async fn request_prefers_a_connection_of_the_same_tokio_runtime() {
     let member = watchable(Options::default()).await;
     let [ours, clients] = [(); 2].map(|()| Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap());
     let client = ours.spawn(member::connect(member.config(), ClientTuning::default())).await.unwrap();
@@ -157,7 +158,7 @@ async fn http2_connections_are_limited() {
 }
 
 #[tokio::test]
-async fn http1_watches_leave_connections_for_reads() {
+async fn http1_watches_beyond_their_limit_are_refused_and_reads_still_work() {
     let member = watchable(Options { alpn: vec!["http/1.1"], ..Options::default() }).await;
     let client =
         member::connect(member.config(), ClientTuning { max_http1_requests: 2, ..ClientTuning::default() }).await;
@@ -179,7 +180,6 @@ async fn http1_watches_leave_connections_for_reads() {
     }
 }
 
-/// Calls `open` until a call fails. Returns the successful results and the error.
 async fn until_refused<F, T, E>(open: impl Fn() -> F) -> (Vec<T>, E)
 where
     F: Future<Output = Result<T, E>>,
@@ -194,7 +194,7 @@ where
 }
 
 #[tokio::test]
-async fn clients_leave_connections_for_tributarys_own_requests() {
+async fn client_requests_leave_connections_for_internal_requests_of_tributary() {
     let http1 = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let http2 = Options { max_streams: Some(2), ..Options::default() };
     // Over HTTP/1.1, all origins of requests share eight connections. Over HTTP/2 with two streams per connection,
@@ -245,10 +245,10 @@ async fn clients_leave_connections_for_tributarys_own_requests() {
     }
 }
 
-/// Unread bytes of one stream reduce the window of the whole connection (RFC 9113 §5.2). A client that does not read
-/// must not delay other clients in spite of this.
+/// Unread bytes of one stream also fill the window of the whole connection (RFC 9113 §5.2). Nevertheless, a client that
+/// does not read must not delay other clients.
 #[tokio::test]
-async fn unread_responses_of_one_client_do_not_block_other_clients() {
+async fn client_is_not_blocked_by_unread_responses_of_another_client() {
     let member = Member::start(Options::default(), |seen, _| async move {
         let large = seen.uri.path() == "/large";
         text(StatusCode::OK, if large { "x".repeat(1 << 20) } else { "short".to_owned() })
@@ -302,12 +302,12 @@ async fn idle_http2_connections_are_closed() {
 }
 
 #[tokio::test]
-async fn goaway_moves_requests_to_another_connection() {
+async fn new_requests_use_another_connection_after_goaway() {
     let member = watchable(Options::default()).await;
     let client = member.client().await;
     let watch = client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
     for round in 0..20 {
-        // When the GOAWAY arrives, the requests are at various stages.
+        // The GOAWAY arrives while the requests are at various stages.
         member.goaway();
         let request = Request::post("/api/v1/pods").body(full(format!("round {round}"))).unwrap();
         let (get, post) = tokio::join!(
@@ -363,7 +363,7 @@ async fn breaking(broken: usize) -> (kube::Config, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn reads_are_retried_after_a_broken_connection() {
+async fn read_request_is_retried_after_its_connection_breaks() {
     let (config, requests) = breaking(2).await;
     let client = member::connect(config, ClientTuning::default()).await;
     let response = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
@@ -372,7 +372,7 @@ async fn reads_are_retried_after_a_broken_connection() {
 }
 
 #[tokio::test]
-async fn sent_writes_are_not_retried() {
+async fn write_request_is_not_retried_after_it_was_sent() {
     let (config, requests) = breaking(1).await;
     let client = member::connect(config, ClientTuning::default()).await;
     let request = Request::delete("/api/v1/namespaces/a/pods/p").body(empty()).unwrap();
@@ -383,7 +383,7 @@ async fn sent_writes_are_not_retried() {
 }
 
 #[tokio::test]
-async fn refused_requests_are_resent_with_and_without_a_body() {
+async fn refused_http2_streams_are_resent_with_and_without_a_body() {
     let (config, requests) = breaking(usize::MAX).await;
     let client = member::connect(config, ClientTuning::default()).await;
     let request = Request::delete("/refused").body(empty()).unwrap();

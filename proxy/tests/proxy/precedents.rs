@@ -43,7 +43,6 @@ async fn nothing_is_spliced(answer: &'static str, expected: &str) {
     }
 }
 
-/// Reads the body of a response with a Content-Length.
 async fn read_body(tcp: &mut TcpStream, head: &str) {
     let head = head.to_lowercase();
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).expect("a length");

@@ -71,7 +71,6 @@ impl Scene {
         self.client.endpoints()[0].is_ready
     }
 
-    /// Returns the reason why the first endpoint is unreachable; `None` if it is reachable.
     fn reason(&self) -> Option<String> {
         match &self.client.endpoints()[0].reachability.state {
             ReachabilityState::Unreachable { reason, .. } => Some(reason.to_string()),
@@ -100,7 +99,7 @@ fn probe() -> Probe {
     Probe {
         path: PathAndQuery::from_static(PATH),
         interval: Duration::from_millis(250),
-        // The test answers each probe within this time.
+        // Longer than the test needs to answer a probe, so no probe times out.
         answer_within: Duration::from_secs(60),
         ..Probe::default()
     }
@@ -115,7 +114,7 @@ async fn endpoint_gets_no_requests_between_a_failed_and_a_successful_probe() {
     // The number of requests includes probes of the second endpoint.
     assert!(first == 0 && second >= 10, "{first} and {second}");
     assert!(scene.after(200).await);
-    // In slow start, for at least seven of seventy requests the client compares the endpoint with the other endpoint.
+    // In slow start, the endpoint is a candidate for at least seven of seventy requests.
     let mut first = 0;
     for _ in 0..7 {
         first += scene.ten().await[0];
@@ -126,7 +125,7 @@ async fn endpoint_gets_no_requests_between_a_failed_and_a_successful_probe() {
 }
 
 #[tokio::test]
-async fn probe_thresholds_count_consecutive_responses() {
+async fn endpoint_readiness_changes_after_consecutive_probes_up_to_the_threshold() {
     let scene = Scene::new(Probe { success_threshold: 2, failure_threshold: 3, ..probe() }).await;
     let mut ready = Vec::new();
     for status in [500, 500, 200, 500, 500, 500, 200, 500, 200, 200] {
@@ -148,7 +147,7 @@ async fn probe_thresholds_count_consecutive_responses() {
 }
 
 #[tokio::test]
-async fn probe_successes_before_an_unreachable_period_do_not_count() {
+async fn probe_successes_before_an_outage_do_not_make_the_endpoint_ready() {
     let interval = Duration::from_secs(2);
     let mut scene = Scene::new(Probe { success_threshold: 2, interval, ..probe() }).await;
     eventually("it is asked", || scene.count_probes() > 0).await;

@@ -29,7 +29,6 @@ const ROOTS: &str = "SSL_CERT_FILE";
 /// receiver reads.
 const LONG_BYTES: usize = 2 << 20;
 
-/// Time for which the tunnel is idle.
 const SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Step in which the idle time advances. Longer than each idle timeout, so that each timeout expires in every step.
@@ -72,14 +71,14 @@ fn through_each(test: &str, show: impl AsyncFn(Tunnel)) {
         let authority = Authority::new();
         std::fs::write(std::env::var_os(ROOTS).unwrap(), &authority.pem).unwrap();
         for (proxy, mut proxy_requests) in proxies::of_each_kind(&authority).await {
-            // The output shows which proxy was used when the test fails.
+            // If the test fails, its output shows which proxy was used.
             println!("through {proxy}");
             show(Tunnel::open(&proxy, &mut proxy_requests).await).await;
         }
     });
 }
 
-/// Waits for an event. The paused time must not advance before the event.
+/// Waits for an event that happens without an advance of the clock.
 async fn soon<T>(coming: impl Future<Output = T>) -> T {
     timeout(SOON, coming).await.expect("it does not come")
 }

@@ -10,8 +10,8 @@ use tokio_rustls::TlsAcceptor;
 use crate::member::{Authority, Options, server_config};
 use crate::upgrades::read_head;
 
-/// Returns the URL of a proxy of each kind. For each proxy, also returns a channel with the requests that the proxy
-/// received. `authority` signs the TLS proxy's certificate.
+/// Starts a proxy of each kind. Returns the URL of each proxy, and a channel with the requests that the proxy received.
+/// `authority` signs the TLS proxy's certificate.
 pub(crate) async fn of_each_kind(authority: &Authority) -> [(String, UnboundedReceiver<String>); 3] {
     let (http, http_requests) = connect_proxy().await;
     let (https, https_requests) = connect_proxy_over_tls(authority).await;
@@ -30,7 +30,6 @@ pub(crate) async fn connect_proxy() -> (SocketAddr, UnboundedReceiver<String>) {
     (address, receiver)
 }
 
-/// Like [`connect_proxy`], with TLS between client and proxy.
 async fn connect_proxy_over_tls(authority: &Authority) -> (SocketAddr, UnboundedReceiver<String>) {
     let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let acceptor = TlsAcceptor::from(server_config(authority, &options));

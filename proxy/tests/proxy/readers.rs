@@ -23,7 +23,7 @@ use crate::member::{self, Body, Member, Options, SOON, SendRequest, eventually, 
 const TOO_MANY: usize = 40_000;
 
 /// A member with three kinds of responses. `/chatty/`: one-byte frames without end. `/short/`: one frame and the end.
-/// Other paths: one event, after the test has signalled `happens`.
+/// Other paths: one event, after the test has notified `happens`.
 struct Chatty {
     member: Member,
     happens: Arc<Notify>,
@@ -76,10 +76,11 @@ async fn open(client: &ClusterClient, pod: &str, reader: SocketAddr) -> Response
     opened.await.expect("an answer").expect("a log")
 }
 
-/// h2 closes a connection with all its streams after too many unread small DATA frames, because a frame takes more
-/// memory than the window counts. A workload decides the size of the frames, and a client may not read them.
+/// h2 closes a connection with all its streams after too many unread small DATA frames, because such a frame needs more
+/// memory than it uses of the flow-control window. A workload decides the size of the frames, and some clients do not
+/// read them.
 #[tokio::test]
-async fn unread_tiny_frames_break_no_stream_of_other_clients() {
+async fn client_that_leaves_tiny_frames_unread_loses_only_its_streams() {
     let Chatty { member, happens } = Chatty::start().await;
     let client = member.client().await;
     let mut others = open(&client, "quiet", peer(2)).await.into_body();
@@ -96,7 +97,7 @@ async fn unread_tiny_frames_break_no_stream_of_other_clients() {
     open(&client, "quiet", peer(1)).await;
 }
 
-/// A client may have 576 long-running requests, on 36 connections.
+/// One client may have 576 long-running requests, which use 36 connections.
 #[tokio::test]
 async fn client_with_576_long_running_requests_does_not_block_others() {
     let Chatty { member, .. } = Chatty::start().await;
@@ -110,7 +111,7 @@ async fn client_with_576_long_running_requests_does_not_block_others() {
 }
 
 #[tokio::test]
-async fn clients_that_follow_logs_share_no_connection() {
+async fn clients_that_follow_pod_logs_use_separate_connections() {
     let Chatty { member, .. } = Chatty::start().await;
     let client = member.client().await;
     let logs = (0..20).map(|port| open(&client, "quiet", peer(port)));
@@ -138,7 +139,8 @@ async fn idle_connection_is_reused_for_another_client() {
     assert_eq!(member.connections(), 1, "each kubectl logs is a connection of its own");
 }
 
-/// A client disconnects while frames are in flight to it. Such frames permanently reduce the connection's budget.
+/// If a client disconnects while frames are in flight to it, these frames permanently reduce h2's budget for unread
+/// frames of the connection. So only the same client may reuse the connection.
 #[tokio::test]
 async fn connection_with_unread_bytes_is_not_reused_for_another_client() {
     let Chatty { member, .. } = Chatty::start().await;
@@ -261,7 +263,7 @@ async fn late_connection_failure_does_not_affect_later_attempts() {
 }
 
 #[tokio::test]
-async fn closing_an_idle_connection_spares_other_clients() {
+async fn streams_of_other_clients_continue_when_an_idle_connection_closes() {
     let Chatty { member, .. } = Chatty::start().await;
     let tuning = ClientTuning { idle_timeout: Duration::from_millis(50), ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;

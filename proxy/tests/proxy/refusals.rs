@@ -47,7 +47,6 @@ struct Scene {
 
 #[derive(Clone, Copy)]
 struct Behavior {
-    /// Status code of the first endpoint's refusals.
     error: StatusCode,
     usual: [Duration; 2],
 }
@@ -149,14 +148,15 @@ async fn endpoint_with_fast_refusals_gets_at_most_half_of_the_requests() {
         let scene = Scene::new(error).await;
         scene.read(16, REFUSED).await;
         let part = scene.part(REFUSED);
-        // If only the number of requests in flight decided, the share would be 90 %. A read that gets 429 is sent again
-        // to the second endpoint, and also counts for that endpoint.
+        // If the proxy compared only the numbers of requests in flight, the first endpoint would get 90 % of the
+        // requests. The proxy sends a read that gets 429 again to the second endpoint, so the second endpoint gets an
+        // additional request.
         assert!((25..=53).contains(&part), "{part} % of what is answered {error}");
     }
 }
 
-/// Before the refusals begin, the first endpoint is faster than the second endpoint, which is in another zone. The
-/// proxy forgets this latency.
+/// Before the refusals begin, the first endpoint is faster than the second endpoint, which is in a different zone.
+/// After some seconds with refusals only, the proxy must forget the latency of the first endpoint.
 #[tokio::test(start_paused = true)]
 async fn fast_endpoint_that_starts_to_refuse_gets_half_of_the_requests() {
     let usual = [Duration::from_millis(2), USUAL];
@@ -169,7 +169,7 @@ async fn fast_endpoint_that_starts_to_refuse_gets_half_of_the_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn endpoint_that_refuses_one_resource_gets_half_of_all_requests() {
+async fn endpoint_that_refuses_one_resource_still_gets_half_of_all_requests() {
     for error in [StatusCode::FORBIDDEN, StatusCode::INTERNAL_SERVER_ERROR] {
         let scene = Scene::new(error).await;
         tokio::join!(scene.read(8, REFUSED), scene.read(8, ANSWERED));
@@ -182,7 +182,7 @@ async fn endpoint_that_refuses_one_resource_gets_half_of_all_requests() {
 /// One client makes the first endpoint refuse a thousand requests per second. A policy restricts this client to the
 /// first endpoint.
 #[tokio::test(start_paused = true)]
-async fn refusals_of_one_client_do_not_move_others_to_another_endpoint() {
+async fn refusals_to_one_client_do_not_move_other_clients_to_another_endpoint() {
     let scene = Scene::new(StatusCode::FORBIDDEN).await;
     let until = Instant::now() + MEASURED;
     let first = EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]);
@@ -196,15 +196,15 @@ async fn refusals_of_one_client_do_not_move_others_to_another_endpoint() {
     tokio::join!(hostile, scene.read(16, ANSWERED));
     let refused = scene.seen.lock().iter().filter(|(_, path)| path == REFUSED).count();
     assert!(refused > 300, "{refused}");
-    // The hostile client always has one request in flight at the first endpoint. Only this request counts for the
-    // endpoint's load, and no refused one.
+    // The hostile client always has one request in flight at the first endpoint. The endpoint's load includes this
+    // request, but no refused request.
     let part = scene.part(ANSWERED);
     assert!((40..=60).contains(&part), "{part} %");
 }
 
 /// One client sends 200 requests per second that the fast endpoint answers with 403 or 404.
 #[tokio::test(start_paused = true)]
-async fn refusals_of_one_client_send_no_others_to_slow_endpoints() {
+async fn refusals_to_one_client_do_not_move_other_clients_to_a_slow_endpoint() {
     let measured = Duration::from_secs(4);
     for error in [StatusCode::NOT_FOUND, StatusCode::FORBIDDEN] {
         let usual = [Duration::from_millis(5), Duration::from_secs(2)];
@@ -232,8 +232,8 @@ async fn slow_endpoint_gets_few_requests() {
     scene.seen.lock().clear();
     scene.read_for(Duration::from_secs(3), 16, ANSWERED).await;
     let (part, all) = (scene.part(ANSWERED), scene.seen.lock().len());
-    // If only requests in flight decided, half of the readers would always wait for the slow endpoint, and all readers
-    // would send only 2,400 requests.
+    // If the proxy compared only the numbers of requests in flight, half of the readers would always wait for the slow
+    // endpoint, and all readers would send only 2,400 requests.
     assert!(part >= 99 && all > 4_000, "{part} % of {all}");
 }
 

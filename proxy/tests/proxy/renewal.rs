@@ -113,7 +113,7 @@ async fn token_is_never_sent_without_its_impersonated_user() {
 }
 
 #[tokio::test]
-async fn request_resent_for_a_new_user_differs_only_in_the_user() {
+async fn request_resent_with_new_credentials_differs_only_in_the_credentials() {
     let replaced = Arc::new(Notify::new());
     let waiting = replaced.clone();
     let member = Member::start(Options::default(), move |seen, _| {
@@ -148,12 +148,12 @@ async fn request_resent_for_a_new_user_differs_only_in_the_user() {
 }
 
 #[tokio::test]
-async fn invalid_new_user_does_not_replace_the_previous_user() {
+async fn invalid_new_credentials_do_not_replace_the_previous_credentials() {
     let users = Authority::new();
     let leaves = [users.leaf("one"), users.leaf("two")];
     let member = Member::echo().await;
     let client = member::connect(with_user(&member, token("old")), quick()).await;
-    // The certificate does not match its key, as during the replacement of two files.
+    // The certificate does not match its key, as can happen while two files are replaced.
     let error = client.set_user(&with_user(&member, certificate(&leaves[0], &leaves[1]))).await.unwrap_err();
     assert!(matches!(error, ConnectError::Tls { .. }), "{error}");
     client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
@@ -161,7 +161,7 @@ async fn invalid_new_user_does_not_replace_the_previous_user() {
 }
 
 #[tokio::test]
-async fn new_user_never_presents_the_previous_users_certificate() {
+async fn request_with_new_credentials_never_uses_the_previous_client_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let users = Authority::new();
     let leaf = users.leaf("one");
@@ -178,7 +178,7 @@ async fn new_user_never_presents_the_previous_users_certificate() {
 }
 
 #[tokio::test]
-async fn certificate_expiry_during_a_connection_attempt_replaces_the_connection_once() {
+async fn client_certificate_that_expires_while_connecting_is_replaced_once() {
     let folder = tempfile::tempdir().unwrap();
     let users = Authority::new();
     for number in 1..=64 {
@@ -193,7 +193,8 @@ async fn certificate_expiry_during_a_connection_attempt_replaces_the_connection_
     let exec = plugin(folder.path(), &format!("{script} {}/$n", folder.path().display()));
     let options = Options { client_authority: Some(users.der.clone()), ..Options::default() };
     let member = Member::start(options, |_, _| async { text(StatusCode::OK, String::new()) }).await;
-    // The certificate expires while the connection is being opened. The next request uses a new certificate.
+    // The connection attempt takes longer than the validity of the certificate. The next request uses a new
+    // certificate.
     let address = member.address;
     let connector = BoxCloneSyncService::new(service_fn(move |_| async move {
         tokio::time::sleep(Duration::from_millis(6100)).await;

@@ -45,7 +45,7 @@ struct Counts {
     closed_for_resets: AtomicUsize,
     slow: AtomicUsize,
     waiting_requests: AtomicUsize,
-    /// Number of `/held` requests that the member answers.
+    /// Number of `/held` requests that the member may answer.
     released: watch::Sender<usize>,
     /// Number of responses to streams that were already reset.
     reset: AtomicUsize,
@@ -154,10 +154,10 @@ async fn asks_and_gives_up(client: &ClusterClient, counts: &Counts, requests: us
 }
 
 #[tokio::test]
-async fn resets_of_one_client_close_no_shared_connection() {
+async fn shared_connection_stays_open_despite_many_resets_of_one_client() {
     let member = GoMember::start().await;
-    // The proxy waits less for an abandoned response than the member needs for `/slow`. So the proxy resets every
-    // stream.
+    // The proxy waits 20 ms for an abandoned response, and the member needs longer for `/slow`. So the proxy resets
+    // every stream.
     let client = member.client(Duration::from_millis(20)).await;
     let over = AtomicBool::new(false);
     let request_of = async |of: u16, path: &'static str| {
@@ -203,7 +203,7 @@ async fn resets_of_one_client_close_no_shared_connection() {
 }
 
 #[tokio::test]
-async fn prompt_response_of_a_disconnected_client_is_read() {
+async fn response_that_arrives_soon_after_a_client_disconnects_is_read() {
     const PLACES: usize = 50;
     let member = GoMember::start().await;
     let client = member.client(SOON).await;
@@ -253,10 +253,10 @@ async fn late_bytes_of_reset_streams_do_not_end_other_streams() {
     assert_eq!(member::read(answer.unwrap()).await, "answer");
 }
 
-/// The pool replaces a connection after many resets. The old connection stays open until its last stream ends, and
-/// still counts.
+/// The pool replaces a connection after many resets. The old connection stays open until its last stream ends. Until
+/// then, the maximum number of connections includes it.
 #[tokio::test]
-async fn connections_with_many_resets_count_towards_the_maximum() {
+async fn maximum_number_of_connections_includes_those_with_many_resets() {
     let member = GoMember::start().await;
     let mut config = kube::Config::new(format!("https://{}", member.address).parse().unwrap());
     config.root_cert = Some(vec![member.authority.der.to_vec()]);
@@ -273,7 +273,8 @@ async fn connections_with_many_resets_count_towards_the_maximum() {
             () = eventually("it is asked", || Counts::of(&member.counts.waiting_requests) == connections) => {}
         }
         all_pending.push(pending);
-        // On a busy machine, some requests are cancelled before they are sent. Such requests cause no reset.
+        // On a busy machine, some requests are cancelled before they are sent, so they cause no reset. The test
+        // therefore cancels requests until the expected number of connections is open.
         let expected = (connections + 1).min(2);
         let mut given_up = 0;
         while given_up < 130 || Counts::of(&member.counts.connections) < expected {
@@ -331,7 +332,7 @@ async fn short_requests_of_5000_clients_share_a_few_connections() {
 }
 
 #[tokio::test]
-async fn request_resent_with_new_credentials_keeps_its_permit() {
+async fn request_resent_with_new_credentials_uses_the_same_concurrency_permit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     std::fs::write(&path, "old").unwrap();

@@ -25,9 +25,13 @@ use crate::member::{Member, Options, SendRequest, eventually, full, get, read, t
 #[derive(Clone, Copy, Debug)]
 enum Refusal {
     /// The member sends a GOAWAY frame: streams up to `last` were processed.
-    GoAway { last: u32, code: u32 },
-    /// The member sends a RST_STREAM frame for the request's stream.
-    Reset { code: u32 },
+    GoAway {
+        last: u32,
+        code: u32,
+    },
+    Reset {
+        code: u32,
+    },
 }
 
 impl Refusal {
@@ -147,7 +151,8 @@ async fn unprocessed_write_is_resent_with_its_body() {
     ] {
         let scene = RefusingMember::refuse_first_connections(1, refusal).await;
         if let Refusal::Reset { .. } = refusal {
-            // The connection stays open. It refuses the retry, too.
+            // After a reset, the connection stays open. So the retries use the same connection, and the member refuses
+            // them, too.
             let error = scene.send(post()).await.unwrap_err();
             assert_eq!((error.sent(), error.status_code()), (Sent::No, StatusCode::SERVICE_UNAVAILABLE), "{refusal:?}");
             assert_eq!((scene.refused(), scene.processed().len()), (3, 0), "twice more, {refusal:?}");
@@ -161,7 +166,7 @@ async fn unprocessed_write_is_resent_with_its_body() {
 }
 
 #[tokio::test]
-async fn possibly_processed_read_is_resent_and_such_a_write_is_not() {
+async fn request_that_may_have_been_processed_is_resent_only_if_it_is_a_read() {
     for refusal in [
         Refusal::GoAway { last: 1, code: NO_ERROR },
         Refusal::GoAway { last: 1, code: INTERNAL_ERROR },
@@ -187,15 +192,16 @@ async fn member_that_refuses_all_requests_gets_few_retries() {
         assert_eq!(scene.send(get("/api")).await.unwrap_err().sent(), Sent::No);
     }
     let again = scene.refused() - 200;
-    // The budget depends on the requests of the last 10 s. On a busy machine, the test may take longer than 10 s.
+    // The retry budget depends on the requests of the last 10 s. On a busy machine, the test may take longer than 10 s,
+    // so the number of retries varies.
     assert!((40..=120).contains(&again), "{again} were sent again");
     let retries = scene.client.retries();
     assert_eq!(retries.retries, again as u64);
     assert!(retries.refused > 0, "{retries:?}");
 }
 
-/// A member that answers with this status and a Retry-After if the request's authority is in the list, and otherwise
-/// with 200.
+/// A member that answers with this status and a Retry-After if the request's authority is in `authorities`, and with
+/// 200 if it is not.
 async fn limiting(status: StatusCode, authorities: Arc<Mutex<Vec<String>>>) -> Member {
     Member::start(Options::default(), move |seen, _| {
         let is_limited = authorities.lock().iter().any(|limited| seen.uri.authority().unwrap().as_str() == limited);
@@ -263,7 +269,7 @@ enum Other {
 }
 
 #[tokio::test]
-async fn busy_response_reaches_the_client_if_no_endpoint_answers_better() {
+async fn response_429_reaches_the_client_if_no_other_endpoint_succeeds() {
     for other in [Other::Full, Other::Gone, Other::BreaksOff] {
         let authority = Arc::new(Mutex::new(String::new()));
         let first = authority.clone();
@@ -331,12 +337,13 @@ async fn read_is_sent_at_most_three_times() {
 }
 
 #[tokio::test]
-async fn retry_sends_the_request_unchanged() {
+async fn retried_request_equals_the_first_attempt() {
     let path = "/api/v1/pods?labelSelector=a%3Db";
     for is_busy in [false, true] {
         let attempts = AtomicUsize::new(0);
         let member = Member::start(Options::default(), move |seen, _| {
-            // After a reset, Tributary sends its own requests, which have other paths.
+            // After a reset, Tributary also sends its own requests, which have other paths. The test must not count
+            // them.
             let is_first = seen.uri.path() == "/api/v1/pods" && attempts.fetch_add(1, Ordering::SeqCst) == 0;
             async move {
                 match (is_first, is_busy) {
@@ -374,7 +381,7 @@ async fn retry_sends_the_request_unchanged() {
 }
 
 #[tokio::test]
-async fn busy_responses_leave_half_of_the_retry_budget() {
+async fn retries_after_responses_429_use_at_most_half_of_the_retry_budget() {
     let member = Member::start(Options::default(), |_, _| async { busy() }).await;
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;

@@ -62,9 +62,9 @@ fn is_short() -> bool {
 }
 
 #[test]
-fn name_resolution_without_file_descriptors_does_not_blame_the_member() {
+fn dns_failure_without_file_descriptors_keeps_the_member_healthy() {
     if !is_short() {
-        return run_short("name_resolution_without_file_descriptors_does_not_blame_the_member");
+        return run_short("dns_failure_without_file_descriptors_keeps_the_member_healthy");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -93,9 +93,9 @@ fn name_resolution_without_file_descriptors_does_not_blame_the_member() {
 }
 
 #[test]
-fn plugin_without_file_descriptors_does_not_blame_the_member() {
+fn exec_plugin_failure_without_file_descriptors_keeps_the_member_healthy() {
     if !is_short() {
-        return run_short("plugin_without_file_descriptors_does_not_blame_the_member");
+        return run_short("exec_plugin_failure_without_file_descriptors_keeps_the_member_healthy");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -14,8 +14,8 @@ use tributary_proxy::{Address, ClientTuning, ClusterClient, EndpointSubset, Requ
 use crate::member::{Authority, SendRequest, get};
 use crate::paused::{ConnectionBehavior, ENDPOINTS, client_of};
 
-/// Number of requests in a round. In each of the ten steps of slow start, an endpoint takes part in the choice for
-/// seven more of seventy requests.
+/// Number of requests in a round. Slow start has ten steps. In each step, an endpoint is a candidate for seven more of
+/// these seventy requests.
 const ROUND: usize = 70;
 
 /// A client of two endpoints. The test decides whether each endpoint refuses connections.
@@ -31,7 +31,6 @@ impl Scene {
         Self { client, takes }
     }
 
-    /// Starts a scene whose first endpoint has been detected as unreachable.
     async fn with_the_first_lost() -> Self {
         let scene = Self::new([ConnectionBehavior::Refuses, ConnectionBehavior::Plain]).await;
         for _ in ENDPOINTS {
@@ -83,8 +82,8 @@ impl Scene {
         shares.push(self.of_a_round().await);
         sleep(Duration::from_secs(5)).await;
         shares.push(self.of_a_round().await);
-        // In its first step, slow start lets the endpoint take part in a tenth of the choices, later in six tenths, and
-        // at the end in all choices. The endpoint wins half of the choices in which it takes part.
+        // In the first step of slow start, the endpoint is a candidate for a tenth of the requests, later for six
+        // tenths, and at the end for all. It gets half of the requests for which it is a candidate.
         for (share, expected) in shares.iter().zip([2..=6, 19..=23, 34..=36]) {
             assert!(expected.contains(share), "{how}: {shares:?}");
         }
@@ -92,7 +91,7 @@ impl Scene {
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_or_recovered_endpoint_gets_its_share_gradually() {
+async fn new_or_recovered_endpoint_gets_a_gradually_growing_share_of_requests() {
     let scene = Scene::with_the_first_lost().await;
     scene.is_back(0).await;
     scene.expect_a_slow_start("it was lost").await;
@@ -109,7 +108,7 @@ async fn new_or_recovered_endpoint_gets_its_share_gradually() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn initial_endpoints_get_their_full_shares_of_requests_at_once() {
+async fn endpoints_present_at_the_start_get_their_full_share_of_requests_at_once() {
     let scene = Scene::new([ConnectionBehavior::Plain, ConnectionBehavior::Plain]).await;
     assert_eq!(scene.of_a_round().await, 35);
 }
@@ -124,7 +123,7 @@ async fn recovered_endpoint_does_not_get_every_new_watch() {
         watches.push(watch.into_body());
     }
     let outstanding: Vec<_> = scene.client.endpoints().iter().map(|endpoint| endpoint.outstanding).collect();
-    // The endpoint has the fewest watches. So it gets each watch for which slow start lets it take part in the choice.
+    // The endpoint has the fewest watches. So it gets each watch for which slow start makes it a candidate.
     assert!((4..=9).contains(&outstanding[0]), "{outstanding:?}");
     assert_eq!(outstanding.iter().sum::<usize>(), ROUND);
     sleep(Duration::from_secs(10)).await;
@@ -136,7 +135,7 @@ async fn recovered_endpoint_does_not_get_every_new_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sole_usable_endpoint_has_no_slow_start() {
+async fn only_usable_endpoint_gets_all_requests_without_slow_start() {
     // The second endpoint is drained, so the first endpoint is the only usable endpoint.
     let scene = Scene::with_the_first_lost().await;
     scene.is_back(0).await;

@@ -29,8 +29,8 @@ async fn request_and_response_bodies_are_streamed() {
         .await;
         let client = member.client().await;
         let (sender, body) = channel();
-        // The first frame is sent before the request, because an HTTP/1.1 member answers as soon as the head has
-        // arrived.
+        // An HTTP/1.1 member answers as soon as the head of a request has arrived. The first frame is therefore ready
+        // before the request.
         sender.send(Bytes::from_static(b"one")).unwrap();
         let request = Request::post("/api/v1/x").body(body).unwrap();
         let response =
@@ -52,7 +52,7 @@ async fn request_and_response_bodies_are_streamed() {
 
 /// Go's servers end an HTTP/2 response with an empty frame after the last bytes.
 #[tokio::test]
-async fn end_of_a_response_arrives_with_its_last_bytes() {
+async fn end_of_a_response_body_arrives_together_with_its_last_bytes() {
     for pieces in [&["one"][..], &["one", "two"], &["one", "", "two"]] {
         let member = Member::start(Options::default(), move |_, _| {
             let (sender, body) = channel();
@@ -70,7 +70,7 @@ async fn end_of_a_response_arrives_with_its_last_bytes() {
 }
 
 #[tokio::test]
-async fn dropping_a_response_cancels_it_at_the_member() {
+async fn dropped_response_is_cancelled_at_the_member() {
     let dropped = Arc::new(Notify::new());
     let notify = dropped.clone();
     let member = Member::start(Options::default(), move |_, _| {
@@ -98,7 +98,7 @@ async fn dropping_a_response_cancels_it_at_the_member() {
 }
 
 #[tokio::test]
-async fn dropping_a_request_cancels_it_at_the_member() {
+async fn dropped_request_is_cancelled_at_the_member() {
     let (started, dropped) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (start, drop_notify) = (started.clone(), dropped.clone());
     let member = Member::start(Options::default(), move |_, _| {
@@ -119,7 +119,7 @@ async fn dropping_a_request_cancels_it_at_the_member() {
 }
 
 #[tokio::test]
-async fn time_limit_applies_to_short_requests_only() {
+async fn time_limit_of_requests_does_not_apply_to_watches_and_streams() {
     const LIMIT: Duration = Duration::from_millis(50);
     let member = Member::start(Options::default(), |seen, _| async move {
         if seen.uri.query() != Some("watch=true") {
@@ -158,7 +158,7 @@ async fn content_encoding_and_body_are_forwarded_unchanged() {
 /// --nocapture`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures"]
-async fn forwarding_latency_is_measured() {
+async fn latency_added_by_forwarding_is_measured() {
     let member = Member::echo().await;
     let mut config = member.config();
     config.auth_info.token = Some("t".to_owned().into());

@@ -24,7 +24,6 @@ use crate::member::{self, Authority, Member, Options, Port, SOON, eventually, ge
 
 pub(crate) const WEBSOCKET: &str = "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-key: a2V5\r\n";
 
-/// Response head that switches to WebSocket (101).
 const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
 
 /// A member without an HTTP library. It answers each request head with `answer` and records all later bytes. After a
@@ -90,7 +89,7 @@ pub(crate) async fn front(client: ClusterClient) -> SocketAddr {
     front_that_keeps(client, || ()).await
 }
 
-/// Like [`front`]. Each tunnel keeps a value that `keep` returns, until the tunnel ends.
+/// Like [`front`], but each tunnel stores a value from `keep` until the tunnel ends.
 async fn front_that_keeps<K: Send + 'static>(
     client: ClusterClient,
     keep: impl Fn() -> K + Clone + Send + 'static,
@@ -103,7 +102,7 @@ async fn front_that_keeps<K: Send + 'static>(
     .await
 }
 
-/// Like [`front`]. Each request's context is changed before the request is forwarded.
+/// Like [`front`], but `add` changes the context of each request before the server forwards it.
 async fn front_that_adds(
     client: ClusterClient,
     add: impl Fn(&mut ForwardContext) + Clone + Send + 'static,
@@ -336,7 +335,7 @@ async fn tunnel_end_signal_ends_only_its_own_tunnel() {
     for (place, ender) in enders.lock().unwrap().drain(..).enumerate() {
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         end_senders.lock().unwrap().push(end);
-        // Only the first tunnel has an end signal.
+        // Only the first tunnel gets a signal that ends the tunnel.
         if place == 0 {
             ender.end_when(Box::pin(async { drop(ended.await) }));
         }
@@ -398,8 +397,8 @@ async fn upgrade_401_reaches_the_client_unless_tributarys_credentials_are_reject
     }
 }
 
-/// The member's API server accepts the credentials a moment later. A kubelet's 401 has another text, and a workload's
-/// 401 may have any text.
+/// The upgrade gets kube-apiserver's 401, although the member accepts the same credentials at `/api`. A kubelet's 401
+/// has a different text, and a workload's 401 may have any text.
 #[tokio::test]
 async fn kube_apiserver_401_to_an_upgrade_does_not_reach_the_client() {
     let pod = "/api/v1/namespaces/a/pods/p";

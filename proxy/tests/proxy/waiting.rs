@@ -11,7 +11,7 @@ use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector, RequestIden
 
 use crate::member::{self, SendRequest, get};
 
-/// A client of a member that accepts one connection. All later connection attempts never end.
+/// A client of a member that accepts one connection. Each later connection attempt stays pending.
 async fn hanging_after_the_first() -> ClusterClient {
     let is_first = std::sync::Arc::new(AtomicBool::new(true));
     let connector = tower::service_fn(move |_: Uri| {

@@ -63,7 +63,6 @@ impl Teller {
     }
 }
 
-/// Returns a watch path that only this client uses.
 fn path(of: u16) -> String {
     format!("/api/v1/namespaces/of-{of}/pods")
 }
@@ -93,7 +92,8 @@ async fn read(watch: &mut Body, length: usize) -> usize {
     received
 }
 
-/// Returns the numbers of the next clients that open watches, at most as many as may wait for a connection at once.
+/// Returns the numbers of the next clients that open watches: at most 1,000, because not more may wait for a connection
+/// at once. Returns `None` if all clients have opened their watches.
 fn next_batch(there: usize, all: u16) -> Option<std::ops::Range<u16>> {
     let next = u16::try_from(there).unwrap();
     (next < all).then(|| next..all.min(next + 1_000))
@@ -147,7 +147,7 @@ async fn watches_of_five_thousand_clients_share_a_few_connections() {
     few_connections_carry(5_000, ClientTuning { max_connections: 80, ..ClientTuning::default() }).await;
 }
 
-/// A watch whose request body has not ended still counts as a watch, and takes no stream for logs.
+/// A watch whose request body has not ended still uses a stream for watches, and no stream for logs.
 #[tokio::test]
 async fn watches_whose_bodies_do_not_end_take_no_stream_from_logs() {
     let teller = Teller::start().await;
@@ -188,7 +188,7 @@ async fn unread_watch_does_not_delay_other_watches_of_its_connection() {
     for of in 1..80 {
         teller.tell(of, vec![b'x'; 16 * WINDOW_BYTES]);
     }
-    // The member sends many times more data than the windows of all watches together allow.
+    // The fast watch receives more data than the windows of all watches together allow.
     for _ in 0..200 {
         teller.tell(0, vec![b'x'; WINDOW_BYTES]);
         assert_eq!(read(&mut fast, WINDOW_BYTES).await, WINDOW_BYTES);
@@ -207,7 +207,8 @@ async fn unread_watch_buffers_one_window_of_bytes() {
     let client = teller.member.client().await;
     let (mut slow, mut fast) = (watch(&client, 1).await, watch(&client, 2).await);
     teller.tell(1, vec![b'x'; 4 * WINDOW_BYTES]);
-    // Bytes arrive in order. So when this event has arrived, all bytes before it have arrived, too.
+    // The frames of a connection arrive in order. So when the fast watch has received its bytes, all earlier bytes of
+    // the slow watch have arrived, too.
     for _ in 0..3 {
         teller.tell(2, vec![b'x'; WINDOW_BYTES]);
         read(&mut fast, WINDOW_BYTES).await;

@@ -27,7 +27,7 @@ enum End {
     Reset(h2::Reason),
 }
 
-/// A client of a member whose responses have one frame, and then end in this way.
+/// A client of a member whose responses have one frame and then end as `end` requires.
 async fn member_that_ends(end: End) -> ClusterClient {
     let connector = BoxCloneSyncService::new(tower::service_fn(move |_: http::Uri| {
         let (near, far) = tokio::io::duplex(1 << 20);
@@ -92,7 +92,7 @@ async fn noting() -> (Member, Arc<Mutex<Vec<Option<Bytes>>>>) {
     let recorded = ended.clone();
     let member = Member::start(Options::default(), move |_, body| {
         let recorded = recorded.clone();
-        // The task that sends the response ends with the stream.
+        // A separate task reads the body, because the task that sends the response ends with the stream.
         let reading = tokio::spawn(async move {
             let read = body.collect().await.map(|body| body.to_bytes());
             recorded.lock().unwrap().push(read.ok());

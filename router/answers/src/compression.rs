@@ -21,23 +21,23 @@ const LEVEL: Compression = Compression::new(1);
 /// gzip header by RFC 1952 §2.3: magic bytes, deflate, no flags, no time, fastest level, unknown operating system.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff];
 
-/// Bytes of uncompressed text in a frame. The compression of 256 KiB takes a millisecond; then other answers get the
-/// CPU.
+/// Maximum of uncompressed text in a frame, in bytes. The compression of 256 KiB takes a millisecond, and other answers
+/// get the CPU between two frames.
 const TEXT_BYTES: usize = 256 << 10;
 
 /// Compresses an answer frame by frame.
 ///
-/// Each frame consists of its own deflate blocks and ends at a whole byte, so only a checksum stays in memory between
-/// frames. A compressor takes about 300 KiB, and thousands of clients may read slowly. Therefore frames of all answers
-/// share one compressor for each thread. A frame starts without a dictionary, which costs one or two per cent of the
-/// compression.
+/// Each frame consists of complete deflate blocks and ends at a whole byte, so only a checksum stays in memory between
+/// frames. A compressor takes about 300 KiB, and thousands of clients may read slowly. Therefore an answer has a
+/// compressor only while it writes a frame, and then returns the compressor to a pool. A frame starts without the text
+/// of earlier frames as a dictionary, so the result is one or two per cent larger.
 #[derive(Default)]
 pub struct Gzip {
     crc: Crc,
     begun: bool,
 }
 
-/// A frame of the compressed answer under construction.
+/// A frame of a compressed answer, to which the caller adds chunks.
 pub struct Frame<'a> {
     crc: &'a mut Crc,
     compressor: Compressor,
@@ -60,13 +60,13 @@ impl Frame<'_> {
         self.compressor.push(chunk);
     }
 
-    /// Returns whether the frame has reached its maximal size or CPU time.
+    /// Returns whether the frame has reached its maximum of compressed or of uncompressed bytes.
     pub fn is_full(&self) -> bool {
         let bytes = self.compressor.0.as_ref().map_or(0, |deflate| deflate.get_ref().len());
         bytes >= FRAME_BYTES || self.text_bytes >= TEXT_BYTES
     }
 
-    /// Ends the frame, and returns its compressed bytes. Further frames follow.
+    /// Ends a frame that is not the last one, and returns its compressed bytes.
     pub fn end(self) -> Vec<u8> {
         self.compressor.end(|deflate| deflate.flush())
     }
@@ -82,16 +82,17 @@ impl Frame<'_> {
 
 type Deflate = DeflateEncoder<Vec<u8>>;
 
-/// Pool of idle compressors. Without the pool, a thousand concurrent lists made the allocator keep 60 MB.
+/// Pool of idle compressors. Without the pool, each list allocates a new compressor, and a thousand concurrent lists
+/// made the allocator keep 60 MB.
 static IDLE: Mutex<Vec<Deflate>> = Mutex::new(Vec::new());
 
-/// Maximum of idle compressors, each of about 300 KiB. More than 8 threads rarely compress at the same time for long.
+/// Maximum number of idle compressors, each of about 300 KiB. More than 8 threads rarely compress at the same time.
 const IDLE_MAX: usize = 8;
 
-/// A compressor that returns to [`IDLE`] on drop, also when the client cancels the answer.
+/// A compressor that returns to the pool [`IDLE`] on drop, even if the client has cancelled the answer.
 struct Compressor(Option<Deflate>);
 
-// A write to memory cannot fail, so errors are ignored.
+// The compressor writes to memory, which cannot fail. So the methods ignore errors.
 impl Compressor {
     fn with_header(header: &[u8]) -> Self {
         let idle = IDLE.lock().pop();
@@ -114,7 +115,7 @@ impl Compressor {
 impl Drop for Compressor {
     fn drop(&mut self) {
         let Some(mut deflate) = self.0.take() else { return };
-        // `reset` ends the old stream into discarded memory, and begins a new stream.
+        // `reset` writes the end of the old stream into the old buffer, which is dropped, and begins a new stream.
         if deflate.reset(Vec::new()).is_ok() {
             let mut idle = IDLE.lock();
             if idle.len() < IDLE_MAX {

@@ -1,5 +1,5 @@
-//! Grounds: the facts from which Tributary infers the cluster of a write, in order of precedence, with texts for
-//! messages.
+//! Grounds: the facts from which Tributary infers the cluster of a write, with texts for messages. The grounds are in
+//! order of precedence.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub enum Ground {
     Annotation,
     /// The resourceVersion or uid in the write's precondition belongs to an object of the cluster.
     Precondition,
-    /// The cluster has the object in `ownerReferences`, or the object that an Event describes.
+    /// The cluster has the owner in `ownerReferences`, or the object that an Event describes.
     Owner,
     /// The cluster has the records of the object's Helm release.
     Release,
@@ -24,19 +24,19 @@ pub enum Ground {
     Kind,
     /// No other cluster has the namespace.
     Namespace,
-    /// The configuration's placement names the cluster.
+    /// The flag `--create-in`, or the placement of a ResourceRegistry, names the cluster.
     Placement,
 }
 
 impl Ground {
-    /// Grounds for the cluster of a new object that clusters' other objects support, in order of precedence.
+    /// Grounds for the cluster of a new object that rest on other objects in the clusters. In order of precedence.
     pub const BY_EVIDENCE: [Self; 4] = [Self::Release, Self::Node, Self::Kind, Self::Namespace];
 
-    /// Grounds in a write to an existing name, in order of precedence.
+    /// Grounds for the cluster of a write to an object that may already exist. In order of precedence.
     pub const OF_EXISTING: [Self; 5] = [Self::Annotation, Self::Precondition, Self::Owner, Self::Release, Self::Node];
 
-    /// Returns whether the ground applies only if no other cluster has the object. An unreachable cluster could then be
-    /// the owner, too.
+    /// Returns whether the ground relies on the absence of something in all other clusters. Such a ground is unsafe
+    /// while a cluster is unreachable, because the unreachable cluster may be the right one.
     pub fn requires_absence_elsewhere(self) -> bool {
         matches!(self, Self::Name | Self::Node | Self::Kind | Self::Namespace)
     }

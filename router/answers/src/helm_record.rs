@@ -20,7 +20,7 @@ pub fn resources() -> [GroupVersionResource; 2] {
     RESOURCES.map(|name| GroupVersionResource::new("", "v1", name))
 }
 
-/// Returns whether Helm stores release records in the resource.
+/// Returns whether the resource is one in which Helm stores release records.
 pub fn are_records(resource: &GroupVersionResource) -> bool {
     resource.group.is_empty() && RESOURCES.contains(&&*resource.resource)
 }
@@ -30,7 +30,8 @@ pub fn is_record(resource: &GroupVersionResource, name: &[u8]) -> bool {
     are_records(resource) && name.starts_with(KEY_BEGIN.as_bytes())
 }
 
-/// Returns whether release records in the resource have the [`TYPE`]. Only Helm creates Secrets of this type.
+/// Returns whether release records in the resource have the type [`TYPE`]. True for Secrets, because only Helm creates
+/// Secrets of this type. ConfigMaps have no type.
 pub fn has_type(resource: &GroupVersionResource) -> bool {
     &*resource.resource == SECRETS
 }

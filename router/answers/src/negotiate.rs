@@ -1,8 +1,8 @@
 //! Negotiation of an answer's form from the clauses of `Accept` and from the parameter `pretty`.
 //!
 //! Source: kubernetes/apiserver `pkg/endpoints/handlers/negotiation/negotiate.go`, which uses goautoneg. Clauses are
-//! tried in order of q and position, wildcards last. The first available clause wins. Unknown parameters are ignored,
-//! as KEP-5958 demands of servers.
+//! sorted by quality `q` and by position, wildcards last. The first clause that Tributary can produce wins. Unknown
+//! parameters are ignored, as KEP-5958 demands of servers.
 
 mod clause;
 
@@ -13,33 +13,33 @@ use tributary_apimachinery::query::Query;
 use tributary_apimachinery::{ClusterAnnotations, GroupVersionResource};
 use tributary_printers::Printer;
 
-/// CPU cost of a byte of YAML output, in bytes of JSON input. JSON is parsed at hundreds of MB/s, and YAML is written
-/// at about 10 MB/s.
+/// CPU cost of YAML output: one byte of YAML takes as long to write as this number of JSON bytes takes to parse. JSON
+/// is parsed at hundreds of MB/s, and YAML is written at about 10 MB/s.
 const YAML_COST: usize = 16;
 
 /// Reason for which no requested form is available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAcceptable {
-    /// `Accept` contains no known media type.
+    /// `Accept` contains no media type that Tributary knows.
     Unknown {
         /// Media types that Tributary can produce.
         available: Vec<&'static str>,
     },
-    /// `Accept` contains a known media type with parameters that the route does not offer, for example `as=`.
+    /// `Accept` contains a known media type, but with parameters that the route does not offer, for example `as=`.
     Unavailable {
         /// Media types that Tributary can produce.
         available: Vec<&'static str>,
     },
     /// `Accept` asks for `PartialObjectMetadataList` for a single object, or for `PartialObjectMetadata` for a list.
     Shape {
-        /// True if the answer is a list.
+        /// True if `Accept` asks for `PartialObjectMetadataList`, false if for `PartialObjectMetadata`.
         is_list_shape: bool,
-        /// Go type of the object in kube-apiserver's message, for example `*core.Pod`.
+        /// Go type of the object for kube-apiserver's message, for example `*core.Pod`.
         kind: String,
     },
 }
 
-/// Content of a Table's rows besides the cells (parameter `includeObject`).
+/// Content of a Table's rows in addition to the cells (parameter `includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IncludeObject {
     /// Rows contain cells only.
@@ -96,7 +96,7 @@ impl Encoding {
     }
 }
 
-/// Version of `meta.k8s.io` in a Table or PartialObjectMetadata. The two versions have equal fields.
+/// Version of the API group `meta.k8s.io` of a Table or PartialObjectMetadata. The two versions have equal fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaVersion {
     /// `meta.k8s.io/v1`
@@ -126,7 +126,8 @@ pub enum Representation {
     PartialMetadata(MetaVersion),
 }
 
-/// Form of an answer: encoding, representation, indentation, compression and the annotations that name clusters.
+/// Form of an answer: encoding, representation, indentation, compression, and the annotations with which the answer
+/// names the cluster of each object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AnswerForm {
     /// Encoding of the answer.
@@ -137,7 +138,7 @@ pub struct AnswerForm {
     pub pretty: bool,
     /// True if the client accepts gzip. Watches are never compressed.
     pub gzip: bool,
-    /// Annotations that name the cluster of each object.
+    /// Annotations with which the answer names the cluster of each object.
     pub annotations: ClusterAnnotations,
 }
 
@@ -151,8 +152,8 @@ impl AnswerForm {
         annotations: ClusterAnnotations::Own,
     };
 
-    /// Returns the CPU cost of writing `bytes` bytes of JSON in this form, in bytes of JSON parsed in equal time. 0 if
-    /// the bytes are copied unchanged.
+    /// Returns the CPU cost of converting `bytes` bytes of JSON to this form. The unit is the time to parse one byte of
+    /// JSON. 0 if the bytes are copied unchanged.
     pub fn writing_cost(self, bytes: usize) -> usize {
         match self {
             Self { encoding: Encoding::Yaml, .. } => bytes.saturating_mul(YAML_COST),
@@ -175,7 +176,7 @@ pub enum ResponseKind {
     Watch,
 }
 
-/// A request's preferences for the form of its answer. Holds header values by reference count, so a clone is cheap.
+/// Preferences of a request for the form of its answer. A clone is cheap, because header values are reference-counted.
 #[derive(Clone, Debug, Default)]
 pub struct Preferences {
     accept: Option<HeaderValue>,
@@ -187,7 +188,7 @@ pub struct Preferences {
 }
 
 impl Preferences {
-    /// Reads the preferences from a request's headers and its query without `?`.
+    /// Reads the preferences from the headers and the query of a request. The query does not include the `?`.
     pub fn from_headers(headers: &HeaderMap, query: Option<&str>) -> Self {
         Self {
             accept: headers.get(header::ACCEPT).cloned(),
@@ -201,14 +202,14 @@ impl Preferences {
         }
     }
 
-    /// Returns the preferences with the annotations that name the cluster of each object, by the client's door.
+    /// Sets the annotations with which the answer names the cluster of each object. They depend on the client's door.
     #[must_use]
     pub fn with_annotations(self, annotations: ClusterAnnotations) -> Self {
         Self { annotations, ..self }
     }
 
-    /// Checks that `Accept` contains a media type of the resource's route. kube-apiserver's routes of built-in kinds
-    /// check media types before parameters.
+    /// Checks that `Accept` contains a media type that the route of the resource offers. Parameters of the media type
+    /// do not matter here: for built-in kinds, kube-apiserver checks media types first and parameters later.
     ///
     /// # Errors
     /// [`NotAcceptable`] with the available media types.
@@ -222,7 +223,7 @@ impl Preferences {
     /// Checks `Accept` like [`fits_route`](Self::fits_route), for a route that offers only JSON.
     ///
     /// # Errors
-    /// [`NotAcceptable`].
+    /// [`NotAcceptable`] if `Accept` does not allow JSON.
     pub fn fits_json_route(&self) -> Result<(), NotAcceptable> {
         let offered = [Encoding::Json.content_type()];
         if names_one_of(self.accept(), &offered) {
@@ -234,7 +235,7 @@ impl Preferences {
     /// Chooses the form of an answer.
     ///
     /// # Errors
-    /// [`NotAcceptable`] with the available media types.
+    /// [`NotAcceptable`] with the available media types, if no clause of `Accept` can be satisfied.
     pub fn form(&self, answer: ResponseKind) -> Result<AnswerForm, NotAcceptable> {
         let accept = self.accept();
         let chosen =
@@ -251,11 +252,12 @@ impl Preferences {
         })
     }
 
-    /// Checks that the form fits the answer: events need JSON, and a metadata form must be for an object or for a list.
-    /// kube-apiserver checks this after it has the answer. `kind` is the kind of the resource's objects.
+    /// Checks that the form fits the answer: a watch cannot be YAML, a list cannot be a `PartialObjectMetadata`, and
+    /// other answers cannot be a `PartialObjectMetadataList`. kube-apiserver checks this only after it has the answer.
+    /// `kind` is the kind of the resource's objects, for the message.
     ///
     /// # Errors
-    /// [`NotAcceptable`].
+    /// [`NotAcceptable`] if the form does not fit.
     pub fn fits(
         &self,
         form: AnswerForm,
@@ -276,7 +278,7 @@ impl Preferences {
         Err(NotAcceptable::Shape { is_list_shape, kind: go_type(resource, kind) })
     }
 
-    /// Returns the form of an error: the requested form if errors support the form, otherwise indented JSON.
+    /// Returns the form of an error answer: the requested encoding if errors support it, else indented JSON.
     pub fn error_form(&self) -> AnswerForm {
         let accept = self.accept();
         match if accept.is_empty() { Some(Chosen::JSON) } else { choose(accept, false) } {
@@ -288,13 +290,13 @@ impl Preferences {
     }
 
     fn accept(&self) -> &str {
-        // Substitute for the value of a header with bytes above ASCII. The substitute matches no media type, in
-        // contrast to a missing header.
+        // Stands for an `Accept` header that is not valid UTF-8. It matches no media type, whereas an empty text would
+        // match all.
         const UNKNOWN: &str = "\u{fffd}";
         self.accept.as_ref().map_or("", |value| std::str::from_utf8(value.as_bytes()).unwrap_or(UNKNOWN))
     }
 
-    /// curl, wget and browsers get indented JSON.
+    /// Returns whether to indent JSON: if the client requests it, and by default for curl, wget and browsers.
     fn is_pretty(&self, chosen: Chosen) -> bool {
         chosen.pretty
             || self.pretty.unwrap_or_else(|| {
@@ -304,14 +306,15 @@ impl Preferences {
     }
 }
 
-/// Reads the parameter `pretty`. Values for which Go's `ParseBool` returns true are true. An empty value counts as
-/// absent, and all other values as false.
+/// Reads the parameter `pretty`. The result is true for the values that Go's `ParseBool` reads as true, `None` for an
+/// empty value, and false for all other values.
 fn pretty(query: &Query<'_>) -> Option<bool> {
     let value = query.get("pretty").filter(|value| !value.is_empty())?;
     Some(matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
-/// Returns whether the client accepts gzip. Matches only the coding `gzip`, not `*`; `q=0` refuses gzip.
+/// Returns whether `Accept-Encoding` allows gzip. Only the coding `gzip` matters, not the wildcard `*`. A `q=0` refuses
+/// gzip.
 pub fn accepts_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|coding| {
@@ -320,8 +323,9 @@ pub fn accepts_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Returns whether `Accept` contains a media type of built-in kinds, with any parameters. kube-apiserver's routes of
-/// built-in kinds check this first (go-restful's `Route.matchesAccept`), and do not accept `application/*`.
+/// Returns whether `Accept` contains a media type that kube-apiserver offers for built-in kinds, with any parameters.
+/// kube-apiserver's routes of built-in kinds check this first (go-restful's `Route.matchesAccept`), and do not accept
+/// `application/*`.
 pub fn names_a_known_type(accept: &str) -> bool {
     names_one_of(accept, &Encoding::ALL.map(Encoding::content_type))
 }
@@ -335,13 +339,13 @@ pub(crate) fn names_one_of(accept: &str, offered: &[&str]) -> bool {
         })
 }
 
-/// Returns whether kube-apiserver has routes with own media types for the resource. Custom resources and aggregated
-/// servers use a common handler without such routes.
+/// Returns whether kube-apiserver checks the media types of the resource already in its route. The common handler of
+/// custom resources and of aggregated servers has no such check.
 pub fn is_routed(resource: &GroupVersionResource) -> bool {
     Printer::for_resource(resource).is_some()
 }
 
-/// Returns the Go type of the internal version of the kind, which kube-apiserver's message contains.
+/// Returns the internal Go type of the kind for kube-apiserver's message, for example `*core.Pod`.
 fn go_type(resource: &GroupVersionResource, kind: &str) -> String {
     if !resource.is_built_in() {
         return "*unstructured.Unstructured".to_owned();
@@ -354,7 +358,8 @@ fn go_type(resource: &GroupVersionResource, kind: &str) -> String {
     format!("*{package}.{kind}")
 }
 
-/// Returns the media types available for an answer. The list's route also serves watches.
+/// Returns the media types available for an answer. Lists and watches have the same route in kube-apiserver, so they
+/// have the same media types.
 fn representations(answer: ResponseKind) -> &'static [&'static str] {
     match answer {
         ResponseKind::Object | ResponseKind::Review => &["application/json", "application/yaml"],
@@ -379,8 +384,8 @@ impl Chosen {
         Self { encoding: Encoding::Json, shape: Representation::Object, is_list_shape: false, pretty: false };
 }
 
-/// Returns the form of the first clause that is available. `transforms` is false for errors and reviews, which have no
-/// Table or metadata form.
+/// Returns the form of the first clause that Tributary can produce. `transforms` is false for errors and reviews, which
+/// have no Table or metadata form.
 fn choose(accept: &str, transforms: bool) -> Option<Chosen> {
     let clauses = Clause::parse_all(accept);
     clauses.iter().find_map(|clause| {

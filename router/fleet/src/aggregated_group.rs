@@ -1,6 +1,7 @@
 //! Discovery and OpenAPI documents of Tributary's own API group. The documents do not depend on the clusters.
 //!
-//! The aggregated entry serves `views`, `clusters` and their proxies. The merged view serves `clusters` only.
+//! The aggregated entry (Tributary behind the aggregator of the hub's kube-apiserver) serves `views`, `clusters` and
+//! their `proxy` subresources. The merged view serves `clusters` only.
 //!
 //! The aggregator of a kube-apiserver needs a `responseKind` for each resource and subresource
 //! (kubernetes/kubernetes#118361).
@@ -31,7 +32,7 @@ pub const CLUSTERS: &str = "clusters";
 /// Plural name of the resource with one object for each merged view.
 pub const VIEWS: &str = "views";
 
-/// HTTP methods of a `proxy` subresource, as verbs of Kubernetes.
+/// RBAC verbs for the HTTP methods of a `proxy` subresource.
 const PROXY_VERBS: [&str; 5] = ["create", "delete", "get", "patch", "update"];
 
 /// Returns Tributary's group as an `APIGroupDiscovery` (`apidiscovery.k8s.io/v2`), with all resources of the aggregated
@@ -66,10 +67,10 @@ fn kind_with_columns<const N: usize>(plural: &str, kind: &str, columns: [Printed
     ResourceKind { resource, kind: kind.into(), namespaced: false, printer }
 }
 
-/// A column after the name: heading, type and path.
+/// Printer column: heading, type and JSONPath. The column with the name is not listed.
 type PrintedColumn = (&'static str, &'static str, &'static str);
 
-/// Columns of `clusters` after the name.
+/// Printer columns of `clusters` in addition to the name.
 const CLUSTER_COLUMNS: [PrintedColumn; 7] = [
     ("Ready", "string", r#".status.conditions[?(@.type=="Ready")].status"#),
     ("Reason", "string", r#".status.conditions[?(@.type=="Ready")].reason"#),
@@ -85,7 +86,7 @@ pub fn api_group() -> Value {
     documents::api_group_document(&entry_group())
 }
 
-/// Returns Tributary's group as the merged view serves it.
+/// Returns Tributary's group for the merged view: the resource `clusters` without subresources.
 pub fn merged_group() -> Group {
     group_with(vec![clusters(Vec::new())])
 }

@@ -1,7 +1,7 @@
 //! State of a cluster in the form of the resource `clusters`.
 //!
-//! No value of a status changes constantly: numbers of objects are rounded, and the status contains points in time in
-//! place of durations. So a fleet without changes causes no watch events.
+//! A status must not change while the cluster does not change, because each change causes a watch event. Therefore
+//! numbers of objects are rounded, and the status contains timestamps in place of durations.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -10,9 +10,9 @@ use sha2::{Digest, Sha256};
 use crate::aggregated_group::{GROUP, VERSION};
 use crate::report::{ClusterCondition, ClusterReport, CollectionReport, CollectionState, Report};
 
-/// Maximum difference between two computed values of the same time. If a new value differs by no more, the previous
-/// value stays. The values differ by up to 2 s, because the durations in a report are whole seconds, and because the
-/// report is made a moment after the clock was read.
+/// Tolerance for a timestamp that is computed from a duration in a report. If a new timestamp differs from the previous
+/// one by at most this value, the previous timestamp stays, so that the status does not change. 2 s: durations in a
+/// report are whole seconds, and the report is made a moment after the clock was read.
 const SAME_TIME: SignedDuration = SignedDuration::from_secs(2);
 
 /// Value of a condition (`metav1.ConditionStatus`).
@@ -86,7 +86,7 @@ pub struct ClusterOrigin {
 }
 
 impl ClusterOrigin {
-    /// Returns whether the name has been given to a different cluster. False if one of the two uids is unknown.
+    /// Returns whether the name now belongs to a different cluster. False if the uid of either cluster is unknown.
     pub fn is_replaced_by(&self, next: &Self) -> bool {
         matches!((&self.uid, &next.uid), (Some(own), Some(next)) if own != next)
     }
@@ -114,9 +114,9 @@ pub struct ClusterStatus {
 }
 
 impl ClusterStatus {
-    /// Makes the status of one cluster from a report that was made at `now`. `before` is the last status of the same
-    /// cluster. A time of `before` stays while the value of its condition stays. `None` if the report lacks the
-    /// cluster.
+    /// Creates the status of one cluster from a report that was made at `now`. `before` is the previous status of the
+    /// same cluster. A timestamp of `before` stays if its condition has the same value as before. `None` if the report
+    /// lacks the cluster.
     pub fn from_report(report: &Report, origin: ClusterOrigin, before: Option<&Self>, now: Timestamp) -> Option<Self> {
         let cluster = report.cluster(&origin.name)?;
         let behind: Vec<_> = report.behind.iter().filter(|collection| collection.cluster == origin.name).collect();
@@ -135,8 +135,8 @@ impl ClusterStatus {
         })
     }
 
-    /// Returns the object of the resource `clusters`. `revision` becomes the resourceVersion as a plain number. Answers
-    /// to clients contain the composite form instead.
+    /// Returns the object of the resource `clusters`. `revision` becomes the resourceVersion as a plain number.
+    /// Responses to clients contain the composite resourceVersion instead.
     pub fn to_object(&self, revision: u64) -> Value {
         let ClusterOrigin { name, created, .. } = &self.origin;
         let mut metadata = json!({"name": name, "uid": self.object_uid(), "resourceVersion": revision.to_string()});
@@ -162,8 +162,8 @@ impl ClusterStatus {
         json!({"kind": "Cluster", "apiVersion": format!("{GROUP}/{VERSION}"), "metadata": metadata, "status": status})
     }
 
-    /// Returns the uid of the object: a UUID of version 8 (RFC 9562) from the name. The uid is equal in all replicas,
-    /// and does not change when a cluster answers for the first time.
+    /// Returns the uid of the object: a UUID of version 8 (RFC 9562) that is computed from the name. So the uid is
+    /// equal in all replicas, and does not change when a cluster answers for the first time.
     pub fn object_uid(&self) -> String {
         let mut digest = Sha256::new();
         for part in [GROUP, &self.origin.name] {
@@ -201,8 +201,8 @@ impl ClusterStatusCondition {
     }
 }
 
-/// Judges whether the cluster answers. If the cluster answers, the reason is the reason of the condition `Synced`, so
-/// that one column shows both conditions.
+/// Returns the condition `Ready`: whether the cluster answers. If the cluster answers, the reason is the reason of the
+/// condition `Synced`, so that one printer column shows both conditions.
 fn ready(cluster: &ClusterReport) -> Judgement {
     let (status, reason) = match cluster.condition {
         ClusterCondition::Unreachable => (ConditionStatus::False, "Unreachable"),
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn times_stay_while_conditions_stay() {
+    fn transition_times_stay_while_conditions_stay() {
         let (first, later) = (time("2026-02-01T00:00:00Z"), time("2026-02-01T00:01:00Z"));
         let status = |seconds, before: Option<&ClusterStatus>, now| {
             let report = report(ClusterCondition::Unreachable, &[(CollectionState::Stale, seconds)]);
@@ -384,7 +384,8 @@ mod tests {
         let before = status(240, None, first);
         assert_eq!(before.stale_since, Some(time("2026-01-31T23:56:00Z")));
         assert_eq!((before.ready.since, &*before.objects), (first, "~18k"));
-        // The durations in a report are whole seconds, so a computed time may differ by a second.
+        // The durations in a report are whole seconds, so a computed timestamp may differ by a second from the previous
+        // one.
         assert_eq!(status(301, Some(&before), later), before);
         let other = status(300, Some(&before), later).to_object(1);
         assert_eq!(other["status"]["conditions"][0]["lastTransitionTime"], "2026-02-01T00:00:00Z");

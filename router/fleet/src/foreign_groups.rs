@@ -1,4 +1,5 @@
-//! API groups of foreign systems whose doors the aggregated entry opens. The documents do not depend on the clusters.
+//! API groups of foreign systems (cluster-gateway, Karmada). The aggregated entry serves a group if the door of its
+//! system is open. The documents do not depend on the clusters.
 
 mod cluster_gateway;
 mod karmada;
@@ -11,7 +12,7 @@ pub(crate) use openapi::{openapi_v3, paths_and_definitions};
 
 use crate::discovery::model::{Group, GroupMetadata, GroupVersionKind, Resource, Subresource, Version};
 
-/// HTTP methods of a `proxy` subresource, as verbs of Kubernetes.
+/// RBAC verbs for the HTTP methods of a `proxy` subresource.
 const PROXY_VERBS: [&str; 5] = ["create", "delete", "get", "patch", "update"];
 
 /// Returns the groups of a system, each with one version.

@@ -1,4 +1,4 @@
-//! Members of foreign systems, by the names of these systems.
+//! Members as foreign systems (cluster-gateway, Karmada) describe them, by their names in these systems.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use tributary_apimachinery::{ClusterName, Door, ForeignDoors, ForeignSystem};
 use tributary_authentication::IdentityPolicy;
 use tributary_proxy::ClusterClient;
 
-/// A member that an object of a foreign system describes, with the facts that the door of this system shows. A member
-/// can have several names, also in one system.
+/// A member that an object of a foreign system describes, with the data that clients of the system's door can read. One
+/// member can have several names, even in one system.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForeignMember {
-    /// The system with the object.
+    /// Foreign system that contains the object.
     pub system: ForeignSystem,
-    /// The name in the paths of the system.
+    /// Name of the member in the URL paths of the foreign system.
     pub name: String,
     /// The name of the member in Tributary.
     pub cluster: ClusterName,
-    /// The user that the member sees in requests with this name.
+    /// Policy that decides as which user the member sees the requests that address the member by this name.
     pub identity: IdentityPolicy,
     /// Whether the hub must also allow the requests inside the door, below this name.
     pub authorizes_inner: bool,
@@ -27,7 +27,7 @@ pub struct ForeignMember {
     pub labels: BTreeMap<String, String>,
     /// The creation time of the object, in RFC 3339.
     pub created: String,
-    /// The facts that only cluster-gateway shows; `None` in other systems.
+    /// Data that only cluster-gateway shows. `None` for other systems.
     pub gateway: Option<GatewayFacts>,
     /// The client with the credential of this name, if the cluster has a different member name with a credential of its
     /// own; `None` if requests with this name use the credential of the member.
@@ -66,27 +66,27 @@ impl ForeignMember {
     }
 }
 
-/// The facts that cluster-gateway shows of a cluster. They contain no credential.
+/// Data about a cluster that cluster-gateway shows. The data contains no credential.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GatewayFacts {
-    /// The namespace of the Secret, whose name is the name of the cluster.
+    /// Namespace of the cluster's Secret. The name of the Secret is the name of the cluster.
     pub namespace: String,
-    /// The name for people.
+    /// Display name of the cluster.
     pub alias: Option<String>,
     /// `X509Certificate`, `ServiceAccountToken` or `Dynamic`.
     pub credential_type: String,
     /// The URL of the cluster.
     pub endpoint: String,
-    /// The authorities of the cluster's servers in PEM, as base64; `None` if the servers are not verified. The text of
-    /// the Secret, which may have a key by mistake.
+    /// Text of the Secret with the CA certificates of the cluster's servers, in PEM, as base64. The text may contain a
+    /// private key by mistake, so responses must not contain it. `None` if the servers are not verified.
     pub ca_bundle: Option<String>,
     /// The URL of the proxy to the cluster.
     pub proxy_url: Option<String>,
 }
 
 impl GatewayFacts {
-    /// Returns the certificates of the authorities in PEM, as base64, without any other part of the text; `None` if the
-    /// servers are not verified.
+    /// Returns only the CA certificates of `ca_bundle` in PEM, as base64, without other parts of the text. `None` if
+    /// the servers are not verified.
     pub fn authorities(&self) -> Option<String> {
         const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
         const END: &str = "-----END CERTIFICATE-----";
@@ -94,7 +94,7 @@ impl GatewayFacts {
         let text = String::from_utf8_lossy(&text);
         let mut shown = String::new();
         for part in text.split(BEGIN).skip(1) {
-            // A part without an end could have a key of a different form.
+            // Omits a part without an end marker, because a private key in a different format could follow.
             let Some((certificate, _)) = part.split_once(END).filter(|(own, _)| !own.contains("-----")) else {
                 continue;
             };
@@ -104,12 +104,12 @@ impl GatewayFacts {
     }
 }
 
-/// All members that foreign systems know, by system and name.
+/// Members by foreign system, and by their name in the system.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ForeignMembers(BTreeMap<ForeignSystem, BTreeMap<String, Arc<ForeignMember>>>);
 
 impl FromIterator<ForeignMember> for ForeignMembers {
-    /// Collects members. The first member with a name keeps the name.
+    /// If several members of a system have the same name, keeps the first of them.
     fn from_iter<I: IntoIterator<Item = ForeignMember>>(members: I) -> Self {
         let mut all = Self::default();
         for member in members {
@@ -145,7 +145,7 @@ impl ForeignMembers {
         })
     }
 
-    /// Opens the doors of systems, with the names that the systems know.
+    /// Returns the doors of these systems as open, with the members' names in each system.
     pub fn doors(&self, systems: impl IntoIterator<Item = ForeignSystem>) -> ForeignDoors {
         let mut doors = ForeignDoors::default();
         for system in systems {

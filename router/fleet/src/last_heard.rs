@@ -29,7 +29,7 @@ pub struct LastHeard {
     pub discovery: BTreeMap<ClusterName, Served>,
     /// OpenAPI documents that clients have read.
     pub openapi: KnownOpenApi,
-    /// Clusters that were not configured in the process that wrote this state. The value is the time of their last use
-    /// in seconds since 1970.
+    /// Clusters whose documents were only carried over: the process that wrote this state was not configured with them.
+    /// The value is the time of the last use, in seconds since 1970.
     pub others: BTreeMap<ClusterName, u64>,
 }

@@ -41,18 +41,18 @@ pub use request_source::RequestSource;
 /// has fewer combinations of clusters, resources and response codes.
 const REQUEST_SERIES_MAX: usize = 10_000;
 
-/// Maximum number of resources with their own series. A histogram has 17 series for each resource. A cluster has some
-/// 60 built-in resources, and some hundreds of custom resources.
+/// Maximum number of resources with their own metric series. 1,000: a cluster has some 60 built-in resources, and some
+/// hundreds of custom resources. A histogram has 17 series for each resource.
 pub const RESOURCES_MAX: usize = 1_000;
 
-/// Subject of a request that Tributary sends to clusters, in a client's name, before it answers the client.
+/// Subject of a lookup: a request that Tributary sends to clusters because it needs the result to answer a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupSubject {
-    /// Requests that find out whether the clusters have an object of a name.
+    /// Finds out whether the clusters have an object with a name.
     Name,
-    /// Requests that find out whether the clusters have records of a Helm release.
+    /// Finds out whether the clusters have records of a Helm release.
     Release,
-    /// Requests that find out whether the client may write an object that the client may not get.
+    /// Finds out whether the client may write an object that the client may not read.
     Right,
 }
 
@@ -71,7 +71,7 @@ pub struct Metrics {
     limits_used: Family<LimitLabels, Gauge>,
     limits_refused: Family<LimitLabels, Counter>,
     lookups: Family<LookupLabels, Counter>,
-    /// Metrics of the permits that bound the number of concurrently written long responses.
+    /// Metrics of the permits that limit how many long responses are written at the same time.
     pub answer_permits: AnswerPermitMetrics,
 }
 
@@ -107,8 +107,8 @@ impl Default for Metrics {
     }
 }
 
-/// Metrics of the permits for medium and long responses. Each metric name is registered once, for all labels, because
-/// parsers reject a second HELP line.
+/// Registers the metrics of the permits for medium and long responses. Each metric is one family with a label for the
+/// length class, because parsers reject a second HELP line for the same metric name.
 fn answer_permits(registry: &mut Registry) -> AnswerPermitMetrics {
     let (active, waiting) =
         (Family::<AnswerLengthLabels, Gauge>::default(), Family::<AnswerLengthLabels, Gauge>::default());
@@ -159,13 +159,14 @@ impl Metrics {
         }
     }
 
-    /// Counts a request when the head of its response is known. Costs one lookup if a request with equal labels was
+    /// Counts a request when the head of its response is available. Costs one lookup if a request with equal labels was
     /// counted before.
     pub fn observe(&self, request: &CountedRequest<'_>, code: StatusCode, took: Duration) {
         self.known_requests.count(request, code, took, || self.series_of(request, code));
     }
 
-    /// Series of requests with these labels and this code. Requests above the limit of series share one series.
+    /// Returns the series of requests with these labels and this code. If the limit of series is reached, requests of
+    /// new kinds share one series.
     fn series_of(&self, request: &CountedRequest<'_>, code: StatusCode) -> RequestSeries {
         let labels = RequestLabels::from_request(request, code);
         let expired = (code == StatusCode::GONE).then(|| labels.resource.expired(request.verb));
@@ -194,12 +195,14 @@ impl Metrics {
         }
     }
 
-    /// Returns the gauge for the used part of a limit that refuses no requests.
+    /// Returns the gauge of a limit's current use, for a limit that never refuses a request. `limit` is the value of
+    /// the label.
     pub fn used_of(&self, limit: &'static str) -> Gauge {
         self.limits_used.get_or_create_owned(&LimitLabels { limit })
     }
 
-    /// Returns the metrics of a limit.
+    /// Returns the metrics of a limit: a gauge of its current use, and a counter of refused requests. `limit` is the
+    /// value of the label.
     pub fn share(&self, limit: &'static str) -> ShareMetrics {
         let labels = LimitLabels { limit };
         ShareMetrics {
@@ -208,7 +211,7 @@ impl Metrics {
         }
     }
 
-    /// Returns the counter of requests about a subject that Tributary sends to clusters before it answers a client.
+    /// Returns the counter of lookups with this subject.
     pub fn lookups(&self, about: LookupSubject) -> Counter {
         let about = match about {
             LookupSubject::Name => "name",
@@ -240,8 +243,8 @@ impl Metrics {
         out
     }
 
-    /// Creates the series of metrics with few labels at the start, because an alert needs a zero before the first
-    /// count.
+    /// Creates these series with the value zero at the start. An alert on an increase would miss the first count of a
+    /// series that begins with one.
     fn begin_at_zero(&self) {
         let together = ResourceLabels::other();
         drop(self.watch_counters(&together));

@@ -66,13 +66,14 @@ const fn content_type(schema: SchemaVersion, spelling: Spelling) -> &'static str
 /// A GET below `/openapi`.
 #[derive(Clone, Copy)]
 pub struct OpenApiRequest<'a> {
-    /// Path in the merged view.
+    /// Path of the request, relative to the root of the merged view.
     pub path: &'a str,
     /// Query of the request.
     pub query: Option<&'a str>,
     /// Headers of the request.
     pub headers: &'a HeaderMap,
-    /// Way by which the client reaches the view. At a door without redirects, an old hash gets the current document.
+    /// Way by which the client reaches the merged view. A request with an old hash gets a redirect to the current hash,
+    /// or the current document if the door does not allow redirects.
     pub door: Door,
 }
 
@@ -82,13 +83,13 @@ pub struct OpenApi {
 }
 
 impl OpenApi {
-    /// Creates the documents of the clusters in this fleet. Sends no request. `known` is the stored state of an earlier
-    /// process.
+    /// Creates the store of the documents of the clusters in this fleet. Sends no request. `known` is the stored state
+    /// of an earlier process.
     pub fn new(fleet: Arc<Fleet>, known: KnownOpenApi) -> Self {
         Self { documents: Documents::new(fleet, known) }
     }
 
-    /// Removes the documents of a cluster, after the cluster's name has been given to a different cluster.
+    /// Removes the documents of a cluster whose name now belongs to a different cluster.
     pub fn forget(&self, cluster: &ClusterName) {
         self.documents.forget(cluster);
     }
@@ -98,7 +99,7 @@ impl OpenApi {
         self.documents.known_documents()
     }
 
-    /// Returns a notification that wakes when the last known documents change.
+    /// Returns a `Notify` that wakes when the last known documents change.
     pub fn news(&self) -> Arc<Notify> {
         self.documents.news()
     }
@@ -106,7 +107,7 @@ impl OpenApi {
     /// Answers a GET below `/openapi`.
     ///
     /// # Errors
-    /// 406 for a form that is not available, 503 if no member answers.
+    /// 406 if the document is not available in an accepted media type, 503 if no member answers.
     pub async fn answer_request(&self, request: OpenApiRequest<'_>) -> Result<Response<Body>, Refusal> {
         let OpenApiRequest { path, headers, .. } = request;
         if path == V3_PATH {
@@ -157,7 +158,7 @@ impl OpenApi {
 /// groups of open doors. The documents do not depend on clusters.
 ///
 /// # Errors
-/// 404 for a different path, 406 for a form that is not available.
+/// 404 if the entry lacks the path, 406 if the document is not available in an accepted media type.
 pub fn answer_at_entry(request: OpenApiRequest<'_>, doors: &ForeignDoors) -> Result<Response<Body>, Refusal> {
     let documents = EntryDocuments::for_doors(doors);
     match request.path {
@@ -194,8 +195,8 @@ fn spelling(schema: SchemaVersion, headers: &HeaderMap) -> Result<Spelling, NotA
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let accept = if accept.trim().is_empty() { "*/*" } else { accept };
     let protobuf = content_type(schema, Spelling::Protobuf);
-    // client-go requests the protobuf media type with `@`, which is not valid, and gets the media type with `.` in the
-    // response.
+    // client-go requests protobuf by a media type with `@`, which is not valid in HTTP. The response has the valid
+    // media type with `.`.
     let of_old = protobuf.replacen(".v1.0", "@v1.0", 1);
     let spellings =
         [("application/json", Spelling::Json), (protobuf, Spelling::Protobuf), (&of_old, Spelling::Protobuf)];
@@ -205,7 +206,7 @@ fn spelling(schema: SchemaVersion, headers: &HeaderMap) -> Result<Spelling, NotA
     found.next().map(|(_, spelling)| *spelling).ok_or_else(unavailable)
 }
 
-/// Answers with a document of Tributary's own group, which is available in JSON only.
+/// Answers with a document about Tributary's own API group, which is available in JSON only.
 fn answer_with_own(request: OpenApiRequest<'_>, own: &OwnDocument) -> Result<Response<Body>, Refusal> {
     let accept = request.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let json = content_type(SchemaVersion::V3, Spelling::Json);
@@ -216,7 +217,8 @@ fn answer_with_own(request: OpenApiRequest<'_>, own: &OwnDocument) -> Result<Res
     Ok(answer_with_v3(request, OpenApiDocument { made, tag: own.tag.clone() }, json))
 }
 
-/// Answers a request for a document, whose query may name the document's hash.
+/// Answers a request for a v3 document. With the current hash in the query, clients may cache the response for ever.
+/// With an old hash, the response is a redirect if the door allows redirects.
 fn answer_with_v3(
     request: OpenApiRequest<'_>,
     document: OpenApiDocument,
@@ -250,7 +252,7 @@ fn answer_with_document(
     let own = response.headers_mut();
     own.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
     if named_by_hash {
-        // A document never changes under a path with its hash, so clients may cache it for ever.
+        // The document of a path and hash never changes, so clients may cache it for ever.
         own.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
         if let Some(in_a_year) = in_a_year() {
             own.insert(header::EXPIRES, in_a_year);

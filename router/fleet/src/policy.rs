@@ -21,9 +21,9 @@ pub struct ResourcePolicy {
     pub clusters: Option<BTreeSet<ClusterName>>,
     /// Cached namespaces. `None` for all namespaces. Tributary reads other namespaces with live requests.
     pub namespaces: Option<BTreeSet<String>>,
-    /// Behaviour of lists and watches while a cluster is unknown.
+    /// Behavior of lists and watches while the objects of a cluster are unknown.
     pub partial: Partial,
-    /// Behaviour if a user may list only a part of a collection, in shared mode.
+    /// Behavior, in shared mode, if a user may list only a part of a collection.
     pub filtered: Filtered,
     /// Whether several clusters may have an object of the same name.
     pub names: Names,
@@ -37,7 +37,8 @@ impl ResourcePolicy {
         self.clusters.as_ref().is_none_or(|clusters| clusters.contains(cluster))
     }
 
-    /// Returns whether objects of a namespace, or of all namespaces (`None`), are cached.
+    /// Returns whether the objects of this namespace are cached. For `None`, returns whether the objects of all
+    /// namespaces are cached.
     pub fn caches(&self, namespaced: bool, namespace: Option<&str>) -> bool {
         match &self.namespaces {
             Some(cached) if namespaced => namespace.is_some_and(|namespace| cached.contains(namespace)),
@@ -45,14 +46,14 @@ impl ResourcePolicy {
         }
     }
 
-    /// Returns the namespace of a request if the request uses a view of this namespace alone. `None` if the view
-    /// contains all namespaces.
+    /// Returns the namespace of a request if a view of only this namespace serves the request. `None` if a view of all
+    /// namespaces serves the request.
     pub fn view_of<'a>(&self, namespaced: bool, namespace: Option<&'a str>) -> Option<&'a str> {
         namespace.filter(|_| namespaced && self.namespaces.is_some())
     }
 }
 
-/// Policies of all resources. Of several rules for a resource, the first one counts.
+/// Policies of all resources. The first rule that matches a resource applies.
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
     /// Configuration of resources without a rule.

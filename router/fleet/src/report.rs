@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 /// root, and the paths of a single cluster begin with `/clusters`.
 pub const PATH: &str = "/tributary/status";
 
-/// Percentage of a limit from which the report shows the limit as nearly reached. 75: a single client is refused from
-/// 37 % of a shared limit on, and the last quarter is reserved for clients with a small share. Above 75 %, clients are
-/// refused, or soon will be. The alerts on shared limits use the same percentage.
+/// Percentage of a limit from which the report shows the limit as nearly reached. 75, because the last quarter of a
+/// shared limit is reserved for clients that use little of it. Above 75 %, other clients are refused, or soon will be.
+/// A single client can reach only 37 % of a shared limit. The alerts on shared limits use the same percentage.
 pub const NEAR_PERCENT: u64 = 75;
 
 /// State of this process and its clusters. Times are whole seconds before the report was made.
@@ -73,9 +73,9 @@ pub struct PublicationReport {
     pub namespace: String,
     /// Number of published objects in the hub.
     pub published: u64,
-    /// Number of reasons for which objects are not published or not up to date.
+    /// Number of problems, which are reasons why objects are not published or not up to date.
     pub problem_count: u64,
-    /// First 20 of these reasons.
+    /// The first 20 problems.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
 }
@@ -88,34 +88,34 @@ pub struct HubObjectReport {
     pub kind: String,
     /// Name of the object.
     pub name: String,
-    /// Present generation of the object.
+    /// Current generation of the object.
     pub generation: i64,
-    /// Generation in force. `None` if no generation of the object is in force.
+    /// Generation of the object that Tributary applies. `None` if Tributary applies no generation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation_in_force: Option<i64>,
-    /// Reason for the refusal of the object, of its references, or of items of its list.
+    /// Reason why Tributary refuses the object, one of its references, or entries of its list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// List of a ClusterSource. `None` for other objects.
+    /// State of the list in a ClusterSource. `None` for other kinds of objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<SourceReport>,
 }
 
-/// State of the list of a ClusterSource.
+/// State of the list in a ClusterSource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SourceReport {
-    /// Field of `spec` with the list.
+    /// Name of the field in `spec` that contains the list.
     pub list: String,
-    /// Number of items in the list. `None` until the list is read.
+    /// Number of entries in the list. `None` until Tributary has read the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found: Option<usize>,
-    /// Number of items in force. `None` until the list is read.
+    /// Number of entries that Tributary applies. `None` until Tributary has read the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accepted: Option<usize>,
 }
 
-/// Condition of a cluster. If several conditions apply, the first one in this order counts.
+/// Condition of a cluster. If several conditions apply, the report shows the first one in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ClusterCondition {
     /// Tributary cannot connect to the cluster, or gets no answer.
@@ -147,9 +147,9 @@ pub enum RightsCondition {
     Unread,
     /// The rights are up to date.
     Current,
-    /// The rights are from the time before Tributary lost contact, and count for a limited time.
+    /// The rights are from the time before Tributary lost contact with the cluster. They apply for a limited time.
     Behind,
-    /// The rights are too old to count. Users see no objects of the cluster.
+    /// The rights are too old, so they no longer apply. Users see no objects of the cluster.
     Outdated,
     /// By configuration, Tributary does not read the cluster's roles. Reads from the cache show users no objects of the
     /// cluster.
@@ -221,10 +221,10 @@ pub struct ClusterReport {
     /// Method by which the users' rights in the cluster are decided; absent in personal mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rights_decider: Option<RightsDecider>,
-    /// Reason for which the cluster's roles and bindings do not decide.
+    /// Reason why Tributary does not use the cluster's roles and bindings to decide.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rights_reason: Option<String>,
-    /// Reason for which the users' rights are unknown, with the remedy.
+    /// Reason why Tributary does not have the users' rights, with the remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rights_problem: Option<String>,
     /// Addresses of the cluster, in the order of the configuration.
@@ -237,9 +237,9 @@ pub struct ClusterReport {
 pub struct EndpointReport {
     /// Host and port of the endpoint.
     pub address: String,
-    /// Whether the endpoint is reachable. True while unknown.
+    /// Whether the endpoint is reachable. True until Tributary knows.
     pub is_reachable: bool,
-    /// Whether the endpoint is ready. True while unknown.
+    /// Whether the endpoint is ready. True until Tributary knows.
     pub is_ready: bool,
     /// Reason for which the endpoint is unreachable, or gets requests only as the last choice.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -340,12 +340,12 @@ pub struct LimitReport {
     /// Cluster or resource to which the limit applies. Absent for a limit of the whole process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
-    /// Used part of the limit.
+    /// Current use of the limit.
     pub used: u64,
     /// Maximum of the limit.
     pub max: u64,
-    /// Number of requests that were refused because of the limit since the start of the process. `None` if refusals are
-    /// not counted.
+    /// Number of requests that were refused because of the limit since the start of the process. `None` if the limit
+    /// has no counter of refused requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<u64>,
 }
@@ -356,7 +356,7 @@ impl LimitReport {
         Self { limit: limit.to_owned(), of: None, used, max, refused }
     }
 
-    /// Returns whether the used part is at least [`NEAR_PERCENT`] of the limit.
+    /// Returns whether the current use is at least [`NEAR_PERCENT`] of the limit.
     pub fn is_near(&self) -> bool {
         self.used > 0 && self.used.saturating_mul(100) >= self.max.saturating_mul(NEAR_PERCENT)
     }

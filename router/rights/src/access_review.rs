@@ -14,8 +14,8 @@ use tributary_sharing::body;
 
 use super::subject::review_spec;
 
-/// Time limit for the cluster's answer. 5 s: kube-apiserver decides from memory, and an authorization webhook may need
-/// some seconds.
+/// Time limit for a cluster's answer to a review. 5 s: kube-apiserver decides from memory, and an authorization webhook
+/// may need some seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Maximum size of a cluster's answer in bytes. 4 MiB hold a SelfSubjectRulesReview of an account with ten thousand
@@ -26,12 +26,8 @@ const ANSWER_BYTES_MAX: usize = 4 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AccessReviewError {
     /// The cluster forbids the review (403), or does not serve the review's resource (404 or 405).
-    ReviewsForbidden {
-        resource: &'static str,
-        /// HTTP status code of the cluster's response.
-        code: u16,
-    },
-    /// The cluster is unreachable, or its server fails temporarily.
+    ReviewsForbidden { resource: &'static str, code: u16 },
+    /// The cluster is unreachable, or its answer is not usable. A later review may succeed.
     Unavailable,
 }
 
@@ -59,10 +55,10 @@ pub(super) async fn own_account(transport: Transport) -> Result<UserInfo, Access
     Ok(answer.status.user_info)
 }
 
-/// Sends a SelfSubjectRulesReview for Tributary's own rules in a namespace.
+/// Sends a SelfSubjectRulesReview for the rules of Tributary's own account in a namespace.
 ///
 /// # Errors
-/// [`AccessReviewError`].
+/// [`AccessReviewError`] if the cluster gives no result.
 pub(super) async fn own_rules(transport: Transport, namespace: &str) -> Result<RulesReview, AccessReviewError> {
     let of = ("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview");
     let text = send_review(transport, of, json!({"namespace": namespace})).await?;
@@ -72,7 +68,7 @@ pub(super) async fn own_rules(transport: Transport, namespace: &str) -> Result<R
 /// Sends a SubjectAccessReview. Returns whether the cluster allows the subject to make the request.
 ///
 /// # Errors
-/// [`AccessReviewError`].
+/// [`AccessReviewError`] if the cluster gives no result.
 pub(super) async fn access(
     transport: Transport,
     user: &UserInfo,
@@ -90,7 +86,7 @@ pub(super) async fn access(
     match requested {
         Attributes::Resource(requested) => {
             let ResourceAttributes { verb, group, version, resource, subresource, namespace, name } = requested;
-            // In a SubjectAccessReview, an empty `version` stands for all versions.
+            // An empty `version` is valid: in a SubjectAccessReview it stands for all versions.
             spec["resourceAttributes"] = json!({"verb": verb, "group": group, "version": version, "resource": resource,
                 "subresource": subresource, "namespace": namespace, "name": name});
         }

@@ -1,5 +1,6 @@
-//! The user in whose name a request acts in clusters, in shared mode. Forwarded requests and reads from the cacher use
-//! the same value, so a read shows no object that the cluster would not show. This module does no I/O.
+//! The sender of a request in shared mode, with the user that the request impersonates. Forwarded requests and reads
+//! from the cachers use the same actor, so a read shows no object that the cluster itself would not show. This module
+//! does no I/O.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::LazyLock;
@@ -14,7 +15,8 @@ use tributary_proxy::{Impersonation, InvalidClientImpersonation};
 use tributary_sharing::flow::share_key::ShareKey;
 use tributary_sharing::limits::{IMPERSONATED_BYTES, IMPERSONATED_VALUES};
 
-/// Random hash keys of this process. If a client knew the keys, it could choose users whose actors have equal hashes.
+/// Random hash keys of this process. A client that knew the keys could choose users whose actors have equal hashes, and
+/// so slow down hash maps.
 static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// The sender of a request, and the user that the request impersonates. Two actors are equal if no cluster can
@@ -25,26 +27,27 @@ pub struct Actor {
     hash: u64,
     user: UserInfo,
     authority: Authority,
-    /// User that the client impersonates by its own `Impersonate-*` headers.
+    /// User that the request impersonates by `Impersonate-*` headers of the client.
     impersonated: Option<UserInfo>,
     /// Names and groups of the sender and of the acting user, as every cluster except the cluster in `at_home`
     /// authorizes them. The acting user is the impersonated user, or the sender without impersonation.
     users: [UserInfo; 2],
     /// Cluster that verified the user, and these names and groups in this cluster alone.
     at_home: Option<(ClusterName, [UserInfo; 2])>,
-    /// Name and groups of the sender for policies of the merged view, and of every cluster except the one that verified
-    /// the sender. `None` if these policies may use the full name and all groups.
+    /// Name and groups of the sender that the policies of the merged view and of most clusters may match. Only the
+    /// policies of the cluster that verified the sender may match the full name and all groups. `None` if all policies
+    /// may match them.
     policy_identity: Option<UserInfo>,
     /// Reason for which Tributary sends the user's name to no cluster.
     not_sent: Option<NotSent>,
 }
 
-/// Selects the user whose rights are decided.
+/// Selects the user of an actor whose rights are decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserSelector {
     /// The sender of the request.
     User,
-    /// The impersonated user, or the sender without impersonation.
+    /// The impersonated user, or, without impersonation, the sender.
     Acting,
 }
 
@@ -58,9 +61,10 @@ impl UserSelector {
 }
 
 impl Actor {
-    /// Creates an actor from the sender and, if given, the user that the sender impersonates.
+    /// Creates an actor from the sender and the user that the sender impersonates (`given`).
     pub fn new(user: UserInfo, authority: Authority, impersonated: Option<UserInfo>) -> Self {
-        // The default rules suffice, because a cluster's own rules change neither the name nor the groups.
+        // The default rules suffice, because the impersonation rules of a single cluster change neither the name nor
+        // the groups.
         let rules = MemberRules::default();
         let users_of = |identity| rbac_users(identity, impersonated.as_ref());
         let own = authority.home().map(|home| (home, users_of(identity_for(&user, &authority, home, &rules))));
@@ -87,7 +91,8 @@ impl Actor {
         self.impersonated.is_none() && self.user == *user && self.authority == *authority
     }
 
-    /// Checks whether a cluster may see the user. The check ignores the impersonation rules of the cluster.
+    /// Checks whether Tributary may send the user's name to a cluster. The check ignores the impersonation rules of the
+    /// cluster.
     ///
     /// # Errors
     /// [`NotSent`] if the cluster may not see the user.
@@ -99,7 +104,7 @@ impl Actor {
         }
     }
 
-    /// Returns the identity of the acting user in a cluster with these impersonation rules. An impersonated user keeps
+    /// Returns the identity of the acting user for a cluster with these impersonation rules. An impersonated user keeps
     /// name and groups, because the cluster itself authorizes the impersonation.
     ///
     /// # Errors
@@ -120,7 +125,7 @@ impl Actor {
         }
     }
 
-    /// Key of the sender's fair share of access reviews. Impersonation does not change the key.
+    /// Key of the sender's fair share of access reviews. A sender that impersonates other users still has the same key.
     pub(super) fn share_key(&self) -> ShareKey {
         self.authority.share_key(&self.user.username)
     }
@@ -130,7 +135,7 @@ impl Actor {
         [&self.user, &self.users[0]].into_iter().map(|user| user.username.as_str())
     }
 
-    /// Returns the user name by which clusters decide.
+    /// Returns the name of the user as clusters see it.
     pub(super) fn name(&self, user_selector: UserSelector) -> &str {
         &self.rbac_user(user_selector).username
     }
@@ -147,20 +152,21 @@ impl Actor {
         }
     }
 
-    /// Returns the user with the groups of all clusters together. A change of the rights of one of these groups may
+    /// Returns the user with all groups that any cluster sees. A change of the rights of one of these groups may
     /// concern the user.
     pub(super) fn rbac_user_in_any(&self, user_selector: UserSelector) -> &UserInfo {
         user_selector.select(self.at_home.as_ref().map_or(&self.users, |(_, users)| users))
     }
 
-    /// Returns the sender's name and groups for the policies of a cluster, or of the merged view (`None`). Returns
-    /// `None` if these policies may use the full name and all groups, as in the cluster that alone verified the user.
+    /// Returns the sender's name and groups that the policies of a cluster, or of the merged view (`None`), may match.
+    /// Returns `None` if these policies may match the full name and all groups, as in the cluster that alone verified
+    /// the user.
     pub fn policy_identity_for(&self, place: Option<&ClusterName>) -> Option<&UserInfo> {
         let is_only_member = place.is_some() && place == self.authority.only_member();
         self.policy_identity.as_ref().filter(|_| !is_only_member)
     }
 
-    /// Returns whether this cluster verified the user. Only the verifying cluster may see the user's `system:` groups.
+    /// Returns whether this cluster verified the user. Only this cluster may see the user's `system:` groups.
     pub fn is_verified_by(&self, member: &ClusterName) -> bool {
         self.authority.home() == Some(member)
     }
@@ -182,12 +188,13 @@ impl Actor {
         Ok(UserInfo { groups: self.rbac_user_in(member, user_selector).groups.clone(), ..identity })
     }
 
-    /// Returns the authenticated user.
+    /// Returns the authenticated sender.
     pub fn user(&self) -> &UserInfo {
         &self.user
     }
 
-    /// Returns the user information for the response to a SelfSubjectReview.
+    /// Returns the user information for the response to a SelfSubjectReview: the impersonated user, or, without
+    /// impersonation, the sender.
     pub fn shown(&self) -> UserInfo {
         match &self.impersonated {
             Some(impersonated) => {
@@ -216,8 +223,8 @@ impl Hash for Actor {
     }
 }
 
-/// Returns the user name and groups that the policies of other clusters and of the merged view may use, if one cluster
-/// alone verified the user ([`names_beyond_member`]). `None` if these policies may use the full name and all groups.
+/// Returns the name and groups that policies outside the verifying cluster may match, if one cluster alone verified the
+/// user ([`names_beyond_member`]). `None` if all policies may match the full name and all groups.
 fn policy_identity(name: &str, groups: &[String], authority: &Authority) -> Option<UserInfo> {
     let known = UserInfo::with_groups(name, groups);
     let (name, groups) = names_beyond_member(&known, authority);
@@ -250,7 +257,7 @@ pub(super) fn texts(user: &UserInfo) -> impl Iterator<Item = &String> {
 /// Checks the size of an impersonated user.
 ///
 /// # Errors
-/// 431 if the user has too many groups and extras, or too many bytes.
+/// 431 if the user has too many values (name, uid, groups, extras), or too many bytes.
 pub fn bounded(impersonated: &UserInfo) -> Result<(), RequestRefusal> {
     let extras: usize = impersonated.extra.values().map(Vec::len).sum();
     let values = 1 + impersonated.groups.len() + usize::from(!impersonated.uid.is_empty()) + extras;
@@ -340,7 +347,7 @@ mod tests {
             // Tributary removes no impersonated group. A `system:` group makes the whole impersonation fail.
             (user("ann", &[]), &everywhere, Some(user("bob", &["system:masters"])), None),
             (user("ann", &[]), &a, Some(user("bob", &["dev", "system:nodes"])), None),
-            // A group with an empty name counts as a group: the ServiceAccount does not get its default groups.
+            // A group with an empty name is a group, so the ServiceAccount does not get its default groups.
             (user("ann", &[]), &everywhere, Some(user(account, &[""])), None),
             (user("ann", &[]), &everywhere, Some(user("system:node:n", &[])), None),
             (user("ann", &[]), &everywhere, Some(user("system:anonymous", &[])), None),
@@ -361,7 +368,7 @@ mod tests {
         }
     }
 
-    /// The rights that Tributary decides from memory and the rights behind impersonation headers belong to one name.
+    /// Decisions from memory must use the same user name as the impersonation headers to clusters.
     #[test]
     fn user_of_the_hub_is_judged_by_the_name_that_impersonation_sends() {
         let account = "system:serviceaccount:shop:robot";

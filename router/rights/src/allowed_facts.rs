@@ -14,16 +14,17 @@ pub(super) enum DecisionMethod {
     Live,
 }
 
-/// Facts that a decision about rights may use.
+/// Facts (mirrored roles and bindings, and results of access reviews) that a decision about rights may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum AllowedFacts {
-    /// All facts that still count. Review results from before a cluster became unreachable are among them. For reads
-    /// from cachers.
+    /// All facts that are still valid. If a cluster is unreachable, its last review results stay valid for some time.
+    /// For reads from cachers.
     #[default]
     Cached,
-    /// All facts, including expired review results. For the detection of lost rights.
+    /// All facts, and also expired review results. For the check whether a user has lost a right.
     WithExpired,
-    /// Only current facts of one cluster. The value is the method of this cluster; `None` if the method is unknown.
+    /// Only up-to-date facts of one cluster. The value is the decision method of this cluster; `None` if the method is
+    /// unknown.
     Current(Option<DecisionMethod>),
     /// Only results of reviews that were sent since this time. For a cluster whose mirrored roles may be out of date.
     ReviewedSince(Instant),

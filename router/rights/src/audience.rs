@@ -1,4 +1,4 @@
-//! Groups of users that see the same objects of a resource, and the resourceVersions that these users get.
+//! Audiences: users that see the same objects of a resource, and get the same resourceVersions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,19 +12,18 @@ use tributary_merge::{CompositeResourceVersion, Epochs, scope_prefix};
 
 use tributary_fleet::topology::ClusterMark;
 
-/// Users that may list the same objects of a resource. A composite version for an audience names no hidden cluster, and
-/// contains a hash of the listable namespaces.
+/// Users that may list the same objects of a resource. A composite resourceVersion for an audience names no hidden
+/// cluster, and contains a hash of the listable namespaces.
 pub struct Audience {
     only: Arc<BTreeSet<ClusterName>>,
     visible: BTreeMap<ClusterName, Visible>,
-    /// Hash of clusters and listable namespaces. Equal audiences get byte-identical responses.
+    /// Hash of clusters and listable namespaces. It is equal for two audiences that get byte-identical responses.
     key: [u8; 16],
-    /// Clusters and namespace hash of the last encoded version. Nearly all versions of an audience name the same
-    /// clusters.
+    /// Last result of `scope_of`, as a cache. Nearly all versions of an audience name the same clusters.
     last: Mutex<Option<VersionScope>>,
 }
 
-/// Clusters of a composite version, and the hash of their listable namespaces.
+/// Clusters of a composite resourceVersion, and the hash of the namespaces that the audience may list in them.
 struct VersionScope {
     clusters: Vec<ClusterName>,
     scope: Option<[u8; 16]>,
@@ -45,7 +44,7 @@ impl Audience {
         audience
     }
 
-    /// Returns a hash that is equal exactly for audiences with byte-identical responses.
+    /// Returns a hash. Two audiences have equal hashes if and only if they get byte-identical responses.
     pub fn key(&self) -> [u8; 16] {
         self.key
     }
@@ -60,7 +59,7 @@ impl Audience {
     }
 
     /// Returns the hash of the namespaces that the audience may list in these clusters. `None` if the audience may list
-    /// all objects.
+    /// all objects in them.
     pub fn scope_of<'a>(&self, clusters: impl Iterator<Item = &'a ClusterName>) -> Option<[u8; 16]> {
         let clusters: Vec<_> = clusters.cloned().collect();
         if let Some(last) = self.last.lock().as_ref().filter(|last| last.clusters == clusters) {
@@ -76,7 +75,8 @@ impl Audience {
         scope
     }
 
-    /// Hash of the cluster's listable namespaces, as the prefix of a single object's resourceVersion.
+    /// Returns the hash of the listable namespaces of a cluster, for the resourceVersions of single objects. `None` if
+    /// the audience may list all objects of the cluster.
     fn item_scope(&self, cluster: &ClusterName) -> Option<[u8; 16]> {
         match self.visible.get(cluster) {
             Some(Visible::Whole) => None,
@@ -84,7 +84,7 @@ impl Audience {
         }
     }
 
-    /// Returns the version without the components of clusters that the audience may not see.
+    /// Returns the composite version without the components of clusters that the audience may not see.
     pub fn visible_components(&self, version: &CompositeResourceVersion) -> CompositeResourceVersion {
         let visible = version.iter().filter(|(cluster, _)| self.only.contains(*cluster));
         visible.map(|(cluster, component)| (cluster.clone(), component)).collect()
@@ -106,7 +106,7 @@ impl fmt::Debug for Audience {
     }
 }
 
-/// Format of the resourceVersions of single objects.
+/// Format of the resourceVersions of single objects in an answer.
 #[derive(Clone, Debug, Default)]
 pub struct ItemVersions {
     form: ItemResourceVersions,
@@ -129,8 +129,8 @@ impl ItemVersions {
         self.audience.as_ref()
     }
 
-    /// Returns the format for the objects of one cluster. Call it once for many objects: it computes a hash if the
-    /// audience sees only some namespaces of the cluster.
+    /// Returns the format for the objects of one cluster. A call may compute a hash of namespaces, so use the result
+    /// for many objects.
     pub fn for_cluster(&self, mark: &Arc<ClusterMark>) -> ClusterItemVersions {
         let scope = match (&self.audience, self.form) {
             (Some(audience), ItemResourceVersions::Composite) => audience.item_scope(&mark.name),
@@ -149,7 +149,7 @@ pub struct ClusterItemVersions {
 }
 
 impl ClusterItemVersions {
-    /// Returns the mark of the cluster.
+    /// Returns the texts that an answer inserts into the objects of the cluster.
     pub fn mark(&self) -> &Arc<ClusterMark> {
         &self.mark
     }

@@ -4,8 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Function that returns whether the sender's credentials are still valid. Streams call the function after
-/// `Router::authentication_changed` and after each change of rights, so it must be cheap. All values of this type
-/// compare equal.
+/// `Router::authentication_changed` and after each change of rights, so it must be cheap.
 #[derive(Clone)]
 pub struct CredentialValidity(Arc<dyn Fn() -> bool + Send + Sync>);
 

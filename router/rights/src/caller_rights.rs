@@ -1,5 +1,5 @@
-//! Rights of the sender of a request. A decision uses the known facts. If access reviews are missing, some functions
-//! first send them to the clusters.
+//! Rights of the sender of a request. A decision uses facts in memory: mirrored roles and bindings, and results of
+//! access reviews. Some functions first send missing access reviews to the clusters.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -40,16 +40,16 @@ const ROUNDS_MAX: usize = 9 + 2 * IMPERSONATED_VALUES.div_ceil(PARALLEL_REVIEWS_
 pub struct CallerRights {
     pub(super) mirror: Arc<RightsMirror>,
     pub(super) actor: Arc<Actor>,
-    /// The actor of the previous request of the same connection. `None` for a request without a connection.
+    /// The connection's cache with the actor of its previous request. `None` for a request without a connection.
     pub(super) remembered: Option<Arc<RememberedActor>>,
     /// Function that returns whether the credentials are still valid. `None` if the credentials cannot become invalid.
     credential_validity: Option<CredentialValidity>,
     pub(super) allowed_facts: AllowedFacts,
-    /// Start of the current decision. A decision by current facts ignores older review results.
+    /// Start of the current decision. A decision that needs up-to-date facts ignores older review results.
     begun: Instant,
-    /// Collects the missing reviews and the expiry times of a decision. `None` if the caller does not need them.
+    /// Collector for the missing reviews and the expiry time of a decision. `None` if the caller does not need them.
     decision_reviews: Option<Arc<Mutex<DecisionReviews>>>,
-    /// Limit that prevented a necessary review. Unset while no limit prevented a review.
+    /// Limit that prevented a necessary review. Empty while no limit has prevented a review.
     exceeded_limit: Arc<OnceLock<Exceeded>>,
 }
 
@@ -89,13 +89,13 @@ impl CallerRights {
         )
     }
 
-    /// Returns rights for decisions by current facts of one cluster alone. Call this function before you read the
-    /// cluster's rules from the mirror: see [`RightsMirror::current_facts`].
+    /// Returns rights for decisions that use only up-to-date facts of one cluster. Call this function before you read
+    /// the cluster's rules from the mirror: see [`RightsMirror::current_facts`].
     pub(super) fn now_in(&self, cluster: &ClusterName) -> Self {
         Self { allowed_facts: self.mirror.current_facts(cluster, self.begun), ..self.clone() }
     }
 
-    /// Decides by the known facts. Returns the decision, the missing reviews, and the expiry of the decision.
+    /// Decides by the facts in memory. Returns the decision, the missing reviews, and the expiry of the decision.
     pub(super) fn decision<T>(&self, decide: impl FnOnce(&Self) -> T) -> (T, DecisionReviews) {
         let decision_reviews = Arc::default();
         let decision = decide(&Self { decision_reviews: Some(Arc::clone(&decision_reviews)), ..self.clone() });
@@ -104,9 +104,9 @@ impl CallerRights {
     }
 
     /// Decides after each necessary access review has a result. If no review is missing, the function decides at once.
-    /// The rights in a cluster without an answer are unknown. All reviews together take at most half a minute. If the
-    /// user has too many open reviews, the request is marked as [crowded out](Self::exceeded_limit), and the decision
-    /// uses the known facts. Cancellation is safe.
+    /// The rights in a cluster that does not answer are unknown. All reviews together take at most half a minute. If
+    /// the user has too many open reviews, the decision uses only the facts in memory, and
+    /// [`exceeded_limit`](Self::exceeded_limit) returns the limit. Cancellation is safe.
     pub async fn decide_after_reviews<T>(&self, decide: impl Fn(&Self) -> T) -> T {
         let rights = Self { begun: Instant::now(), ..self.clone() };
         let until = rights.begun + REVIEW_TIMEOUT;
@@ -118,7 +118,7 @@ impl CallerRights {
             drop(decision);
             if let Err(exceeded) = rights.send_reviews(decision_reviews.open, until).await {
                 let _is_known = rights.exceeded_limit.set(exceeded);
-                // Lets the runtime poll the request's other futures before the next round.
+                // Lets the runtime poll the request's other futures before this future continues.
                 tokio::task::yield_now().await;
                 break;
             }
@@ -129,7 +129,7 @@ impl CallerRights {
         decide(&rights)
     }
 
-    /// Like `decide_after_reviews`, for callers that need no decision if the user has too many open reviews.
+    /// Like `decide_after_reviews`, for callers that return an error if the user has too many open reviews.
     /// Cancellation is safe.
     ///
     /// # Errors
@@ -157,8 +157,9 @@ impl CallerRights {
         Self { exceeded_limit: Arc::default(), ..self.clone() }
     }
 
-    /// Runs `find`. If `lacks` is true for the result because rights are unknown, and some clusters have just joined,
-    /// waits for the rights in these clusters and runs `find` again. The function is as safe to cancel as `find`.
+    /// Runs `find`. Runs `find` again if `lacks` is true for the result, because rights are unknown, and some clusters
+    /// have just been added to the configuration. Before the second run, the function waits for the rights in these
+    /// clusters. It is as safe to cancel as `find`.
     pub async fn with_joining<F: Future>(
         &self,
         find: impl Fn() -> F,
@@ -172,7 +173,7 @@ impl CallerRights {
     }
 
     /// Returns the limit that prevented a necessary review. The router then refuses the request because of this limit,
-    /// and reports no failure of the cluster.
+    /// and does not report a failure of the cluster.
     pub fn exceeded_limit(&self) -> Option<Exceeded> {
         self.exceeded_limit.get().copied()
     }
@@ -202,7 +203,7 @@ impl CallerRights {
         Box::pin(self.mirror.reviews().confirm(self.actor.share_key(), missing_reviews)).await;
     }
 
-    /// Returns whether the decision lacks reviews, and the time at which the first of its review results expires.
+    /// Returns whether the decision lacks review results, and the time at which the first of its results expires.
     pub(super) fn needs(&self) -> (bool, Option<Instant>) {
         self.decision_reviews.as_ref().map_or((false, None), |decision_reviews| {
             let decision_reviews = decision_reviews.lock();
@@ -214,8 +215,8 @@ impl CallerRights {
         self.mirror.changes()
     }
 
-    /// Returns whether waiting cannot help: the rights are unknown in some clusters, and all these clusters need a
-    /// repair.
+    /// Returns whether the rights in some clusters are unknown, and stay unknown until an administrator repairs all
+    /// these clusters. Waiting then does not help.
     pub fn stay_unknown(&self) -> bool {
         self.mirror.has_lasting_obstacle(&self.actor)
     }
@@ -230,7 +231,7 @@ impl CallerRights {
         self.actor.name(UserSelector::Acting)
     }
 
-    /// Returns the name of the acting user, and the groups of the user that all clusters see.
+    /// Returns the name and the groups of the acting user for all clusters except the cluster that verified the user.
     pub fn acts_as(&self) -> &UserInfo {
         self.actor.rbac_user(UserSelector::Acting)
     }
@@ -240,11 +241,11 @@ impl CallerRights {
         &self.actor
     }
 
-    /// Stamp of the sender's current rights. A later stamp differs if the rights have changed. Costs a lookup for each
-    /// group.
+    /// Stamp of the current rights of the sender and the acting user. A later stamp differs if the rights have changed.
+    /// Costs a lookup for each group.
     pub(super) fn stamp(&self) -> RightsStamp {
         let user = |user_selector| self.actor.rbac_user_in_any(user_selector);
-        // Nearly all requests come without impersonation, and then one lookup suffices.
+        // Nearly all requests come without impersonation. The sender is then the acting user, so one lookup suffices.
         self.mirror.stamp(user(UserSelector::Acting), self.actor.impersonated_user().map(|_| user(UserSelector::User)))
     }
 

@@ -1,5 +1,5 @@
-//! Clusters to which a request may go. Hidden clusters are not among them, so no review and no message concerns a
-//! hidden cluster.
+//! Candidates: clusters to which a request may go. Clusters that are hidden from the caller are not candidates, so no
+//! review and no message concerns a hidden cluster.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,9 +17,10 @@ use super::impersonation::ImpersonationMode;
 /// Clusters to which a request may go.
 #[derive(Clone, Debug, Default)]
 pub struct Candidates {
-    /// `None` if all clusters are candidates, in personal mode.
+    /// The candidates. `None` if all clusters are candidates, as in personal mode.
     only: Option<Arc<BTreeSet<ClusterName>>>,
-    /// Clusters with unknown rights, which may be candidates. No message names them. `None` if no rights are unknown.
+    /// Clusters in which the caller's rights are unknown. They may be candidates, but no message names them. `None` if
+    /// there are none.
     unknown: Option<Arc<BTreeSet<ClusterName>>>,
 }
 
@@ -28,7 +29,7 @@ impl Candidates {
         Self { only: Some(Arc::new(only)), unknown: (!unknown.is_empty()).then(|| Arc::new(unknown)) }
     }
 
-    /// Returns the intersection with a second set of candidates.
+    /// Returns the clusters that are candidates in both sets.
     pub fn within(&self, others: &Self) -> Self {
         let only = match (&self.only, &others.only) {
             (Some(own), Some(other)) => Some(Arc::new(own.intersection(other).cloned().collect())),
@@ -41,7 +42,7 @@ impl Candidates {
         Self { only, unknown }
     }
 
-    /// Returns these candidates without each of the `all` clusters for which `is_taken_out` is true.
+    /// Returns the candidates among the clusters `all` for which `is_taken_out` is false.
     pub fn except<'a>(
         &self,
         all: impl Iterator<Item = &'a ClusterName>,
@@ -61,7 +62,7 @@ impl Candidates {
         self.only.as_ref().is_some_and(|only| only.is_empty())
     }
 
-    /// Returns whether the rights in at least one cluster are unknown.
+    /// Returns whether the caller's rights are unknown in at least one cluster.
     pub fn has_unknown(&self) -> bool {
         self.unknown.is_some()
     }
@@ -79,7 +80,7 @@ impl Candidates {
         self.is_one_unknown_among(|cluster| is_possible(cluster) && (wants_all || wanted.matches(cluster)))
     }
 
-    /// Returns a selector of the candidates.
+    /// Returns a selector that matches only the candidates.
     pub fn selector(&self) -> ClusterSelector {
         match &self.only {
             Some(only) => ClusterSelector::default().within(Arc::clone(only)),
@@ -98,8 +99,9 @@ impl CallerRights {
         self.where_allowed(clusters, requested, None)
     }
 
-    /// Returns the clusters for an access review that a client sends as `request`. In each of these clusters, the
-    /// caller may make a `requested` request, and may see the cluster for `request`.
+    /// Returns the clusters to which Tributary sends an access review of a client. In each of these clusters, the
+    /// caller may make one of the `requested` requests, and the cluster is visible to the caller for the review itself
+    /// (`request`).
     pub fn candidates_for_review<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -150,8 +152,8 @@ impl CallerRights {
         self.filter_visible(&fleet, clusters, |cluster, mode| self.is_visible_in(&fleet, cluster, mode, request))
     }
 
-    /// Returns whether a cluster is visible for the request: always without a `mode` of constrained impersonation,
-    /// otherwise if the mode allows the request. `None` if unknown.
+    /// Returns whether a cluster is visible for the request. Without a `mode` of constrained impersonation, it always
+    /// is. With a `mode`, the mode must allow the request. `None` if unknown.
     fn is_visible_in(
         &self,
         fleet: &FleetRights,
@@ -164,9 +166,9 @@ impl CallerRights {
         })
     }
 
-    /// Returns the clusters that grant the caller rules in a namespace, in addition to the rules of all authenticated
-    /// users. For a cluster that decides by access reviews, the mirrored roles and bindings count: the cluster lists
-    /// the rules of no user other than the sender of a SelfSubjectRulesReview.
+    /// Returns the clusters that grant the caller more rules in a namespace than they grant all authenticated users.
+    /// Uses the mirrored roles and bindings even for a cluster that decides by access reviews, because a
+    /// SelfSubjectRulesReview lists only the rules of its sender, Tributary.
     pub fn with_rules<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -188,9 +190,10 @@ impl CallerRights {
         })
     }
 
-    /// Returns the clusters whose existence the caller may learn. The cluster is visible for the caller, and grants the
-    /// caller a rule in some namespace, or allows the caller to get an object of its own name of `resource`. The second
-    /// condition covers authorizers other than RBAC, and rules for all authenticated users.
+    /// Returns the clusters whose existence the caller may learn. Such a cluster is visible to the caller. In addition,
+    /// it either grants the caller a rule in some namespace, or allows the caller to `get` the object of `resource`
+    /// that is named after the cluster. The second alternative covers authorizers other than RBAC, and rules for all
+    /// authenticated users.
     pub fn known_clusters<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -212,8 +215,8 @@ impl CallerRights {
         })
     }
 
-    /// Filters the visible clusters by `is_wanted`. If a cluster is visible only in one mode of constrained
-    /// impersonation, `is_wanted` gets this mode.
+    /// Returns the visible clusters for which `is_wanted` is true. If a cluster is visible only in one mode of
+    /// constrained impersonation, `is_wanted` gets this mode.
     fn filter_visible<'a>(
         &self,
         fleet: &FleetRights,
@@ -238,7 +241,7 @@ impl CallerRights {
     }
 }
 
-/// Returns whether one of the answers is yes. `None` if an unknown answer could be yes.
+/// Returns whether one of the answers is yes. `None` if no answer is yes and an answer is unknown.
 fn any(answers: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     // Evaluates all answers before the result, so that all missing reviews are sent together.
     let answers: Vec<_> = answers.collect();

@@ -1,8 +1,9 @@
 //! Notifications about changes of rights, for all watches that depend on rights.
 //!
-//! Each notified watch checks its user's rights, which takes some microseconds for each group. A user who may bind
-//! roles in a cluster can cause hundreds of changes in a second. Therefore a sleeping watch wakes once for a group of
-//! changes. A watch that has an event to send reads the counter and sees each change at once.
+//! Each notified watch checks its user's rights, which takes some microseconds for each group. A user with the right to
+//! bind roles in a cluster can cause hundreds of changes in a second. Therefore a sleeping watch wakes only once for
+//! all changes within a short time. A watch that has an event to send reads the counter before it sends, so it sees
+//! each change at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 /// take effect.
 const NOTIFY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Counter of changes. Clones share the counter.
+/// Counter of changes of rights. Clones share the counter.
 #[derive(Clone, Default)]
 pub(super) struct RightsChanges(Arc<ChangeState>);
 
@@ -38,10 +39,11 @@ impl RightsChanges {
         self.0.count.subscribe()
     }
 
-    /// Counts a change. Notifies the watches at once, or later together with the following changes.
+    /// Counts a change. Notifies the watches at once, or, soon after an earlier notification, later together with the
+    /// following changes.
     pub(super) fn add_change(&self) {
         let mut last = self.0.last.lock();
-        // Counts the change without a notification of the watches.
+        // Raises the counter, but does not wake the watches yet.
         self.0.count.send_if_modified(|count| {
             *count += 1;
             false

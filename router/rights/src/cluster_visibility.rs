@@ -1,6 +1,6 @@
-//! Visibility of a cluster for a caller. A cluster is visible if two conditions hold: the cluster may see the user, and
-//! it allows the impersonation. The cluster allows the impersonation for all requests, or only for requests in one mode
-//! of constrained impersonation.
+//! Visibility of a cluster for a caller. A cluster is visible if Tributary may send the user's name to the cluster, and
+//! the cluster allows the impersonation: for all requests, or only for requests in one mode of constrained
+//! impersonation.
 
 use tributary_apimachinery::ClusterName;
 use tributary_authorization::{Attributes, FleetRights};
@@ -13,12 +13,12 @@ use super::user_decisions::UserDecisions;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClusterVisibility {
-    /// The cluster may see the caller, and the cluster allows the impersonation for all requests.
+    /// Tributary may send the user's name to the cluster, and the cluster allows the impersonation for all requests.
     Visible,
-    /// The cluster is visible for the requests that the sender itself may make [in this mode](allows_in_mode) of
+    /// The cluster is visible only for requests that the sender itself may make [in this mode](allows_in_mode) of
     /// constrained impersonation.
     VisibleInMode(ImpersonationMode),
-    /// The cluster may not see the caller, or the cluster denies the impersonation.
+    /// Tributary may not send the user's name to the cluster, or the cluster denies the impersonation.
     Hidden,
     Unknown,
 }
@@ -39,7 +39,8 @@ impl CallerRights {
             return ClusterVisibility::Hidden;
         }
         let is_undecided = self.allowed_facts.decision_method(&self.mirror, cluster).is_none();
-        // The limit of bindings does not matter if reviews decide, because their results do not come from bindings.
+        // If only reviews decide, the limit of bindings does not matter, because review results do not come from
+        // bindings.
         let by_fresh_reviews = matches!(self.allowed_facts, AllowedFacts::ReviewedSince(_));
         if is_undecided || (!by_fresh_reviews && self.is_beyond(fleet, cluster)) {
             return ClusterVisibility::Unknown;
@@ -48,7 +49,7 @@ impl CallerRights {
     }
 
     /// Returns whether the rights are unknown because the cluster, or the caller, has more roles or bindings than
-    /// Tributary reads. An administrator of a namespace can create that many.
+    /// Tributary reads. A user with rights in a single namespace can cause this by creating bindings.
     pub(super) fn is_unknown_by_excess(&self, fleet: &FleetRights, cluster: &ClusterName) -> bool {
         match self.allowed_facts.decision_method(&self.mirror, cluster) {
             None => self.mirror.is_too_large(cluster),
@@ -63,7 +64,7 @@ impl CallerRights {
         users.into_iter().any(|user| fleet.has_unknown_rights(cluster, user))
     }
 
-    /// Returns whether a cluster is visible for a request and `is_so` returns true. `None` if unknown. Calls `is_so`
+    /// Returns whether a cluster is visible for a request, and `is_so` returns true. `None` if unknown. Calls `is_so`
     /// only if the cluster allows the impersonation.
     pub(super) fn if_visible(
         &self,
@@ -83,7 +84,7 @@ impl CallerRights {
         }
     }
 
-    /// Requests for which a cluster allows the caller's impersonation. `None` if unknown.
+    /// Returns the requests for which a cluster allows the caller's impersonation. `None` if unknown.
     fn impersonation_scope(&self, fleet: &FleetRights, cluster: &ClusterName) -> Option<ImpersonationScope> {
         let Some(impersonated) = self.actor.impersonated_user() else { return Some(ImpersonationScope::Anything) };
         let user = self.decisions(fleet, UserSelector::User);
@@ -104,7 +105,7 @@ pub(super) fn allows_in_mode(
     user.allows(cluster, &request.with_verb(&mode.on(request.verb())))
 }
 
-/// Logical AND of two answers, where `None` is unknown. `None` if the known answer does not decide alone.
+/// `Some(false)` if either answer is `Some(false)`, `Some(true)` if both are `Some(true)`, else `None`.
 pub(super) fn and_known(one: Option<bool>, other: Option<bool>) -> Option<bool> {
     match (one, other) {
         (Some(false), _) | (_, Some(false)) => Some(false),

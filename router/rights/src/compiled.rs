@@ -1,4 +1,4 @@
-//! Compiled rights in all clusters, with notifications about changes.
+//! Roles and bindings of all clusters, compiled for fast decisions, with notifications about changes.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use tributary_authorization::{Fleet, FleetRights, GRANTED_WORDS_MAX, RbacChange,
 use super::changes::RightsChanges;
 use super::unknown_rights_reason::UnknownRightsReason;
 
-/// Compiled rights in all clusters. A change is compiled into a copy of the rights, and the copy then replaces the
-/// rights in one step. A role with hundreds of thousands of bindings takes a third of a second to compile. Meanwhile
-/// other changes wait, and lookups of rights do not.
+/// Roles and bindings of all clusters, compiled for fast decisions. Tributary compiles a change into a copy, and then
+/// replaces the compiled rights by the copy in one step. A role with hundreds of thousands of bindings takes a third of
+/// a second to compile. Meanwhile other changes wait, but decisions do not wait.
 #[derive(Default)]
 pub(super) struct CompiledRights {
     compiler: Mutex<Compiler>,
@@ -22,22 +22,22 @@ pub(super) struct CompiledRights {
     changes: RightsChanges,
 }
 
-/// State of the compiler of roles and bindings, behind a lock.
+/// State that only the compilation of a change uses, behind a lock.
 #[derive(Default)]
 struct Compiler {
     fleet: Fleet,
-    /// The previous rights, which the next change drops. Without this reference, the last lookup that uses them would
-    /// drop them, which takes tens of milliseconds for a large value.
+    /// The previous compiled rights, which the next change drops. Without this reference, the last decision that uses
+    /// them would drop them, and a large value takes tens of milliseconds to drop.
     _before: Arc<FleetRights>,
 }
 
 impl CompiledRights {
-    /// Current rights. The returned value is immutable.
+    /// Returns the current compiled rights. Later changes do not affect the returned value.
     pub(super) fn now(&self) -> Guard<Arc<FleetRights>> {
         self.now.load()
     }
 
-    /// Up to `count` sample requests that a cluster's roles and bindings allow ([`Fleet::samples`]).
+    /// Returns up to `count` sample requests that a cluster's roles and bindings allow ([`Fleet::samples`]).
     pub(super) fn samples(&self, cluster: &ClusterName, count: usize, round: usize) -> Vec<Sample> {
         self.compiler.lock().fleet.samples(cluster, count, round)
     }
@@ -86,7 +86,7 @@ impl CompiledRights {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Excess {
-    /// The rules of one subject's bindings contain more words (verbs, API groups, resources, names) than
+    /// The bindings of one subject have rules with more words (verbs, API groups, resources, names) than
     /// `GRANTED_WORDS_MAX`.
     of_grants: bool,
     /// The cluster's bindings name more subjects than Tributary compiles.

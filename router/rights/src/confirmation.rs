@@ -21,11 +21,11 @@ const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 /// Pause between two attempts while a cacher has no open watch. 100 ms is less than an attempt takes.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// State of one cluster's cachers for roles and bindings. The value contains no objects.
+/// State of one cluster's cachers of roles and bindings: whether they are up to date. Contains no objects.
 #[derive(Debug)]
 pub(super) struct Confirmation {
     continuity: Vec<watch::Receiver<Continuity>>,
-    /// Latest time at which all cachers were known to be up to date.
+    /// Latest time at which all cachers are known to have had all changes of the cluster.
     known: Mutex<Option<Instant>>,
     wanted: Notify,
 }
@@ -45,8 +45,8 @@ impl Confirmation {
         Arc::new(Self { continuity, known: Mutex::default(), wanted: Notify::new() })
     }
 
-    /// Returns whether the cachers are up to date. If they are not, starts an attempt to confirm them, so that a
-    /// repeated request may succeed soon.
+    /// Returns whether the cachers are up to date. If not, starts an attempt to confirm them, so that a repeated
+    /// request may succeed soon.
     pub(super) fn counts_now(&self) -> bool {
         let is_confirmed = self.is_confirmed();
         if !is_confirmed {
@@ -56,12 +56,12 @@ impl Confirmation {
     }
 
     fn is_confirmed(&self) -> bool {
-        // Reads the confirmed time last. So a confirmation between the two reads counts.
+        // Reads the confirmed time last, so that a confirmation between the two reads has an effect.
         let continuity: Vec<_> = self.continuity.iter().map(|own| *own.borrow()).collect();
         are_known(&continuity, *self.known.lock())
     }
 
-    /// Waits until the cachers are not confirmed and a caller needs their confirmation. Cancellation is safe.
+    /// Waits until a caller needs a confirmation that is missing. Cancellation is safe.
     async fn until_awaited(&self) {
         loop {
             self.wanted.notified().await;
@@ -73,8 +73,8 @@ impl Confirmation {
     }
 }
 
-/// Returns whether the cachers have all changes now, given that they had all changes at `known`. A cacher after an
-/// outage may lack changes.
+/// Returns whether the cachers have all changes now. `known` is the latest time at which they had all changes. A cacher
+/// whose watch resumed after `known` may lack changes of an outage.
 fn are_known(continuity: &[Continuity], known: Option<Instant>) -> bool {
     continuity.iter().all(|own| match own {
         Continuity::Broken => false,
@@ -83,7 +83,8 @@ fn are_known(continuity: &[Continuity], known: Option<Instant>) -> bool {
     })
 }
 
-/// Confirms these cachers whenever a caller waits for a confirmation. Runs until dropped.
+/// Confirms the cachers whenever a caller, or a watch of another collection, waits for a confirmation. Runs until
+/// dropped.
 pub(super) async fn confirm(cachers: Vec<Arc<Cacher>>, precedence: Precedence, confirmation: Arc<Confirmation>) {
     loop {
         tokio::select! {
@@ -103,7 +104,7 @@ pub(super) async fn confirm(cachers: Vec<Arc<Cacher>>, precedence: Precedence, c
 }
 
 /// Returns whether all cachers have reached the state that the cluster had at the start of this call. One read of the
-/// latest revision suffices, because all resources of an API group in one etcd share revisions.
+/// latest revision suffices for all cachers, because all resources of an API group in one etcd share revisions.
 async fn are_known_anew(cachers: &[Arc<Cacher>]) -> bool {
     let is_followed = |cacher: &Arc<Cacher>| {
         cacher.state() == CacherState::Synced && *cacher.continuity().borrow() != Continuity::Broken

@@ -47,19 +47,15 @@ pub(crate) enum ReviewCause {
     Open(String),
     /// The cluster rejects Tributary's access reviews.
     #[error("the cluster answers {resource} with {code}: Tributary's account needs the verb create on them")]
-    ReviewsForbidden {
-        resource: &'static str,
-        /// HTTP status code of the response.
-        code: u16,
-    },
+    ReviewsForbidden { resource: &'static str, code: u16 },
     /// The cluster's roles decided until now, but the cluster has answered no review for minutes.
     #[error("the cluster has not answered access reviews for minutes")]
     Unanswered,
 }
 
 impl ReviewCause {
-    /// Returns whether a delay can explain the difference between the mirror and the cluster. The mirror or the
-    /// cluster's own authorizer may be late.
+    /// Returns whether a delay can explain the difference between the mirror and the cluster: the mirror or the
+    /// cluster's authorizer may not have seen the latest roles and bindings yet.
     pub(super) fn may_be_of_delay(&self) -> bool {
         match self {
             Self::Rules(mismatch) => *mismatch != ReviewMismatch::Incomplete,
@@ -92,15 +88,16 @@ pub(super) struct Evidence {
 }
 
 impl ClusterFacts {
-    /// Reason to use access reviews, by the properties of the cluster alone.
+    /// Returns a reason to use access reviews that follows from the properties of the cluster alone.
     pub(super) fn cause(self) -> Option<ReviewCause> {
         let openshift = self.serves_openshift.then_some(ReviewCause::OpenShift);
         openshift.or(self.has_base_path.then_some(ReviewCause::BasePath))
     }
 }
 
-/// Chooses the method. Roles decide only if all evidence supports them. A second authorizer shows in a list of rules
-/// that is incomplete or differs from the mirror, or in a sample request.
+/// Chooses the method. Tributary decides by roles only if no evidence speaks against them. A second authorizer of the
+/// cluster shows in a list of rules that is incomplete or differs from the mirror, or in a sample request with a
+/// different result.
 pub(super) fn decide(evidence: &Evidence) -> Decider {
     let Evidence { may_read_roles, mirrored, reviews, refuted, open } = evidence;
     let mismatch = reviews.iter().find_map(|review| review.confirms_rules(mirrored).err()).map(ReviewCause::Rules);

@@ -8,8 +8,9 @@ use super::reviews::AccessReview;
 
 #[derive(Debug, Default)]
 pub(super) struct DecisionReviews {
-    /// Missing reviews, each with the generation of the user's rights in the cluster.
+    /// Missing reviews. The number is the generation of the user's rights in the cluster, which changes with the user's
+    /// roles and bindings.
     pub(super) open: HashSet<(AccessReview, u64)>,
-    /// Time at which the first used review result expires.
+    /// Time at which the first of the used review results expires.
     pub(super) until: Option<Instant>,
 }

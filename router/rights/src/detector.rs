@@ -1,6 +1,6 @@
-//! Detection of the method by which a cluster's rights are decided. Tributary sends reviews to each endpoint every
-//! minute, and also after new connections. If roles do not decide, the detection also checks whether the cluster
-//! answers access reviews.
+//! Detection of the method by which a cluster's rights are decided: mirrored roles and bindings, or access reviews.
+//! Tributary sends reviews to each endpoint every minute, and also after new connections. If roles do not decide, the
+//! detection only checks whether the cluster answers access reviews.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use super::rounds::{CONNECTIONS_INTERVAL, INTERVAL, UNANSWERED_MAX, well};
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
 const DETECTIONS_MAX: usize = 3;
 
-/// Number of sample requests in one detection, and of concurrent reviews.
+/// Number of sample requests in one detection. At most `SAMPLES_AT_ONCE` of their reviews are sent at the same time.
 const SAMPLES: usize = 20;
 const SAMPLES_AT_ONCE: usize = 4;
 
@@ -34,7 +34,7 @@ const NAMESPACE: &str = "default";
 
 /// Source of the mirrored roles and bindings, and receiver of the detected method.
 pub(super) trait MirroredRules: Send + Sync + 'static {
-    /// Subscribes to changes of roles and bindings, and to the end of the first read.
+    /// Subscribes to changes of roles and bindings. The end of their first read is also a change.
     fn changes(&self) -> watch::Receiver<u64>;
 
     fn has_read(&self, cluster: &Arc<Cluster>) -> bool;
@@ -54,7 +54,8 @@ struct Detector {
     client: ClusterClient,
 }
 
-/// Starts the detection for a cluster, until the returned guard is dropped. Must be called within a tokio runtime.
+/// Starts the detection for a cluster. It runs until the returned guard is dropped. Must be called within a tokio
+/// runtime.
 pub(super) fn start(mirror: Weak<dyn MirroredRules>, cluster: &Arc<Cluster>) -> Option<DropGuard> {
     let client = cluster.setup.client.as_ref().ok()?.clone();
     let detector = Detector { mirror, cluster: Arc::clone(cluster), client };
@@ -91,7 +92,7 @@ impl Detector {
             }
             drop(mirror);
             let pause = if found_nothing(answered, begun) { CONNECTIONS_INTERVAL } else { INTERVAL };
-            // The timer may fire early. So the pause already ends if less than half a check interval is left.
+            // The timer may fire a little early. So the pause ends if less than half a check interval is left.
             while begun.elapsed() + CONNECTIONS_INTERVAL / 2 < pause && self.client.connections_made() == connections {
                 sleep_until(nearest_tick(Instant::now() + CONNECTIONS_INTERVAL)).await;
             }
@@ -113,8 +114,9 @@ impl Detector {
         }
     }
 
-    /// Detects the method of the cluster. Repeats the same reviews while a delay of the mirror can explain a
-    /// difference. `refuted` contains the samples that the cluster denied in the previous detection.
+    /// Detects the method of the cluster. Repeats the reviews while a delay of the mirror can explain a difference.
+    /// `refuted` contains the samples that the cluster denied in the previous detection, and then the samples that it
+    /// denied now.
     async fn found(&self, round: usize, refuted: &mut Vec<Sample>) -> Result<Decider, AccessReviewError> {
         let mut detections = 0;
         loop {
@@ -190,8 +192,8 @@ impl Detector {
     }
 }
 
-/// Selects the samples: first the samples that the cluster denied in the previous detection, if roles and bindings
-/// still allow them. So a difference counts until the cluster allows exactly the denied request.
+/// Selects the samples. The first ones are the samples that the cluster denied in the previous detection, if roles and
+/// bindings still allow them. So roles decide again only after the cluster allows the same requests that it denied.
 fn choose_samples(refuted: &[Sample], others: Vec<Sample>, is_allowed: impl Fn(&Sample) -> bool) -> Vec<Sample> {
     let mut chosen: Vec<_> = refuted.iter().filter(|sample| is_allowed(sample)).cloned().collect();
     for sample in others {
@@ -208,7 +210,7 @@ async fn denied_sample(transport: Transport, sample: Sample) -> Result<Option<Sa
     Ok((!allowed).then_some(sample))
 }
 
-/// A request that no role allows, from a subject without roles.
+/// A request that no role allows, by a user without roles.
 fn unknown_user() -> Sample {
     Sample {
         user: UserInfo::with_groups(NOBODY, &[]),

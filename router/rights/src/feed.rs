@@ -22,7 +22,8 @@ pub(super) struct MirrorFeed {
 }
 
 enum Progress {
-    /// At least one collection has not been read. A part of the collections would give wrong rights.
+    /// At least one of the four collections has not been read. The feed stores the others, because rights from a part
+    /// of the collections would be wrong.
     Reading(Box<[Option<Snapshot>; RbacKind::ALL.len()]>),
     /// All collections have been read. Each update is applied to the compiled rights immediately.
     Following,
@@ -100,7 +101,7 @@ impl MirrorFeed {
         self.read(kind, object).map_or_else(|| deletion(kind, object), RbacChange::Put)
     }
 
-    /// Parses an RBAC object. Skips and counts an unreadable object, which then grants nothing.
+    /// Parses an RBAC object. Counts and skips an object that cannot be parsed, so this object grants nothing.
     fn read(&self, kind: RbacKind, object: &Object) -> Option<RbacObject> {
         match RbacObject::parse(kind, object.json()) {
             Ok(read) => Some(read),
@@ -116,8 +117,8 @@ impl MirrorFeed {
     }
 }
 
-/// Applies an update to the snapshot of a collection that is not complete yet. The cachers of roles and bindings keep
-/// no objects, so the feed keeps them.
+/// Applies an update to the snapshot of a collection before the compiled rights use it. The feed stores the snapshots,
+/// because the cachers of roles and bindings store no objects.
 fn read_on(state: &mut Option<Snapshot>, update: &Update) {
     match (state, update) {
         (Some(state), Update::Changes { changes, .. }) => {
@@ -228,7 +229,7 @@ mod tests {
         assert!(rights.feed.is_following());
     }
 
-    /// Snapshots of the RBAC cachers contain no objects: the feed has to keep them.
+    /// Snapshots from the RBAC cachers contain no objects, so the feed has to store the objects.
     #[test]
     fn rbac_change_during_the_first_read_keeps_other_bindings() {
         let rights = Fixture::new();

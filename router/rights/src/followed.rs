@@ -28,10 +28,11 @@ use super::visible::{WatchRights, covers};
 const GATHERED_FOR: Duration = Duration::from_secs(30);
 
 /// Delay before the next decision while other clusters have not answered their reviews. 500 ms: a decision visits up to
-/// a thousand clusters.
+/// a thousand clusters, and so should not run after each answer.
 const ANSWERS_GATHERED_FOR: Duration = Duration::from_millis(500);
 
-/// Waits until all reviews of some cluster are completed, and returns the index of the cluster. Cancellation is safe.
+/// Waits until one of the clusters has completed all its reviews, and returns the index of this cluster. Cancellation
+/// is safe.
 async fn next_answer(open_reviews: &mut [(ClusterName, oneshot::Receiver<()>)]) -> usize {
     poll_fn(|context| {
         let answered = open_reviews.iter_mut().position(|(_, answered)| answered.poll_unpin(context).is_ready());
@@ -62,27 +63,28 @@ pub struct FollowedRights {
     wanted: ClusterSelector,
     /// Clusters whose policies deny the watch. The watch shows no objects of these clusters.
     denied: Option<DeniedAt>,
-    /// Clusters that serve the resource. An additional cluster may be visible for the user.
+    /// Clusters that serve the resource. A cluster that joins may be visible to the user.
     clusters: watch::Receiver<Arc<[ClusterName]>>,
     changes: watch::Receiver<u64>,
-    /// Counter of rights changes at the last check. The counter changes before a sleeping watch is notified.
+    /// Counter of rights changes at the last check. The watch compares it with the current counter, which changes even
+    /// before a sleeping watch is notified.
     change_count: u64,
     before: BTreeMap<ClusterName, Visible>,
     /// Stamp of the rights at the last decision; `None` before the first decision.
     stamp: Option<RightsStamp>,
     /// Time at which the watch ends, and the reason.
     due: Option<(Instant, ScopeChange)>,
-    /// Time of the next decision, because a review result expires or new results have arrived.
+    /// Time of the next decision, at which a review result expires, or new results are used.
     until: Option<Instant>,
     /// Clusters with open reviews. The receiver of a cluster completes when the cluster has answered its reviews.
     open_reviews: Vec<(ClusterName, oneshot::Receiver<()>)>,
     unconfirmed: Unconfirmed,
-    /// Time at which the last answers of a silent cluster expire.
+    /// Time at which the last answers of a cluster that does not answer stop being valid.
     confirm_by: Option<Instant>,
 }
 
-/// Rights of a caller, with a subscription to changes that begins at the creation of this value. Create it before the
-/// first decision about readable objects, so that no change is missed.
+/// Rights of a caller, with a subscription to changes that begins when this value is created. Create the value before
+/// the first decision about readable objects, so that no change is missed.
 pub struct SubscribedRights {
     rights: CallerRights,
     target: ReadTarget,
@@ -105,8 +107,8 @@ impl SubscribedRights {
     /// resource.
     pub fn follow(self, readable: &Readable, clusters: watch::Receiver<Arc<[ClusterName]>>) -> FollowedRights {
         let Self { rights, target, wanted, denied, changes } = self;
-        // Uses the rights by which the watch selects its objects. Rights from a slightly later time could contain a
-        // right that the watch does not show, whose loss would then go unnoticed.
+        // The watch selects its objects by these rights. Rights from a slightly later time could contain a right that
+        // the watch does not show, and then a loss of this right would go unnoticed.
         let before = readable.audience.visible().clone();
         let (stamp, due, until, open_reviews) = (None, None, None, Vec::new());
         FollowedRights {
@@ -200,19 +202,19 @@ impl FollowedRights {
         self.until.is_some_and(|until| until <= Instant::now())
     }
 
-    /// Returns whether the last answer of a silent cluster has expired.
+    /// Returns whether the last answers of a cluster that does not answer have expired.
     fn is_overdue(&self) -> bool {
         self.confirm_by.is_some_and(|by| by <= Instant::now())
     }
 
-    /// Decides by the known facts, and sends the missing reviews. Until a cluster answers, its last answers count for a
-    /// limited time. If different facts show a loss of rights, the loss counts at once.
+    /// Decides by the facts in memory, and sends the missing reviews. Until a cluster answers, its expired answers stay
+    /// valid for a limited time. A loss of rights that is certain without the missing reviews ends the watch at once.
     fn decide_again(&mut self) {
         let now = Instant::now();
         let clusters = self.selected(&self.clusters.borrow());
         let (followed, DecisionReviews { open, until }) =
             self.rights.decision(|rights| rights.followed(&clusters, &self.target));
-        // Expired answers are renewed together, after the same delay as for new answers.
+        // Delays the next decision, so that answers with similar expiry times are renewed together.
         self.until = until.map(|until| until.max(now + ANSWERS_GATHERED_FOR));
         if open.is_empty() {
             self.unconfirmed.clear();
@@ -223,8 +225,8 @@ impl FollowedRights {
         }
         self.unconfirmed.set_missing_reviews(&open, now);
         self.confirm_by = self.unconfirmed.ends(now);
-        // A refusal is a loss even while a different review is open. Otherwise a review that stays open could hide the
-        // loss.
+        // A refusal is a loss even while a different review has no result. So a review that never gets a result cannot
+        // hide the loss.
         let last = self.rights.with_expired_answers().followed(&clusters, &self.target);
         let decisions = [&followed, &last].map(|by| self.decide(&clusters, by, now));
         let lost = decisions.into_iter().flatten().find(|(at, _)| *at <= now);
@@ -257,7 +259,8 @@ impl FollowedRights {
     ) -> Option<(Instant, ScopeChange)> {
         let is_refused = !covers(watched, listed, &self.target);
         let later = |change| Some((self.due.map_or(now + GATHERED_FOR, |(at, _)| at), change));
-        // The departure of a cluster is no change of rights: the event log of the view reports the departure.
+        // Ignores clusters that no longer serve the resource. They are no change of rights, and the event log of the
+        // merged view reports them.
         let known = self.before.iter().filter(|(cluster, _)| clusters.contains(cluster));
         let (mut gains, mut losses) = (false, false);
         for (cluster, before) in known {
@@ -277,7 +280,7 @@ impl FollowedRights {
         }
     }
 
-    /// Clusters that match the client's selector and whose policies do not deny the watch.
+    /// Returns the clusters that match the client's selector and whose policies do not deny the watch.
     fn selected(&self, clusters: &[ClusterName]) -> Vec<ClusterName> {
         let is_selected = |cluster: &&ClusterName| {
             self.wanted.matches(cluster) && !self.denied.as_ref().is_some_and(|denied| denied(cluster))

@@ -47,8 +47,8 @@ impl CallerRights {
         }
     }
 
-    /// Returns 403 with kube-apiserver's text if the caller sees no cluster. In this case no cluster may see the user,
-    /// or no cluster allows the impersonation for this request. Otherwise returns `None`.
+    /// Returns 403 with kube-apiserver's text if the caller sees no cluster, because no cluster may see the user, or no
+    /// cluster allows the impersonation for this request. In all other cases, returns `None`.
     pub fn nobody<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -70,8 +70,8 @@ impl CallerRights {
         }
     }
 
-    /// 403 because none of these clusters allows the impersonation, or none allows the request to the impersonated
-    /// user.
+    /// Returns 403 because none of the clusters allows the impersonation, or none allows the sender to make the request
+    /// in the mode of constrained impersonation.
     pub(super) fn impersonation_forbidden<'a>(
         &self,
         fleet: &FleetRights,
@@ -88,8 +88,8 @@ impl CallerRights {
             let does = |mode| allows_in_mode(&user, mode, cluster, request).unwrap_or(true);
             refused(impersonated, filter, does, |requested| user.allows(cluster, requested).unwrap_or(true))
         };
-        // Uses the refusal of the cluster that allowed the most steps of the impersonation. If there is no cluster,
-        // uses the refusal of legacy impersonation.
+        // Uses the refusal of the cluster that allowed the most steps of the impersonation. Without any cluster, uses
+        // the refusal of legacy impersonation.
         let by_cluster = reached.iter().filter_map(of_cluster).max_by_key(|(target, _)| *target);
         let nothing = || refused(impersonated, ImpersonationFilter::Legacy, |_| false, |_| false);
         let Some((_, refused)) = by_cluster.or_else(nothing) else {
@@ -173,7 +173,7 @@ impl CallerRights {
         self.forbids(clusters, request)
     }
 
-    /// 403 because these clusters deny a path that belongs to no resource.
+    /// Returns 403 because these clusters deny a `get` of a path that belongs to no resource.
     pub(super) fn forbids_path<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -184,8 +184,7 @@ impl CallerRights {
         RequestRefusal::ForbiddenPath(ForbiddenPath { user, verb: "get".into(), path, reason }).into()
     }
 
-    /// Returns 403 because no visible cluster of these clusters allows the request. The text contains the user and the
-    /// reason.
+    /// Returns 403 because none of these clusters allows the request. The text contains the user and the reason.
     pub fn forbids<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -194,7 +193,7 @@ impl CallerRights {
         RequestRefusal::Forbidden(Box::new(self.explained(clusters, request))).into()
     }
 
-    /// Adds the user and the reason to the text about a denied request.
+    /// Adds the user and the reason of the denial to a denied request.
     fn explained<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -213,8 +212,8 @@ impl CallerRights {
         ForbiddenRequest { user: self.acting_name().to_owned(), reason, ..request }
     }
 
-    /// Reason for the denial, from those of the `clusters` that the caller sees. The reason names no roles or bindings
-    /// of other clusters.
+    /// Returns the reason for the denial. The reason names roles and bindings only of the `clusters` that the caller
+    /// sees.
     fn reason_in<'a>(&self, clusters: impl IntoIterator<Item = &'a ClusterName>, request: &Attributes<'_>) -> String {
         let fleet = self.mirror.compiled();
         let is_there = |cluster: &&ClusterName| self.if_visible(&fleet, cluster, request, || Some(true)) == Some(true);
@@ -226,8 +225,8 @@ impl CallerRights {
         self.missing_roles(&fleet, there, UserSelector::Acting, namespace)
     }
 
-    /// Text about missing roles to which bindings of the user refer, in clusters that decide by roles. kube-apiserver
-    /// writes the same text (`RBACAuthorizer.Authorize`). The text names at most [`MISSING_MAX`] roles.
+    /// Returns a text about missing roles to which bindings of the user refer, in clusters that decide by roles.
+    /// kube-apiserver writes the same text (`RBACAuthorizer.Authorize`). The text names at most [`MISSING_MAX`] roles.
     fn missing_roles<'a>(
         &self,
         fleet: &FleetRights,

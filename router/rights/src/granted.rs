@@ -14,8 +14,8 @@ use super::mirror_state::BEHIND_MAX;
 use super::unconfirmed::CONFIRMED_WITHIN;
 
 impl CallerRights {
-    /// Returns whether a cluster allows the caller a request, by roles and bindings or by access reviews. `None` if
-    /// unknown.
+    /// Returns whether a cluster allows the caller to make the `requested` request, by roles and bindings or by access
+    /// reviews. The cluster must also be visible for `request`. `None` if unknown.
     pub(super) fn grants(
         &self,
         cluster: &ClusterName,
@@ -28,9 +28,9 @@ impl CallerRights {
         })
     }
 
-    /// Rights by the results of reviews since `begun`, for a caller with more roles or bindings than Tributary reads.
-    /// Without these reviews, a caller could keep a stream open by creating many bindings. `None` if the caller has
-    /// fewer.
+    /// Returns rights that use only results of reviews since `begun`, for a caller with more roles or bindings than
+    /// Tributary reads. Without these reviews, a user could keep a stream open by creating many bindings. `None` for a
+    /// caller within the limits.
     fn by_fresh_reviews(&self, cluster: &ClusterName, begun: Instant) -> Option<Self> {
         if !self.is_unknown_by_excess(&self.mirror.compiled(), cluster) {
             return None;
@@ -44,33 +44,33 @@ impl CallerRights {
 /// Verbs that a cluster grants to a caller, and on which an open stream depends.
 ///
 /// The cluster itself allowed the stream. The mirror may be late, and the cluster may have other authorizers, so a verb
-/// that the mirror never granted does not end the stream. The stream ends when the mirror granted a verb and grants it
-/// no longer. A cluster that decides by access reviews gets a new review when its last answer expires. Without a new
-/// answer, the stream ends a minute after the expiry of the last answer.
+/// that the mirror has never granted does not end the stream. The stream ends when the mirror has granted a verb and no
+/// longer grants it. A cluster that decides by access reviews gets a new review when its last answer expires. Without a
+/// new answer, the stream ends a minute after the expiry of the last answer.
 ///
-/// If the rights are unknown because of too many roles or bindings, the cluster gets reviews, whatever its method. If
-/// the cluster answers none for five minutes, the stream ends.
+/// If the rights are unknown because of too many roles or bindings, the cluster gets reviews even if it decides by
+/// roles. If the cluster answers no review for five minutes, the stream ends.
 pub struct FollowedGrant {
     rights: CallerRights,
     cluster: ClusterName,
     verbs: Vec<FollowedVerb>,
     requested: RequestInfo,
     changes: watch::Receiver<u64>,
-    /// Start of the stream. Results of earlier reviews do not count.
+    /// Start of the stream. Results of earlier reviews are ignored.
     begun: Instant,
     /// Time of the first unanswered review that is necessary because of too many roles or bindings.
     unanswered_since: Option<Instant>,
-    /// Start of the time in which the cluster has not confirmed the granted verbs.
+    /// Time since which the cluster has not confirmed the granted verbs.
     unconfirmed: Option<Instant>,
 }
 
 #[derive(Default)]
 struct GrantChange {
-    /// At least one verb is granted no longer.
+    /// The cluster no longer grants a verb.
     is_lost: bool,
     /// The cluster has not answered a review that is necessary because of too many roles or bindings.
     is_unanswered: bool,
-    /// Whether a granted verb is still granted is unknown, for a reason other than too many roles or bindings.
+    /// It is unknown whether the cluster still grants a verb, for a reason other than too many roles or bindings.
     is_unknown: bool,
 }
 
@@ -81,7 +81,8 @@ struct FollowedVerb {
 }
 
 impl FollowedGrant {
-    /// Follows the grant of these verbs. Create the value before the request, so that each later loss is noticed.
+    /// Follows the grant of these verbs. Create the value before the request is sent, so that each later loss is
+    /// noticed.
     pub fn new(
         rights: &CallerRights,
         cluster: &ClusterName,
@@ -97,8 +98,8 @@ impl FollowedGrant {
         grant
     }
 
-    /// Waits until the cluster grants a verb no longer, or until all streams of the user have to end. Unknown rights
-    /// are a loss only if the cause is too many roles or bindings. Cancellation is safe.
+    /// Waits until the cluster no longer grants a verb, or until all streams of the user have to end. A cluster that
+    /// does not answer reviews for too long is treated as if it had removed the right. Cancellation is safe.
     pub async fn lost(&mut self) -> TerminationReason {
         loop {
             self.changes.mark_unchanged();
@@ -128,7 +129,7 @@ impl FollowedGrant {
         }
     }
 
-    /// Returns the time at which the stream ends if the cluster does not answer before.
+    /// Returns the time at which the stream ends unless the cluster answers before.
     fn end(&mut self, change: &GrantChange, has_reviews: bool) -> Option<Instant> {
         let now = Instant::now();
         self.unanswered_since = change.is_unanswered.then(|| self.unanswered_since.unwrap_or(now));

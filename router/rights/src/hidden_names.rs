@@ -2,7 +2,8 @@
 
 use tributary_apimachinery::{ClusterName, ClusterSelector};
 
-/// Returns whether the selector names a cluster for which `is_shown` is false, also in an exclusion (`!=`).
+/// Returns whether the selector names a cluster for which `is_shown` is false. An exclusion (`!=`) also names a
+/// cluster.
 pub(crate) fn names_hidden(selector: &ClusterSelector, is_shown: impl Fn(&ClusterName) -> bool) -> bool {
     selector.names().any(|name| !ClusterName::new(name).is_ok_and(|cluster| is_shown(&cluster)))
 }

@@ -18,7 +18,7 @@ const IMPERSONATION_UNCONFIRMED: &str =
 pub struct SentRequest<'a> {
     /// HTTP method.
     pub method: &'a Method,
-    /// Path at the cluster.
+    /// Path of the request at the cluster.
     pub path: &'a str,
     /// Query; `None` if `path` contains the query.
     pub query: Option<&'a str>,
@@ -42,13 +42,14 @@ impl SentRequest<'_> {
 }
 
 impl CallerRights {
-    /// Returns the identity of the caller in a cluster for a forwarded request. The cluster's rules have to allow the
+    /// Returns the identity of the caller in a cluster for a forwarded request. The cluster must allow the
     /// impersonation for exactly this request.
     ///
     /// # Errors
-    /// 403 with the reason if the cluster may not see the user or denies the impersonation. 503 if the cluster's
-    /// current rules are unknown; it names the cluster only if the impersonation was allowed before. 404 if a different
-    /// cluster verified the caller.
+    /// * 403 with the reason if the cluster may not see the user or denies the impersonation.
+    /// * 503 if the cluster's current rules are unknown. The message names the cluster only if the impersonation was
+    ///   allowed before.
+    /// * 404 if a different cluster verified the caller.
     pub fn identity(
         &self,
         cluster: &ClusterName,
@@ -62,14 +63,14 @@ impl CallerRights {
         if self.actor.impersonated_user().is_none() {
             return Ok(identity);
         }
-        // The cluster does not check the client's impersonation again. By an old answer, Tributary would use a right
-        // that the cluster has removed since.
+        // The cluster does not check the client's impersonation again. So this check needs up-to-date facts: with an
+        // old answer, Tributary would use a right that the cluster has removed since.
         let (now, info) = (self.now_in(cluster), sent.info(cluster)?);
         let (fleet, request) = (self.mirror.compiled(), Attributes::from_request(&info));
         match now.if_visible(&fleet, cluster, &request, || Some(true)) {
             Some(true) => Ok(identity),
-            // Reported as a failure of this cluster alone: different clusters may allow the impersonation, and the
-            // calling function may answer without this cluster.
+            // A failure of this cluster alone: other clusters may allow the impersonation, and the calling function may
+            // answer without this cluster.
             Some(false) => Err(MemberRefusal::ForbidsImpersonation(
                 now.impersonation_forbidden(&fleet, [cluster], &request).status(),
             )
@@ -96,8 +97,8 @@ impl CallerRights {
         }
     }
 
-    /// 503 for a cluster that allowed the impersonation when its rules were last known. The response has no Retry-After
-    /// if the cluster is unreachable.
+    /// Makes the 503 for a cluster that allowed the impersonation when its rules were last known. The response has no
+    /// Retry-After if the cluster is unreachable.
     fn impersonation_unconfirmed(&self, cluster: &ClusterName) -> Refusal {
         match self.mirror.cluster(cluster).and_then(|own| own.out_of_reach()) {
             Some(failure) => {

@@ -46,7 +46,7 @@ pub(super) enum ImpersonationMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ImpersonationScope {
     Nothing,
-    /// Requests that the sender itself may make in this mode, see [`ImpersonationMode::on`].
+    /// Only requests for which the sender itself has the verb of this mode, see [`ImpersonationMode::on`].
     InMode(ImpersonationMode),
     Anything,
 }
@@ -57,7 +57,7 @@ pub(super) struct Impersonated<'a> {
     verb: &'static str,
     group: &'static str,
     resource: &'static str,
-    /// Key of an extra.
+    /// Key of the extra, if the attribute is the value of an extra.
     subresource: &'a str,
     namespace: &'a str,
     name: &'a str,
@@ -74,7 +74,8 @@ enum Check<'a> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ImpersonationRefused<'a> {
-    /// The sender lacks the right to impersonate an attribute. The text is the reason if no mode allows the attribute.
+    /// The sender lacks the right to impersonate an attribute. The text is the reason if no mode allows the attribute,
+    /// else empty.
     ToBe(Impersonated<'a>, String),
     /// The sender lacks the right to make the request in this mode.
     ToDo(ImpersonationMode),
@@ -100,7 +101,7 @@ impl ImpersonationMode {
         }
     }
 
-    /// Verb that the sender needs in this mode for a request with `verb`.
+    /// Returns the verb that the sender needs in this mode for a request with `verb`.
     pub(super) fn on(self, verb: &str) -> String {
         let mode = match self {
             Self::ServiceAccount => "serviceaccount",
@@ -117,10 +118,10 @@ impl ImpersonationMode {
     }
 }
 
-/// Requests that a cluster allows to a sender in the name of the impersonated user. `allows` returns whether the
-/// cluster allows the impersonation of an attribute (`None`: unknown). Returns `None` if unknown. The name is checked
-/// first, and all other attributes together after the name. So a user without the right costs a cluster one review, or
-/// two with constrained impersonation.
+/// Returns the requests that a cluster allows to a sender in the name of the impersonated user; `None` if unknown.
+/// `allows` returns whether the cluster allows the impersonation of an attribute (`None` if unknown). The name is
+/// checked first, and all other attributes together after the name. So a sender without the right costs a cluster only
+/// one review, or two with constrained impersonation.
 pub(super) fn impersonation_scope(
     impersonated: &UserInfo,
     filter: ImpersonationFilter,
@@ -134,8 +135,8 @@ pub(super) fn impersonation_scope(
     Some(if impersonation_scope { ImpersonationScope::InMode(mode) } else { ImpersonationScope::Nothing })
 }
 
-/// First missing right for an impersonated request, with the number of allowed steps before it. `None` if no right is
-/// missing. `does` returns whether the sender may make the request in a mode.
+/// Returns the first missing right for an impersonated request, with the number of allowed steps before it. `None` if
+/// no right is missing. `does` returns whether the sender may make the request in a mode.
 pub(super) fn refused<'a>(
     impersonated: &'a UserInfo,
     filter: ImpersonationFilter,
@@ -146,7 +147,7 @@ pub(super) fn refused<'a>(
     let Some(mode) = mode_of(impersonated, filter) else { return Some(by_legacy) };
     let to_be = first_refused(constrained(impersonated, mode), &allows);
     match does(mode) {
-        // The check of the request itself counts as the first step.
+        // The check of the request itself is the first step.
         true => to_be.map(|(place, refused)| (place + 1, refused)),
         false => Some((if to_be.is_none() { usize::MAX } else { 0 }, ImpersonationRefused::ToDo(mode))),
     }
@@ -159,7 +160,7 @@ fn mode_of(impersonated: &UserInfo, filter: ImpersonationFilter) -> Option<Imper
     }
 }
 
-/// First denied check, with its number. Checks after the denied check are not evaluated.
+/// Returns the first denied check, with its number. Later checks are not evaluated.
 fn first_refused<'a>(
     checks: impl Iterator<Item = Check<'a>>,
     allows: &impl Fn(&Attributes<'_>) -> bool,
@@ -168,9 +169,9 @@ fn first_refused<'a>(
     refused.map(|(place, (what, why))| (place + 1, ImpersonationRefused::ToBe(what, why)))
 }
 
-/// Returns whether a cluster allows all checks; `None` if unknown. Stops after a refusal, after an unknown name, and
-/// after [`PARALLEL_REVIEWS_MAX`] unknown answers. Without this limit, a user without rights could cause a review for
-/// each of 512 groups in each cluster.
+/// Returns whether a cluster allows all checks; `None` if unknown. Stops after a refusal, after an unknown answer about
+/// the name, and after [`PARALLEL_REVIEWS_MAX`] unknown answers. Without this limit, a user without rights could cause
+/// a review for each of 512 groups in each cluster.
 fn all_allowed<'a>(
     checks: impl Iterator<Item = Check<'a>>,
     allows: &impl Fn(&Attributes<'_>) -> Option<bool>,
@@ -189,7 +190,7 @@ fn all_allowed<'a>(
 }
 
 impl<'a> Check<'a> {
-    /// Evaluates this check, and adds the number of its unknown answers to `unknown`.
+    /// Evaluates this check, and adds the number of unknown answers to `unknown`.
     fn allowed(&self, allows: &impl Fn(&Attributes<'_>) -> Option<bool>, unknown: &Cell<usize>) -> Option<bool> {
         let allows = |own: &Impersonated<'_>| {
             let allowed = allows(&Attributes::Resource(own.attributes()));
@@ -199,8 +200,8 @@ impl<'a> Check<'a> {
         match self {
             Self::Each(own) => allows(own),
             Self::Never(..) => Some(false),
-            // A denied wildcard leaves the separate attributes undecided. While the answer about the wildcard is
-            // unknown, no attribute is checked separately.
+            // If the cluster denies the wildcard, it may still allow the separate attributes. While the answer about
+            // the wildcard is unknown, no attribute is checked separately.
             Self::AllOrEach(all, _) if allows(all)? => Some(true),
             Self::AllOrEach(_, each) => {
                 let before = unknown.get();
@@ -352,7 +353,7 @@ mod tests {
         impersonated
     }
 
-    /// Text of a check: `users bob`, `serviceaccounts n/s`. Prefix `c ` for the mode user-info, `s ` for the mode
+    /// Describes a check: `users bob`, `serviceaccounts n/s`. Prefix `c ` for the mode user-info, `s ` for the mode
     /// ServiceAccount.
     fn described(attributes: &Attributes<'_>) -> String {
         let Attributes::Resource(attributes) = attributes else { panic!("{attributes:?}") };
@@ -458,7 +459,8 @@ mod tests {
             (Legacy, bob, false, "users bob, groups a, uids u, userextras/x.io/k v", "groups b"),
             (Legacy, bob, false, "users bob, groups a, groups b", "userextras/x.io/k v"),
             (Legacy, bob, false, "users bob, groups a, groups b, userextras/x.io/k v", "uids u"),
-            // In constrained impersonation, the right to make the request itself is checked first.
+            // In constrained impersonation, the sender's right to make the request is checked before the right to
+            // impersonate.
             (Constrained, bob, false, "", "UserInfo"),
             (Constrained, bob, false, "users bob, groups a, c users bob", "UserInfo"),
             (Constrained, bob, true, "", "c users bob"),

@@ -1,9 +1,10 @@
 //! Detection of a cluster's impersonation filter: at each endpoint, each minute, and after new connections.
 //!
-//! Neither the server version nor discovery shows the filter: an administrator can switch the feature off or emulate an
-//! older version. To read the metrics of a cluster needs rights. A request with a uid and without a user name shows the
-//! filter: each filter refuses the request before any check of rights, with a different text. Every unexpected answer
-//! counts as the older filter, which allows less. (docs/decisions/0054-detection-of-constrained-impersonation.md)
+//! Neither the server version nor discovery shows the filter, because an administrator can switch the feature off or
+//! emulate an older version. Reading the metrics of a cluster needs additional rights. But a request with a uid and
+//! without a user name shows the filter: each filter refuses the request before any check of rights, with a different
+//! text. Every unexpected answer is taken as a sign of the older filter, which allows less.
+//! (docs/decisions/0054-detection-of-constrained-impersonation.md)
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -30,7 +31,7 @@ pub(super) trait ImpersonationObserver: Send + Sync + 'static {
     fn set_impersonation_filter(&self, cluster: &Arc<Cluster>, filter: ImpersonationFilter);
 }
 
-/// Starts the probes of a cluster, until the returned guard is dropped. Must be called within a tokio runtime.
+/// Starts the probes of a cluster. They run until the returned guard is dropped. Must be called within a tokio runtime.
 pub(super) fn start(mirror: Weak<dyn ImpersonationObserver>, cluster: &Arc<Cluster>) -> Option<DropGuard> {
     let client = cluster.setup.client.as_ref().ok()?.clone();
     let stop = CancellationToken::new();
@@ -59,7 +60,7 @@ async fn run(mirror: Weak<dyn ImpersonationObserver>, cluster: Arc<Cluster>, cli
         let pause = if found.is_some() { INTERVAL } else { CONNECTIONS_INTERVAL };
         loop {
             sleep_until(nearest_tick(Instant::now() + CONNECTIONS_INTERVAL)).await;
-            // The timer may fire early. So the pause already ends if less than half a check interval is left.
+            // The timer may fire a little early. So the pause ends if less than half a check interval is left.
             if begun.elapsed() + CONNECTIONS_INTERVAL / 2 >= pause || client.connections_made() != connections {
                 break;
             }
@@ -68,7 +69,8 @@ async fn run(mirror: Weak<dyn ImpersonationObserver>, cluster: Arc<Cluster>, cli
 }
 
 /// Returns the filter of all endpoints: the older filter if one endpoint has it. `None` if an endpoint does not answer.
-/// Behind a load balancer, the answer of one kube-apiserver counts for all.
+/// Behind a load balancer, Tributary sees the answer of a single kube-apiserver, and assumes the same filter for the
+/// others.
 async fn probe_filter(client: &ClusterClient) -> Option<ImpersonationFilter> {
     let mut all = None;
     for endpoint in well(&client.endpoints()) {

@@ -1,5 +1,5 @@
-//! Check by known facts whether an impersonation is allowed. The check precedes all access reviews, and its result
-//! decides about rate limits and log entries.
+//! Check by facts in memory whether an impersonation is allowed. Tributary makes the check before it sends any access
+//! review, and uses the result for rate limits and log entries.
 
 use tributary_apimachinery::{ClusterName, RequestInfo};
 use tributary_authorization::Attributes;
@@ -8,12 +8,12 @@ use super::caller_rights::CallerRights;
 
 impl CallerRights {
     /// Returns whether the clusters allow the caller's impersonation for a request. For a path of one cluster, this
-    /// cluster decides. In the merged view, each cluster with known facts has to allow the impersonation, because the
-    /// limits of the merged view concern all clusters. Clusters without any known fact do not count. Returns `None` if
-    /// the result is unknown. The function sends no review, and expired review results count.
+    /// cluster decides. In the merged view, each cluster with facts in memory has to allow the impersonation, because
+    /// the limits of the merged view concern all clusters. Clusters without any facts are ignored. Returns `None` if
+    /// the result is unknown. The function sends no review, and uses even expired review results.
     ///
-    /// Rights that are unknown because of too many bindings count as denied, because an administrator of a namespace
-    /// can create too many bindings.
+    /// Rights that are unknown because of too many bindings are treated as denied, because a user with rights in a
+    /// single namespace can create too many bindings.
     pub fn is_impersonation_allowed(&self, info: &RequestInfo) -> Option<bool> {
         if self.actor.impersonated_user().is_none() {
             return Some(true);

@@ -116,7 +116,7 @@ pub struct SharedMode {
     pub stale_rights: Duration,
     /// Maximum duration of a stream (watch, followed log, exec, attach, port-forward). `None` for no limit. The limit
     /// ends the use of rights whose loss the mirror cannot see: rights from other authorizers, and groups that an
-    /// issuer no longer gives.
+    /// issuer no longer gives to the user.
     pub max_stream_age: Option<Duration>,
 }
 

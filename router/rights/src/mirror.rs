@@ -74,12 +74,12 @@ struct MirroredClusters {
     by_name: BTreeMap<ClusterName, MirroredCluster>,
     probes: ImpersonationProbes,
     known: BTreeSet<ClusterName>,
-    /// Last logged obstacle to the rights in each cluster with unknown rights.
+    /// Last logged reason for unknown rights, for each cluster with unknown rights.
     unknown_rights_reasons: BTreeMap<ClusterName, UnknownRightsReason>,
 }
 
 impl MirroredClusters {
-    /// Sets for each cluster whether its roles and bindings have to be current before its other collections resume.
+    /// Sets for each cluster whether its other collections may resume only after its roles and bindings are up to date.
     fn set_precedence(&self, known: &BTreeSet<ClusterName>, mirrors: &BTreeMap<ClusterName, KnownRights>) {
         for (name, member) in &self.by_name {
             let precedence = member.cluster.precedence();
@@ -93,7 +93,7 @@ impl MirroredClusters {
         }
     }
 
-    /// Reason for which the rights of users in a cluster are unknown, if they are.
+    /// Returns the reason if the rights of users in a cluster are unknown, else `None`.
     fn unknown_rights_reason_of(&self, cluster: &ClusterName, known: &KnownRights) -> Option<UnknownRightsReason> {
         let member = self.by_name.get(cluster)?;
         let kinds = RbacKind::ALL.into_iter().map(RbacKind::resource);
@@ -102,7 +102,7 @@ impl MirroredClusters {
         UnknownRightsReason::from_collections(&states, known.state.holds(Instant::now()), &known.decider, review_state)
     }
 
-    /// Logs an obstacle to the rights in a cluster if it differs from the last logged one.
+    /// Logs the reason for unknown rights in a cluster if it differs from the last logged reason.
     fn log_unknown_rights_reason(&mut self, cluster: &ClusterName, known: &KnownRights) {
         let Some(unknown_rights_reason) =
             self.unknown_rights_reason_of(cluster, known).filter(UnknownRightsReason::is_trouble)
@@ -129,13 +129,13 @@ struct MirroredCluster {
     _confirming: AbortOnDropHandle<()>,
     decider: Decider,
     _detector: Option<DropGuard>,
-    /// Time up to which the previous mirror of the same cluster was complete. The configuration of the cluster has
-    /// changed since.
+    /// Time up to which the mirror with the previous configuration of the same cluster was complete. `None` if there
+    /// was none.
     earlier: Option<Instant>,
 }
 
 impl MirroredCluster {
-    /// Detected method. `Undecided` if the configuration sets the method.
+    /// Returns the detected method. `Undecided` if the configuration sets the method.
     fn found(&self) -> Decider {
         match self.cluster.setup.authorization {
             ClusterAuthorization::Auto => self.decider.clone(),
@@ -208,9 +208,10 @@ impl RightsMirror {
         self.mirrors.load().by_name.get(cluster)?.decision_method(Instant::now())
     }
 
-    /// Facts for a decision that the cluster does not check again. While the mirrored roles and bindings are up to
-    /// date, they decide; otherwise results of reviews since `begun` decide. Read the [compiled rights](Self::compiled)
-    /// after this call, because rights are compiled before the state of the mirror is published.
+    /// Returns the facts for a decision that the cluster itself does not check again. If the mirrored roles and
+    /// bindings are up to date, the decision uses them, else only results of reviews since `begun`. Read the [compiled
+    /// rights](Self::compiled) after this call, because rights are compiled before the state of the mirror is
+    /// published.
     pub(super) fn current_facts(&self, cluster: &ClusterName, begun: Instant) -> AllowedFacts {
         let mirrors = self.mirrors.load();
         let known = mirrors.by_name.get(cluster);
@@ -257,13 +258,13 @@ impl RightsMirror {
         RightsStamp { generations, mirrors: self.mirrors.load_full() }
     }
 
-    /// Returns how current the rights in a cluster are.
+    /// Returns how up to date the rights in a cluster are.
     pub fn condition_of(&self, cluster: &ClusterName) -> RightsCondition {
         let mirrors = self.mirrors.load();
         mirrors.by_name.get(cluster).map(|known| known.state.condition(Instant::now())).unwrap_or_default()
     }
 
-    /// Returns the method of a cluster, and the reason if the cluster needs access reviews.
+    /// Returns the method by which rights in a cluster are decided, and the reason if the cluster needs access reviews.
     pub fn decider_of(&self, cluster: &ClusterName) -> (RightsDecider, Option<String>) {
         match self.mirrors.load().by_name.get(cluster) {
             Some(KnownRights { state: MirrorState::Live, .. }) => (RightsDecider::Live, None),
@@ -275,7 +276,7 @@ impl RightsMirror {
         }
     }
 
-    /// Returns the reason for which the rights of users in a cluster are unknown, if they are.
+    /// Returns the reason if the rights of users in a cluster are unknown, else `None`.
     pub fn unknown_rights_reason_of(&self, cluster: &ClusterName) -> Option<String> {
         let known = self.mirrors.load().by_name.get(cluster).cloned()?;
         let unknown_rights_reason = self.members.lock().unknown_rights_reason_of(cluster, &known);
@@ -284,8 +285,8 @@ impl RightsMirror {
         unknown_rights_reason.or_else(too_many).map(|unknown_rights_reason| unknown_rights_reason.to_string())
     }
 
-    /// Returns whether a cluster has more roles or bindings than the limits allow. An administrator of a namespace can
-    /// create that many.
+    /// Returns whether a cluster has more roles or bindings than the limits allow. A user with rights in a single
+    /// namespace can create that many bindings.
     pub(super) fn is_too_large(&self, cluster: &ClusterName) -> bool {
         let members = self.members.lock();
         let mut cachers = members.by_name.get(cluster).into_iter().flat_map(|member| &member.cachers);
@@ -302,7 +303,7 @@ impl RightsMirror {
     }
 
     /// Returns whether the actor's rights are unknown in some clusters, and all these clusters need a repair before the
-    /// rights become known. Clusters that the actor cannot reach do not count, because answers to the actor must not
+    /// rights become known. Clusters that the actor cannot reach are ignored, because answers to the actor must not
     /// reveal their state.
     pub(super) fn has_lasting_obstacle(&self, actor: &Actor) -> bool {
         let compiled = self.compiled.now();
@@ -328,8 +329,8 @@ impl RightsMirror {
         self.compiled.record_known_clusters();
     }
 
-    /// Sets the clusters to which Tributary sends no access reviews. The last review results of these clusters count as
-    /// if the clusters were unreachable.
+    /// Sets the clusters to which Tributary sends no access reviews. Their last review results stay valid as long as
+    /// the results of unreachable clusters.
     pub fn freeze(&self, clusters: BTreeSet<ClusterName>) {
         let before = self.reviews.answers().freeze(clusters.clone());
         if *before == clusters {
@@ -341,13 +342,13 @@ impl RightsMirror {
         self.compiled.record_known_clusters();
     }
 
-    /// Notifies all followers of rights.
+    /// Notifies all watches and streams that follow rights.
     pub fn notify_followers(&self) {
         self.compiled.record_known_clusters();
     }
 
-    /// Returns whether the denied users contain the sender, by the name that the verifier reports, or by the name that
-    /// clusters see.
+    /// Returns whether Tributary denies the sender. The list of denied users may contain the name that the
+    /// authenticator reports, or the name that clusters see.
     pub fn denies(&self, actor: &Actor) -> bool {
         let denied = self.denied.load();
         !denied.is_empty() && actor.sender_names().any(|name| denied.contains(name))
@@ -368,7 +369,7 @@ impl RightsMirror {
         self.compiled.changes()
     }
 
-    /// Time of the next check: after [`CHECK_INTERVAL`], or earlier if known rights expire.
+    /// Returns the time of the next check: after [`CHECK_INTERVAL`], or earlier if known rights expire.
     fn next_check(&self) -> Instant {
         let now = Instant::now();
         let look = now + CHECK_INTERVAL;
@@ -506,7 +507,7 @@ impl RightsMirror {
         let (earlier, found) = earlier.unzip();
         let rules: Weak<dyn MirroredRules> = Arc::<Self>::downgrade(self);
         let (decider, _detector) = match cluster.setup.authorization {
-            // The method that was detected before a change of the configuration counts until the next detection.
+            // The method that was detected before a change of the configuration stays in use until the next detection.
             ClusterAuthorization::Auto => (found.unwrap_or_default(), detector::start(rules, cluster)),
             ClusterAuthorization::Rbac => (Decider::Rbac, None),
             ClusterAuthorization::Review => (Decider::Review(ReviewCause::Configured), detector::start(rules, cluster)),

@@ -1,4 +1,4 @@
-//! State of the mirror of one cluster, and the time for which outdated rights still count.
+//! State of the mirror of one cluster, and the time for which outdated rights stay valid.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tributary_cacher::CacherState;
 
 use tributary_fleet::report::RightsCondition;
 
-/// Time for which the last known rights in a reachable cluster count while Tributary cannot watch its roles and
+/// Time for which the last known rights in a reachable cluster stay valid while Tributary cannot watch its roles and
 /// bindings. The cluster may have changed them meanwhile. 5 minutes, as long as kube-apiserver caches a webhook's
 /// approval (`--authorization-webhook-cache-authorized-ttl`).
 pub(super) const BEHIND_MAX: Duration = Duration::from_secs(5 * 60);
@@ -24,7 +24,7 @@ pub(crate) enum MirrorState {
     Behind {
         /// Time up to which the rights are complete.
         since: Instant,
-        /// Time until which the outdated rights count.
+        /// Time until which the outdated rights are valid.
         until: Instant,
     },
 }
@@ -48,7 +48,7 @@ impl MirrorState {
         }
     }
 
-    /// Time at which the rights expire.
+    /// Returns the time at which outdated rights stop being valid. `None` for rights that are up to date.
     pub(super) fn ends(&self) -> Option<Instant> {
         match self {
             Self::Behind { until, .. } => Some(*until),
@@ -56,9 +56,11 @@ impl MirrorState {
         }
     }
 
-    /// Combines the states of the cachers. `is_read`: these cachers have read all collections. `earlier`: time up to
-    /// which the cachers of the previous configuration were complete. `valid_for`: time for which outdated rights
-    /// count.
+    /// Combines the states of the cachers of one cluster.
+    ///
+    /// * `is_read`: the cachers have read all collections.
+    /// * `earlier`: time up to which the cachers of the previous configuration were complete.
+    /// * `valid_for`: time for which outdated rights stay valid.
     pub(super) fn from_collections(
         states: &[CacherState],
         is_read: bool,
@@ -87,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mirrored_rights_count_for_a_limited_time_after_lost_contact() {
+    fn mirrored_rights_stay_valid_for_a_limited_time_after_lost_contact() {
         let begin = Instant::now();
         let at = |minutes: u64| begin + Duration::from_secs(60 * minutes);
         let stale = |minutes| CacherState::Stale { since: at(minutes), reason: StaleReason::Forbidden };
@@ -104,7 +106,7 @@ mod tests {
             (of(&[stale(3), stale(2)], true, None, false), 2, 7),
             (of(&[synced(), stale(9)], true, Some(at(1)), false), 9, 14),
             (of(&[stale(2), stale(3)], true, None, true), 2, 2 + 12 * 60),
-            // An earlier mirror of the same cluster was complete up to minute 1.
+            // The mirror with the previous configuration of the same cluster was complete up to minute 1.
             (of(&[synced(), reading()], false, Some(at(1)), false), 1, 6),
             (of(&[reading(), reading()], false, Some(at(1)), true), 1, 1 + 12 * 60),
         ] {

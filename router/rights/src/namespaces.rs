@@ -11,8 +11,8 @@ use tributary_authorization::Visible;
 #[derive(Debug, PartialEq, Eq)]
 pub struct NamespaceRights {
     visible: BTreeMap<ClusterName, Visible>,
-    /// Namespaces in which all objects are visible, for each cluster that is only partly visible. The order is that of
-    /// the objects' keys.
+    /// Namespaces in which all objects are visible, for each cluster that is only partly visible. The namespaces are in
+    /// the order of the keys of their objects.
     by_key: BTreeMap<ClusterName, Box<[Arc<str>]>>,
     /// Name of the object in the request; empty for all objects.
     name: String,
@@ -21,8 +21,8 @@ pub struct NamespaceRights {
 /// Text that sorts after all keys, because no namespace begins with `~`.
 const BEHIND_ALL: &str = "~";
 
-/// Compares two namespaces by the order of their objects' keys. In a key a `/` follows the namespace, and `-` sorts
-/// before `/`.
+/// Compares two namespaces by the order of the keys of their objects. In a key, a `/` follows the namespace. So `a-b`
+/// precedes `a`, because `-` sorts before `/`.
 fn by_key(one: &str, other: &str) -> Ordering {
     one.bytes().chain([b'/']).cmp(other.bytes().chain([b'/']))
 }
@@ -42,8 +42,8 @@ impl NamespaceRights {
         self.visible.values().map(Visible::entry_count).sum()
     }
 
-    /// Returns the key after which a cluster's next visible object comes, if the namespace of the `hidden` object is
-    /// not visible. Costs a binary search.
+    /// Returns a key after the `hidden` object at which a list can continue, because the cluster has no visible object
+    /// before this key. `None` if the next object may be visible. Costs a binary search.
     pub fn skip_to_key(&self, cluster: &ClusterName, hidden: &Object) -> Option<Box<str>> {
         let shown = self.by_key.get(cluster).filter(|_| self.name.is_empty() && !hidden.namespace().is_empty())?;
         let next = shown.partition_point(|namespace| by_key(namespace, hidden.namespace()).is_lt());

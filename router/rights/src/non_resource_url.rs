@@ -1,4 +1,4 @@
-//! Access to paths about all clusters, for example `/metrics`.
+//! Access to paths that concern all clusters, for example `/metrics`.
 
 use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::ClusterName;
@@ -11,9 +11,10 @@ use super::cluster_visibility::ClusterVisibility;
 use super::impersonation::{ImpersonationScope, impersonation_scope};
 
 impl CallerRights {
-    /// Returns whether the caller may read paths about all clusters: metrics, the report, a detailed health check. Each
-    /// cluster with known rules has to allow `get` of the path, and the rules of at least one cluster have to be known.
-    /// Rights that are unknown because of too many bindings count as denied, because a user can create them.
+    /// Returns whether the caller may read paths that concern all clusters: metrics, the report, a detailed health
+    /// check. Each cluster whose rights are known has to allow `get` of the path, and at least one cluster must have
+    /// known rights. Rights that are unknown because of too many bindings are treated as denied, because a user can
+    /// create the bindings.
     pub fn may_get_non_resource_url(&self, path: &str) -> bool {
         let attributes = Attributes::NonResource { verb: "get", path: path.into() };
         let fleet = self.mirror.compiled();
@@ -45,7 +46,7 @@ impl CallerRights {
         is_one_known && is_allowed
     }
 
-    /// Returns 403 because the clusters deny a path about all clusters.
+    /// Makes the 403 for a path that concerns all clusters.
     pub fn forbid_non_resource_url(&self, path: String) -> Refusal {
         self.forbids_path(&self.clusters(), path)
     }

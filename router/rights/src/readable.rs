@@ -45,12 +45,12 @@ pub struct Readable {
     pub audience: Arc<Audience>,
 }
 
-/// Counted size of a cluster, namespace or name in a [`Readable`], in bytes. The size covers an entry in a map and an
-/// entry in the order of keys.
+/// Estimated memory of a cluster, namespace or name in a [`Readable`], in bytes: an entry in a map, and an entry in the
+/// order of keys.
 const PLACE_BYTES: usize = 48;
 
 impl Readable {
-    /// Size in bytes. Parts that other values share count in full.
+    /// Returns the size in bytes. Includes parts that the value shares with other values.
     pub(super) fn bytes(&self) -> usize {
         // Counts each cluster twice: `audience` contains the clusters with their visible objects as well.
         let clusters = self.only_watched.len() + 2 * self.only.len();
@@ -63,7 +63,7 @@ impl Readable {
         self.only.is_empty() && self.has_unknown
     }
 
-    /// Returns whether a second value shows the same objects and versions.
+    /// Returns whether the other value shows the same objects and resourceVersions.
     pub fn is_equivalent(&self, other: &Self) -> bool {
         self.only == other.only
             && self.by_namespace == other.by_namespace
@@ -144,9 +144,9 @@ impl CallerRights {
         Ok(Readable { only, by_namespace, only_watched: only_watched.into(), has_unknown, audience })
     }
 
-    /// Returns whether rights in some cluster are unknown and the selector names a cluster without visible objects.
-    /// `only` are the selected clusters with visible objects. If true, the selector has to be ignored, so that a hidden
-    /// cluster and a misspelled cluster name give the same answer.
+    /// Returns whether rights in some cluster are unknown, and the selector names a cluster without visible objects.
+    /// The caller then ignores the selector, so that a hidden cluster and a misspelled cluster name give the same
+    /// answer. `only` are the selected clusters with visible objects.
     fn is_unknown_behind_names(
         &self,
         selected: SelectedClusters<'_>,

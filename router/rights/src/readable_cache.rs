@@ -18,7 +18,7 @@ use super::mirror::RightsStamp;
 use super::read_target::ReadTarget;
 use super::readable::Readable;
 
-/// Number of results in one of the two generations of the cache; the cache contains at most twice as many. 2,048: 500
+/// Maximum number of results in one of the two generations of the cache, which has at most twice as many. 2,048: 500
 /// users with four resources each. A result takes some 200 bytes, or 100 KB for a thousand clusters with different
 /// rights.
 const CACHED_MAX: usize = 2_048;
@@ -65,7 +65,7 @@ impl ReadableConfiguration {
     }
 }
 
-/// Inputs of a result. A result is valid while all inputs stay equal.
+/// Inputs of a result. The result is valid while all inputs are unchanged.
 struct ReadableInputs {
     rights: RightsStamp,
     configuration: ReadableConfiguration,
@@ -100,7 +100,8 @@ struct CacheGenerations {
 }
 
 impl ReadableCache {
-    /// Returns the cached result if all inputs are equal, or calls `find`. A result with missing reviews is not cached.
+    /// Returns the cached result if all inputs are unchanged, else the result of `find`. A result with missing reviews
+    /// is not cached.
     ///
     /// # Errors
     /// The error of `find`, which may come from the cache.
@@ -143,7 +144,7 @@ impl CacheGenerations {
     fn insert(&mut self, key: ReadableKey, found: CachedReadable) {
         let are_full =
             self.young_bytes >= CACHED_CALLER_BYTES_MAX || self.young_readable_bytes >= CACHED_READABLE_BYTES_MAX;
-        // Checked also for a replaced result, because the new result may be larger.
+        // Also checked if the result replaces another one, because the new result may be larger.
         if are_full || (self.young.len() >= CACHED_MAX && !self.young.contains_key(&key)) {
             (self.young_bytes, self.young_readable_bytes) = (0, 0);
             self.old = std::mem::take(&mut self.young);

@@ -1,5 +1,5 @@
 //! Cache of a connection's last actor and impersonation headers. Nearly all requests of a connection have the same
-//! user. To create an actor allocates a dozen strings, and to compare two users costs less.
+//! user. A new actor allocates a dozen strings, and a comparison of two users costs less.
 
 use std::sync::Arc;
 
@@ -29,7 +29,8 @@ impl RememberedActor {
         actor
     }
 
-    /// Impersonation headers of an identity. Reuses the last headers if all attributes of the identity are equal.
+    /// Returns the impersonation headers of an identity. Reuses the last headers if all attributes of the identity are
+    /// equal.
     ///
     /// # Errors
     /// [`InvalidImpersonation`] for a name that no header can carry.
@@ -44,7 +45,7 @@ impl RememberedActor {
     }
 }
 
-/// Impersonation headers of an identity.
+/// Returns the impersonation headers of an identity.
 ///
 /// # Errors
 /// [`InvalidImpersonation`] for a name that no header can carry.
@@ -117,7 +118,7 @@ mod tests {
             assert_ne!(headers.headers(), known.headers(), "{other:?}");
         }
         assert_eq!(remembered.headers(ann.clone()).unwrap().headers(), known.headers());
-        // The first call fails. The second call must fail as well, and not return the headers of an earlier user.
+        // The first call fails. The second call must also fail, and must not return the headers of an earlier user.
         for _ in 0..2 {
             assert!(remembered.headers(with(|identity| identity.username = "a\nb".to_owned())).is_err());
         }

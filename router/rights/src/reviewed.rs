@@ -1,5 +1,5 @@
-//! Visible objects in a cluster that decides by access reviews. The mirrored roles propose namespaces, and the
-//! cluster's answers decide. This module does no I/O.
+//! Visible objects in a cluster that decides by access reviews. The mirrored roles only suggest the namespaces to ask
+//! about. The cluster's answers decide. This module does no I/O.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) fn visible(
 ) -> Option<Visible> {
     let (namespace, name) = (&*target.namespace, &*target.name);
     let is_narrow = !namespace.is_empty() || !name.is_empty();
-    // All answers are evaluated at once, so that a request waits for one round of reviews.
+    // Evaluates both answers before a decision, so that a request waits for one round of reviews.
     let exact = if is_narrow { says(namespace, name) } else { Some(true) };
     let everywhere = if is_narrow && !of_scope { Some(false) } else { says("", "") };
     let is_of_all = target.namespaced && namespace.is_empty();
@@ -61,8 +61,8 @@ pub(super) fn visible(
     known.then(|| Visible::Part(Arc::new(part)))
 }
 
-/// Adds to `part` the objects of `target`, for which a review allowed the read. Returns false if the answer to a
-/// further review is unknown.
+/// Adds the objects of `target` to `part`, after a review has allowed the read. Returns false if the answer to an
+/// additional review is unknown.
 fn allow(
     part: &mut Part,
     target: &ReadTarget,
@@ -85,7 +85,7 @@ fn allow(
     true
 }
 
-/// Proposed namespaces in which a role may allow objects of this name (empty for all names).
+/// Returns the namespaces in which a mirrored role may allow objects of this name (empty for all names).
 fn proposed<'a>(propose: &'a Visible, name: &str) -> Vec<&'a Arc<str>> {
     let Visible::Part(part) = propose else { return Vec::new() };
     let named = part.names_within.iter().filter(|(_, names)| names.contains(name)).map(|(namespace, _)| namespace);

@@ -54,7 +54,7 @@ pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(30);
 /// review for a request is not sent. A review for a stream is always sent.
 type PendingReview = Shared<BoxFuture<'static, ()>>;
 
-/// Waiting reviews by precedence and content. The number distinguishes a review from a later equal review.
+/// Waiting reviews by priority and content. The number distinguishes a review from a later equal review.
 type PendingReviews = HashMap<(Priority, AccessReview), (u64, WeakShared<BoxFuture<'static, ()>>)>;
 
 pub(super) struct Reviews {
@@ -64,7 +64,7 @@ pub(super) struct Reviews {
     limits_by_cluster: Mutex<BTreeMap<ClusterName, ClusterReviewLimits>>,
 }
 
-/// Permits and fair shares for the reviews of one cluster.
+/// Permits for the concurrent reviews of one cluster, and the limit on its waiting reviews.
 #[derive(Clone)]
 struct ClusterReviewLimits {
     permits: Arc<FairQueue>,
@@ -92,8 +92,8 @@ impl Reviews {
     /// to a review is the generation of the user's rights. Cancellation is safe: sent reviews complete for later
     /// requests, and waiting reviews are dropped.
     ///
-    /// The reviews count for the fair share of `share_key`, the authenticated user, whatever their subject. So
-    /// impersonation gives no user a larger share.
+    /// The reviews use the fair share of `share_key`, the authenticated user, even if they are about a different user.
+    /// So impersonation gives no user a larger share.
     ///
     /// # Errors
     /// [`Exceeded`] if `share_key` has too many open reviews.
@@ -106,9 +106,9 @@ impl Reviews {
         self.send_reviews_with_priority(Priority::Normal, share_key, missing_reviews, until).await
     }
 
-    /// Sends the reviews of a stream, for half a minute at most. Reviews of streams precede reviews of requests.
-    /// Otherwise thousands of requests of the same user could delay them. A review whose receiver is dropped stays in
-    /// the queue for the next check of the stream.
+    /// Sends the reviews of a stream, and waits for half a minute at most. Reviews of streams precede reviews of
+    /// requests, because thousands of requests of the same user could delay them. A review of a stream stays in the
+    /// queue even if the stream stops waiting, for the next check of the stream.
     pub(super) async fn confirm(self: &Arc<Self>, share_key: ShareKey, missing_reviews: HashSet<(AccessReview, u64)>) {
         // Reviews with [`Priority::High`] have no limit, so the call cannot fail.
         let _never_exceeded = self
@@ -132,7 +132,7 @@ impl Reviews {
             .into_values()
             .map(|missing_reviews| self.send_reviews_to_cluster(priority, share_key, missing_reviews).boxed())
             .collect();
-        // An answer after `until` comes too late for this decision, and stays unknown to it.
+        // A review that is answered after `until` has no result for this decision.
         match tokio::time::timeout_at(until, try_join_all(sends)).await {
             Ok(results) => results.map(drop),
             Err(_) => Ok(()),
@@ -142,7 +142,7 @@ impl Reviews {
     /// Sends the reviews of one cluster, a few at a time.
     ///
     /// # Errors
-    /// [`Exceeded`] if the limit allows `share_key` not even one review.
+    /// [`Exceeded`] if the limit does not allow `share_key` a single review.
     async fn send_reviews_to_cluster(
         self: &Arc<Self>,
         priority: Priority,
@@ -213,7 +213,7 @@ struct QueuedReview {
     reviews: Arc<Reviews>,
     review_key: (Priority, AccessReview),
     number: u64,
-    /// Part of the limit on waiting reviews. `None` for reviews that have no limit.
+    /// Permit in the limit `WAITING_MAX`. `None` for reviews of streams, which have no limit.
     _room: Option<FairPermit>,
 }
 
@@ -233,7 +233,7 @@ impl QueuedReview {
 impl Drop for QueuedReview {
     fn drop(&mut self) {
         let mut pending_reviews = self.reviews.pending_reviews.lock();
-        // A later equal review may have replaced the entry, which must then stay.
+        // If a later equal review has replaced the entry, the new entry stays.
         if pending_reviews.get(&self.review_key).is_some_and(|(number, _)| *number == self.number) {
             pending_reviews.remove(&self.review_key);
         }
@@ -321,7 +321,7 @@ mod tests {
             })
             .collect();
         assert!(requests.iter_mut().all(|request| request.as_mut().now_or_never().is_none()));
-        // A request already waits for this review. The review of the stream must still be sent first.
+        // A request already waits for this review. The stream must still send its review before other requests.
         let lasting = review("a", "1999");
         let confirmed = Box::pin(reviews.confirm(eve, HashSet::from([(lasting.clone(), 0)]))).now_or_never();
         assert!(confirmed.is_none());

@@ -1,5 +1,5 @@
 //! Rounds in which the method and the impersonation filter of a cluster are detected: their interval, their endpoints,
-//! and the time for which an old result counts.
+//! and the time for which an old result stays valid.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ pub(super) const INTERVAL: Duration = Duration::from_secs(60);
 /// in bursts, and each round sends some twenty reviews.
 pub(super) const CONNECTIONS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Time for which a result counts while a reachable cluster does not answer. Rights without an open watch count equally
-/// long.
+/// Time for which a result stays valid while a reachable cluster does not answer. Rights without an open watch stay
+/// valid for the same time.
 pub(super) const UNANSWERED_MAX: Duration = BEHIND_MAX;
 
-/// Endpoints that are ready and reachable. All endpoints if none is ready and reachable.
+/// Returns the endpoints that are ready and reachable, or all endpoints if none is.
 pub(super) fn well(endpoints: &[EndpointStatus]) -> Vec<usize> {
     let is_well = |endpoint: &EndpointStatus| {
         endpoint.is_ready && !matches!(endpoint.reachability.state, ReachabilityState::Unreachable { .. })

@@ -9,23 +9,23 @@ use tributary_apimachinery::ClusterName;
 
 use super::reviews::{APPROVAL_TTL, AccessReview};
 
-/// Time for which a stream continues while the confirmation of its rights is due. 60 s, as long as an approval counts.
-/// A stream needs this time only while its review waits for a permit. If a cluster is silent, its last answer counts
-/// for some time.
+/// Time for which a stream continues while the confirmation of its rights is due. 60 s, as long as an approval is
+/// valid. The stream needs this time only while its review waits for a permit. If a cluster does not answer at all, its
+/// last answer stays valid for some time.
 pub(super) const CONFIRMED_WITHIN: Duration = APPROVAL_TTL;
 
-/// Times since which clusters have not confirmed the rights of a stream.
+/// Clusters that have not confirmed the rights of a stream, with the times since which they have not.
 #[derive(Debug, Default)]
 pub(super) struct Unconfirmed {
     /// Time since which each review has no answer. Each review has its own time: with many reviews, some review is
     /// always missing, but each one only for a short time.
     since: HashMap<AccessReview, Instant>,
-    /// Time of the longest missing review in each cluster.
+    /// For each cluster, the time since which its oldest unanswered review is missing.
     oldest: BTreeMap<ClusterName, Instant>,
 }
 
 impl Unconfirmed {
-    /// Sets the reviews that have no answer now. The generations of the user's rights do not matter.
+    /// Sets the reviews that have no answer now. The generations of the user's rights are ignored.
     pub(super) fn set_missing_reviews(&mut self, open: &HashSet<(AccessReview, u64)>, now: Instant) {
         let open: HashSet<&AccessReview> = open.iter().map(|(review, _)| review).collect();
         self.since.retain(|review, _| open.contains(review));
@@ -46,12 +46,12 @@ impl Unconfirmed {
         self.oldest.clear();
     }
 
-    /// Returns whether the last answer of a cluster counts although a review is missing.
+    /// Returns whether the last answer of a cluster is still valid although a review is missing.
     pub(super) fn is_valid(&self, cluster: &ClusterName, now: Instant) -> bool {
         self.oldest.get(cluster).is_some_and(|since| now < *since + CONFIRMED_WITHIN)
     }
 
-    /// Time at which the next cluster's last answer stops to count.
+    /// Returns the time at which the last answer of the next cluster stops being valid.
     pub(super) fn ends(&self, now: Instant) -> Option<Instant> {
         self.oldest.values().map(|since| *since + CONFIRMED_WITHIN).filter(|end| *end > now).min()
     }
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn last_review_answer_counts_for_a_minute_during_a_review() {
+    fn last_review_answer_is_used_for_a_minute_during_a_review() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         let [a, b] = ["a", "b"].map(cluster);

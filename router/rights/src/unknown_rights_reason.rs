@@ -35,8 +35,8 @@ pub(super) enum ReviewState {
 }
 
 impl UnknownRightsReason {
-    /// Obstacle that follows from the states of roles and bindings and from the method. `None` without an obstacle.
-    /// `holds`: whether the last known rights still count.
+    /// Returns the reason for unknown rights that follows from the states of roles and bindings and from the method.
+    /// `None` if the rights are known. `holds`: the last known rights are still valid.
     pub(super) fn from_collections(
         states: &[(&'static str, CacherState)],
         holds: bool,
@@ -49,8 +49,8 @@ impl UnknownRightsReason {
             CacherState::Syncing { reason, .. } => Some((*resource, reason.clone())),
         });
         match decider {
-            // If several collections are not up to date, the report names one with a reason, rather than one in its
-            // first read.
+            // If several collections are not up to date, names a collection with a reason rather than one in its first
+            // read.
             _ if !holds => {
                 let (resource, reason) = unread.max_by_key(|(_, reason)| reason.is_some())?;
                 Some(Self::Unread { resource, reason })
@@ -64,12 +64,12 @@ impl UnknownRightsReason {
         }
     }
 
-    /// Returns whether the obstacle is a fault, and not only an unfinished read or detection.
+    /// Returns whether the reason is a fault, and not only an unfinished read or detection.
     pub(super) fn is_trouble(&self) -> bool {
         !matches!(self, Self::Undecided | Self::Unread { reason: None, .. })
     }
 
-    /// Whether the obstacle stays until somebody removes the cause.
+    /// Returns whether the rights stay unknown until an administrator removes the cause.
     pub(super) fn lasts(&self) -> bool {
         match self {
             Self::Unread { reason, .. } => matches!(
@@ -88,7 +88,7 @@ impl UnknownRightsReason {
         }
     }
 
-    /// Remedy for an administrator of the cluster, if known.
+    /// Returns a remedy for an administrator of the cluster, if known.
     pub(super) fn remedy(&self) -> Option<&'static str> {
         match self {
             Self::Unread { reason: Some(StaleReason::Forbidden), .. }
@@ -140,7 +140,7 @@ mod tests {
         let forbidden = || syncing(Some(StaleReason::Forbidden));
         let impersonation_forbidden =
             || Decider::Review(ReviewCause::ReviewsForbidden { resource: "subjectaccessreviews", code: 403 });
-        // The text, whether it is a fault, and whether it lasts.
+        // The message, whether it is about a fault, and whether the fault lasts.
         type Told<'a> = (&'a str, bool, bool);
         type Row<'a> = (&'a [(&'static str, CacherState)], bool, Decider, Option<Told<'a>>);
         let overloaded = || syncing(Some(StaleReason::TooManyRequests));

@@ -20,7 +20,7 @@ use super::user_decisions::UserDecisions;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VisibleClusters {
     pub(super) by_name: BTreeMap<ClusterName, Visible>,
-    /// Clusters with unknown rights. Their names are never shown.
+    /// Clusters with unknown rights. Their names are never shown to the caller.
     pub(super) unknown: BTreeSet<ClusterName>,
 }
 
@@ -43,8 +43,8 @@ pub(super) enum Extent {
 }
 
 impl ReadTarget {
-    /// Namespaces with visible objects of this read, if not all objects are visible. Rights to other names than the
-    /// requested name do not count.
+    /// Returns the namespaces with visible objects of this read, if not all objects are visible. If the read has a
+    /// name, rights to other names are ignored.
     fn namespaces_in<'a>(&'a self, visible: &'a Visible) -> impl Iterator<Item = &'a str> {
         let part = match visible {
             Visible::Part(part) => Some(&**part),
@@ -78,9 +78,9 @@ impl VisibleClusters {
 }
 
 impl CallerRights {
-    /// Visible objects of a resource in each of these clusters. If a cluster decides by roles and bindings, the result
-    /// covers the whole resource. If a cluster decides by access reviews, the result covers the read `target`. Costs a
-    /// lookup of the user's grants in each cluster.
+    /// Returns the visible objects of a resource in each of these clusters. For a cluster that decides by roles and
+    /// bindings, the result covers the whole resource. For a cluster that decides by access reviews, the result covers
+    /// only the read `target`. Costs a lookup of the user's grants in each cluster.
     pub(super) fn visible<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -123,9 +123,9 @@ impl CallerRights {
         WatchRights { watched, listed }
     }
 
-    /// Listable objects for the resourceVersion of a get, so that a watch of the object or of its namespace can resume
-    /// from this version. In a cluster that decides by access reviews, the result covers the namespace, or otherwise
-    /// the object alone, as for such a watch.
+    /// Returns the listable objects for the resourceVersion of a get, so that a watch of the object or of its namespace
+    /// can resume from this version. In a cluster that decides by access reviews, the result covers the namespace, or,
+    /// if the caller may list nothing there, the object alone.
     pub(super) fn listed_of<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
@@ -146,8 +146,8 @@ impl CallerRights {
         listed
     }
 
-    /// Visible objects of a read in a visible cluster. `None` if unknown. If the cluster is visible only in a `mode` of
-    /// constrained impersonation, the sender itself needs the right in this mode as well.
+    /// Returns the visible objects of a read in a visible cluster. `None` if unknown. If the cluster is visible only in
+    /// a `mode` of constrained impersonation, the sender itself also needs the right in this mode.
     fn rights_in(
         &self,
         acting: &UserDecisions<'_>,

@@ -14,7 +14,7 @@ use tower::ServiceExt;
 use tributary_apimachinery::Permit;
 use tributary_proxy::Transport;
 
-/// Minimal size of a frame that Tributary writes to a connection, in bytes.
+/// Minimum size of a frame that Tributary writes to a connection, in bytes, because small frames are slow.
 ///
 /// Over one TLS connection on two cores, HTTP/2 carries 400-byte frames at 144 MB/s, and 64 KiB frames at 2.4 GB/s.
 pub const FRAME_BYTES: usize = 64 << 10;
@@ -23,14 +23,14 @@ pub use ending::fail_late;
 pub use ending::{EarlyEnd, end_early};
 pub use tributary_apimachinery::body::{Body, BoxError, empty, full};
 
-/// Maximal size of a body that Tributary keeps whole to rewrite it, in bytes. The limit applies to requests and to
+/// Maximum size of a body that Tributary holds as a whole to rewrite it, in bytes. The limit applies to requests and to
 /// answers to writes.
 ///
-/// kube-apiserver accepts 3 MiB (`MaxRequestBodyBytes` in apiserver's `config.go`); answers are larger by defaults and
-/// managedFields.
+/// kube-apiserver accepts requests of 3 MiB (`MaxRequestBodyBytes` in apiserver's `config.go`). Answers are larger,
+/// because they contain defaults and managedFields.
 pub const WHOLE_BODY_BYTES_MAX: usize = 8 << 20;
 
-/// Error: a body is larger than this limit in bytes.
+/// Error: a body is larger than the limit. The value is the limit in bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("the body is larger than {0} bytes")]
 pub struct TooLarge(pub usize);
@@ -38,7 +38,7 @@ pub struct TooLarge(pub usize);
 /// Reads a whole body, up to [`WHOLE_BODY_BYTES_MAX`].
 ///
 /// # Errors
-/// The body's own error, or [`TooLarge`].
+/// The error of the body, or [`TooLarge`].
 pub async fn whole(body: Body) -> Result<Bytes, BoxError> {
     whole_up_to(body, WHOLE_BODY_BYTES_MAX).await
 }
@@ -46,7 +46,7 @@ pub async fn whole(body: Body) -> Result<Bytes, BoxError> {
 /// Reads a whole body of at most `bytes_max` bytes.
 ///
 /// # Errors
-/// The body's own error, or [`TooLarge`].
+/// The error of the body, or [`TooLarge`].
 pub async fn whole_up_to(body: Body, bytes_max: usize) -> Result<Bytes, BoxError> {
     collect_frames(body, bytes_max, |_| Ok(())).await
 }
@@ -55,7 +55,7 @@ pub async fn whole_up_to(body: Body, bytes_max: usize) -> Result<Bytes, BoxError
 /// stored.
 ///
 /// # Errors
-/// The body's own error, [`TooLarge`], or the error of `hold`.
+/// The error of the body, [`TooLarge`], or the error of `hold`.
 pub async fn collect_frames(
     mut body: Body,
     bytes_max: usize,
@@ -73,13 +73,13 @@ pub async fn collect_frames(
     Ok(whole.into())
 }
 
-/// A body's bytes in one buffer. The sender decides the number of frames, and a list of frames would cost 32 bytes for
-/// each frame.
+/// The bytes of a body in one buffer. A list of frames would cost 32 bytes for each frame, and the sender decides the
+/// number of frames.
 #[derive(Debug, Default)]
 pub struct CollectedFrames {
-    /// The first frame. Most bodies have a single frame, which is not copied.
+    /// The only frame. Most bodies have a single frame, which is not copied.
     only: Bytes,
-    /// All frames, from the second frame on.
+    /// The bytes of all frames, if there are at least two.
     several: BytesMut,
 }
 

@@ -1,4 +1,4 @@
-//! Limits that clients share, permits to use a part of a limit, and bodies.
+//! Limits that clients share, permits for parts of these limits, and bodies.
 
 pub mod body;
 pub mod flow;

@@ -30,7 +30,8 @@ static VIEW: LazyLock<Option<Arc<Object>>> = LazyLock::new(|| {
 /// Answers a get or list of `views`.
 ///
 /// # Errors
-/// 400 for invalid parameters; 404 for an unknown view; 405; 406.
+/// 400 for invalid parameters; 404 for an unknown view; 405 for other verbs; 406 if the client accepts no possible form
+/// of the answer.
 pub(super) fn answer(head: &Parts, verb: Verb, request: &ResourceRequest) -> Result<Response<Body>, EntryRefusal> {
     match (verb, &request.name) {
         (Verb::Get, Some(name)) => get(head, request, name),
@@ -68,7 +69,7 @@ fn list(head: &Parts, request: &ResourceRequest) -> Result<Response<Body>, Refus
 /// Chooses the form of the answer.
 ///
 /// # Errors
-/// 406; 400 for unknown parameters of a Table.
+/// 406 if the client accepts no possible form of the answer; 400 for an unknown value of `includeObject`.
 fn choose_form(
     head: &Parts,
     resource: &GroupVersionResource,

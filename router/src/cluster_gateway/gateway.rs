@@ -12,8 +12,8 @@ pub(super) enum Health {
     Unhealthy(String),
 }
 
-/// Returns the ClusterGateway of a member. The credential has only its type: cluster-gateway shows keys and tokens to
-/// each user with the right to `clustergateways`, and KubeVela reads none of them.
+/// Returns the ClusterGateway of a member. The credential shows only its type, without keys or tokens. cluster-gateway
+/// shows these secrets to each user with the right to `clustergateways`, although KubeVela reads none of them.
 pub(super) fn gateway_object(member: &ForeignMember, health: &Health) -> Value {
     let facts = member.gateway.clone().unwrap_or_default();
     let mut endpoint = json!({ "address": facts.endpoint });
@@ -26,7 +26,7 @@ pub(super) fn gateway_object(member: &ForeignMember, health: &Health) -> Value {
     }
     let status = match health {
         Health::Healthy => json!({"healthy": true}),
-        // cluster-gateway omits false.
+        // cluster-gateway omits `healthy` if it is false.
         Health::Unhealthy(reason) => json!({ "healthyReason": reason }),
     };
     json!({
@@ -54,7 +54,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// The line `-----BEGIN CERTIFICATE-----`, the text `Y2E=` and the last line, as base64.
+    /// Base64 of a PEM text: the line `-----BEGIN CERTIFICATE-----`, the text `Y2E=` and the last line.
     const BUNDLE: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tClkyRT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
 
     pub(in super::super) fn member(name: &str, created: &str, labels: &[(&str, &str)]) -> ForeignMember {

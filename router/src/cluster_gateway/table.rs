@@ -5,7 +5,6 @@ use tributary_answers::negotiate::IncludeObject;
 
 use super::gateway_kind::GatewayKind;
 
-/// A Table of objects of one kind.
 pub(super) struct Table {
     columns: &'static [Column],
     rows: Vec<Value>,

@@ -8,10 +8,10 @@ use tributary_fleet::foreign_member::ForeignMember;
 
 use super::gateway_kind::{GatewayKind, api_version};
 
-/// Name of the hub itself. No member has this name.
+/// Name of the VirtualCluster for the hub itself. No member has this name.
 const LOCAL: &str = "local";
 
-/// Returns the VirtualClusters of members: the hub first, then the newest members.
+/// Returns the VirtualClusters: first the hub, then the members from newest to oldest.
 pub(super) fn virtual_clusters<'a>(members: impl IntoIterator<Item = &'a ForeignMember>) -> Vec<Value> {
     let mut members: Vec<_> = members.into_iter().filter(|member| member.name != LOCAL).collect();
     // The times are RFC 3339 in UTC with equal precision, so their texts have the order of the times.
@@ -38,7 +38,8 @@ fn object(metadata: &Value, spec: &Value) -> Value {
     json!({"kind": GatewayKind::VirtualCluster.as_str(), "apiVersion": api_version(), "metadata": metadata, "spec": spec})
 }
 
-/// Returns the labels of a Secret without those of cluster-gateway, and with the label of the hub.
+/// Returns the labels of a VirtualCluster: the labels of the member's Secret, without cluster-gateway's labels, and the
+/// label that marks the hub.
 fn labels<'a>(labels: impl IntoIterator<Item = (&'a str, &'a str)>, is_hub: bool) -> Value {
     let own = labels.into_iter().filter(|(key, _)| !key.starts_with(CLUSTER_GATEWAY_GROUP));
     let own = own.map(|(key, value)| (key.to_owned(), json!(value)));

@@ -9,20 +9,20 @@ use tributary_fleet::aggregated_group::{GROUP, VERSION};
 use tributary_fleet::cluster_status::{ClusterOrigin, ClusterStatus};
 use tributary_fleet::report::Report;
 
-/// Maximum number of remembered changes, from which a watch can resume. 4,096: four for each of a thousand clusters, so
-/// that a client survives an outage of the whole fleet. A change takes about 1 KB.
+/// Maximum number of remembered changes, from which a watch can resume. 4,096 are four for each of a thousand clusters,
+/// so that a watch can resume after an outage of the whole fleet. A change takes about 1 KB.
 const CHANGES_MAX: usize = 4_096;
 
 /// Objects of a collection, by cluster.
 pub(super) type ClusterObjects = BTreeMap<ClusterName, Arc<Object>>;
 
-/// State of the resource at one revision. Each change has its own revision, so that a watch can resume after each
-/// event.
+/// Objects of the resource `clusters` at one revision, and the last changes. Each change has its own revision, so that
+/// a watch can resume after each event.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClusterCollection {
     revision: u64,
     clusters: BTreeMap<ClusterName, ShownCluster>,
-    /// Changes with consecutive revisions, up to the present revision.
+    /// Last changes, with consecutive revisions, up to the current revision.
     changes: VecDeque<Arc<ClusterObjectChange>>,
 }
 
@@ -44,8 +44,8 @@ pub(super) struct ClusterObjectChange {
 }
 
 impl ClusterCollection {
-    /// Takes over the state of a report that was made at `now`. Returns whether an object has changed. The object of
-    /// a replaced cluster is deleted and made anew.
+    /// Updates the objects from a report that was made at `now`. Returns whether an object has changed. If a cluster
+    /// was replaced, its object is deleted and created again.
     pub(super) fn apply(
         &mut self,
         report: &Report,
@@ -75,7 +75,7 @@ impl ClusterCollection {
         self.revision != before
     }
 
-    /// Replaces or deletes the object of one cluster. Each call makes one revision.
+    /// Replaces or deletes the object of one cluster. Each call increments the revision.
     fn set(&mut self, cluster: ClusterName, status: Option<ClusterStatus>) {
         let revision = self.revision + 1;
         let shown = match status.map(|status| ShownCluster::new(status, revision)).transpose() {
@@ -103,13 +103,12 @@ impl ClusterCollection {
         self.revision
     }
 
-    /// Returns the present objects.
     pub(super) fn objects(&self) -> ClusterObjects {
         self.clusters.iter().map(|(cluster, shown)| (cluster.clone(), Arc::clone(&shown.object))).collect()
     }
 
-    /// Returns the objects at a revision. `None` if the changes since are no longer remembered, or for a revision in
-    /// the future.
+    /// Returns the objects at a revision. `None` if the later changes are no longer remembered, or for a future
+    /// revision.
     pub(super) fn objects_at(&self, revision: u64) -> Option<ClusterObjects> {
         let mut objects = self.objects();
         let changes: Vec<_> = self.changes_after(revision)?.collect();
@@ -122,7 +121,7 @@ impl ClusterCollection {
         Some(objects)
     }
 
-    /// Returns the changes after a revision, in their order. `None` as for [`objects_at`](Self::objects_at).
+    /// Returns the changes after a revision, in order. `None` in the same cases as [`objects_at`](Self::objects_at).
     pub(super) fn changes_after(&self, revision: u64) -> Option<impl Iterator<Item = &Arc<ClusterObjectChange>>> {
         let count = usize::try_from(self.revision.checked_sub(revision)?).ok()?;
         Some(self.changes.range(self.changes.len().checked_sub(count)?..))

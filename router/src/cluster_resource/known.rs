@@ -1,4 +1,4 @@
-//! Clusters whose existence a caller may learn.
+//! Clusters whose existence a caller may learn (known clusters).
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,24 +9,25 @@ use tributary_rights::{CallerRights, Candidates};
 
 use super::collection::ClusterObjects;
 
-/// Clusters that a caller may know, at the time of a decision.
+/// Clusters that a caller may know, according to the rights at one time.
 #[derive(Clone, Debug)]
 pub(super) struct KnownClusters {
     candidates: Candidates,
-    /// Known clusters of the decision; `None` in personal mode, where the caller knows all clusters.
+    /// Names of the known clusters; `None` in personal mode, where the caller knows all clusters.
     names: Option<BTreeSet<ClusterName>>,
 }
 
 impl KnownClusters {
-    /// Finds the known clusters among these objects. Without rights, in personal mode, the caller knows all clusters.
-    /// Waits for access reviews, half a minute at most, and for clusters that have just joined. Cancellation is safe.
+    /// Finds the known clusters among the clusters in `objects`. Without `rights`, in personal mode, the caller knows
+    /// all clusters. Waits for access reviews, half a minute at most, and for clusters that have just joined.
+    /// Cancellation is safe.
     pub(super) async fn find(rights: Option<&CallerRights>, objects: &ClusterObjects) -> Self {
         let Some(rights) = rights else { return Self::all() };
         let find = || Self::of_present_rights(Some(rights), objects);
         rights.with_joining(find, Self::has_unknown).await
     }
 
-    /// Finds the known clusters like [`find`](Self::find), without a wait for clusters that have just joined.
+    /// Finds the known clusters like [`find`](Self::find), but does not wait for clusters that have just joined.
     pub(super) async fn of_present_rights(rights: Option<&CallerRights>, objects: &ClusterObjects) -> Self {
         let Some(rights) = rights else { return Self::all() };
         let resource = GroupVersionResource::new(GROUP, VERSION, CLUSTERS);
@@ -45,12 +46,13 @@ impl KnownClusters {
         self.names.as_ref().is_none_or(|names| names.contains(cluster))
     }
 
-    /// Returns whether the caller's rights in a cluster are unknown. Such a cluster is not shown.
+    /// Returns whether the caller's rights in some cluster are unknown. Tributary does not show such a cluster.
     pub(super) fn has_unknown(&self) -> bool {
         self.candidates.has_unknown()
     }
 
-    /// Returns the hash of the known clusters among these clusters, for a resourceVersion. `None` in personal mode.
+    /// Returns the hash of the known clusters among `clusters`, which is a part of the resourceVersion. `None` in
+    /// personal mode.
     pub(super) fn scope<'a>(&self, clusters: impl Iterator<Item = &'a ClusterName>) -> Option<u64> {
         let names = self.names.as_ref()?;
         let mut hasher = DefaultHasher::new();

@@ -24,7 +24,7 @@ pub(super) struct ClustersRequest<'a> {
 
 impl ClustersRequest<'_> {
     /// Returns the rights that limit the clusters of the answer. `None` if the caller sees all clusters: in personal
-    /// mode, and at the aggregated entry, where the hub has judged the request for `clusters`.
+    /// mode, and at the aggregated entry, where the hub has already authorized the request for `clusters`.
     pub(super) fn rights(&self) -> Option<&CallerRights> {
         self.caller.rights().filter(|_| !self.received.is_entry_path)
     }
@@ -32,7 +32,7 @@ impl ClustersRequest<'_> {
     /// Chooses the form of the answer.
     ///
     /// # Errors
-    /// 406; 400 for unknown parameters of a Table.
+    /// 406 if the client accepts no possible form of the answer; 400 for an unknown value of `includeObject`.
     pub(super) fn form(&self, kind: ResponseKind) -> Result<(AnswerForm, IncludeObject), Refusal> {
         let ReceivedRequest { preferences, query, .. } = self.received;
         let form = preferences.form(kind)?;

@@ -1,4 +1,4 @@
-//! Samples of the report for the collection of `clusters`.
+//! Snapshots (samples) of Tributary's report, from which the objects of `clusters` are made.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use tributary_fleet::cluster_status::ClusterOrigin;
 use super::collection::ClusterCollection;
 use crate::Router;
 
-/// Maximum age of the sample that a get or list shows. 100 ms: a burst of requests costs ten reports in a second.
+/// Maximum age of the sample that a get or list shows. With 100 ms, a burst of requests makes at most ten reports in a
+/// second.
 const READ_MAX_AGE: Duration = Duration::from_millis(100);
 
 /// Interval at which an open watch looks for changes. All watches share the samples.
@@ -20,12 +21,13 @@ pub(super) async fn for_read(router: &Router) -> Arc<ClusterCollection> {
     sample(router, READ_MAX_AGE).await
 }
 
-/// Returns the collection for an open watch. Half of the interval: the first of many watches takes the sample.
+/// Returns the collection for an open watch. The sample is at most half of `WATCH_INTERVAL` old, so the first of many
+/// watches takes a new sample, and the others share it.
 pub(super) async fn for_watch(router: &Router) -> Arc<ClusterCollection> {
     sample(router, WATCH_INTERVAL / 2).await
 }
 
-/// Returns a sample that is younger than `max_age`. Costs a [report](Router::report) for each new sample. Cancellation is
+/// Returns a sample that is younger than `max_age`. A new sample costs a [report](Router::report). Cancellation is
 /// safe.
 async fn sample(router: &Router, max_age: Duration) -> Arc<ClusterCollection> {
     let take = async |collection: &mut ClusterCollection| {

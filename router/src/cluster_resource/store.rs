@@ -1,4 +1,4 @@
-//! Samples of the report, as the collection of `clusters`.
+//! Storage of the collection of `clusters`, with the time of its last sample.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +9,10 @@ use tokio::time::Instant;
 use super::collection::ClusterCollection;
 use super::version::{ClustersVersion, ProcessInstance};
 
-/// Collection of `clusters` of this process.
+/// Collection of `clusters` in this process.
 pub(crate) struct ClusterStore {
-    /// Random number of the process. Versions of other processes have other numbers.
+    /// Random number of the process, a part of each resourceVersion. It distinguishes the versions of different
+    /// processes.
     instance: ProcessInstance,
     last: Mutex<LastSample>,
 }
@@ -33,13 +34,13 @@ impl ClusterStore {
         self.instance
     }
 
-    /// Writes a version of this process.
+    /// Formats a resourceVersion of this process.
     pub(super) fn version(&self, revision: u64, scope: Option<u64>) -> String {
         ClustersVersion { revision, scope }.encode(self.instance)
     }
 
-    /// Returns the last sample if it is younger than `max_age`, otherwise a sample that `take` adds to the collection.
-    /// Concurrent callers share a sample. Cancellation is safe.
+    /// Returns the last sample if it is younger than `max_age`, otherwise lets `take` update the collection. Concurrent
+    /// callers share a sample. Cancellation is safe.
     pub(super) async fn sample(
         &self,
         max_age: Duration,

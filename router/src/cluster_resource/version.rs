@@ -13,22 +13,22 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClustersVersion {
     pub(super) revision: u64,
-    /// Hash of the clusters that the reader saw; `None` for a reader of all clusters.
+    /// Hash of the clusters that the reader was allowed to know; `None` for a reader of all clusters.
     pub(super) scope: Option<u64>,
 }
 
-/// Reason for which a resourceVersion cannot be used.
+/// Reason why a resourceVersion cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum UnusableVersion {
-    /// The text is not a version of `clusters`.
+    /// The text is not a resourceVersion of `clusters`.
     #[error("the resourceVersion is not one of the resource clusters; omit it, or use that of a list")]
     Malformed,
-    /// The version was made by a different process, or this process has forgotten the version.
+    /// A different process made the resourceVersion, or this process has forgotten it.
     #[error("the resourceVersion comes from another replica, or from before a restart; list again")]
     OfAnotherProcess,
 }
 
-/// Writer of a process's versions.
+/// Random number of a process, which is a part of its resourceVersions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProcessInstance(pub(super) u64);
 
@@ -39,7 +39,6 @@ impl fmt::Display for ProcessInstance {
 }
 
 impl ClustersVersion {
-    /// Writes the version as a version of this process.
     pub(super) fn encode(self, instance: ProcessInstance) -> String {
         match self.scope {
             Some(scope) => format!("{instance}-{}-{scope:016x}", self.revision),
@@ -47,7 +46,7 @@ impl ClustersVersion {
         }
     }
 
-    /// Parses a version of this process.
+    /// Parses a resourceVersion that this process has made.
     ///
     /// # Errors
     /// [`UnusableVersion`].
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_no_clusters_versions() {
+    fn malformed_version_of_the_resource_clusters_is_refused() {
         let own = ProcessInstance(0x9f3c);
         for text in [
             "",

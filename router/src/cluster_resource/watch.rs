@@ -1,8 +1,8 @@
 //! Watches of `clusters`.
 //!
-//! A watch remembers the objects that its client has, and compares them once a second with a sample of the report. So
-//! an object that enters or leaves the selection, and a cluster that the user begins or ceases to see, need no cases of
-//! their own.
+//! A watch remembers the objects that its client has, and compares them once a second with a sample of the report. One
+//! comparison covers all changes: an object that enters or leaves the selection, and a cluster that the user begins or
+//! ceases to see.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -90,16 +90,16 @@ pub(super) async fn watch(request: ClustersRequest<'_>) -> Result<Response<Body>
     Ok(answer(frames(stream)))
 }
 
-/// State of the collection from which a watch continues.
+/// Revision and objects from which a watch continues.
 struct WatchPosition {
     revision: u64,
     objects: ClusterObjects,
 }
 
-/// Finds the position of a watch.
+/// Finds the state from which a watch continues.
 ///
 /// # Errors
-/// [`VersionRefusal`] for a version of another process, of other clusters, or before the remembered changes.
+/// [`VersionRefusal`] for a version of a different process, of other known clusters, or before the remembered changes.
 fn begin(
     router: &Router,
     options: &WatchOptions,
@@ -121,10 +121,10 @@ fn begin(
     }
 }
 
-/// Frames that wait for the client.
+/// Encoded events that wait until the client reads them.
 struct EventQueue {
     writer: ObjectWriter,
-    /// Presence of column definitions in the next Table.
+    /// Whether the next Table defines its columns.
     columns: Columns,
     frames: VecDeque<Bytes>,
 }
@@ -154,11 +154,10 @@ struct ClusterWatch {
     dispatched: Option<Arc<Dispatched>>,
     filter: Filter,
     known: KnownClusters,
-    /// Revision of `present`.
     revision: u64,
     /// Objects that the client has.
     shown: ClusterObjects,
-    /// All objects at the revision.
+    /// All objects at `revision`.
     present: ClusterObjects,
     takes_bookmarks: bool,
     events: EventQueue,
@@ -177,7 +176,7 @@ enum ClustersWake {
 }
 
 impl ClusterWatch {
-    /// Sets the objects that the client has, or sends them as initial events.
+    /// Records the current objects as objects of the client. Sends them as initial events if the client requests these.
     fn take_initial_objects(&mut self, options: &WatchOptions) {
         let selected = self.present.iter().filter(|(cluster, object)| self.selects(cluster, object));
         self.shown = selected.map(|(cluster, object)| (cluster.clone(), Arc::clone(object))).collect();
@@ -189,7 +188,8 @@ impl ClusterWatch {
         let has_end = options.sends_initial_events_end();
         let last = self.shown.keys().last().filter(|_| !has_end);
         for (cluster, object) in &self.shown {
-            // Without a bookmark, a client resumes from the last event, so that event has the version of all objects.
+            // If no bookmark follows, the client resumes from the last event, so the last event has the version of all
+            // objects.
             let version = match Some(cluster) == last {
                 true => whole.clone(),
                 false => self.router.cluster_store().version(object.resource_version().0, scope),
@@ -205,7 +205,7 @@ impl ClusterWatch {
         self.known.has(cluster) && self.filter.matches(cluster, object)
     }
 
-    /// Writes the version of the present objects for the user.
+    /// Formats the version of all current objects, for this user.
     fn version(&self) -> String {
         self.router.cluster_store().version(self.revision, self.known.scope(self.present.keys()))
     }
@@ -257,8 +257,8 @@ impl ClusterWatch {
         self.has_ended = true;
     }
 
-    /// Sends the changes since the last look. The rights are evaluated after the sample, so that a concurrent loss of
-    /// rights shows fewer clusters, never more.
+    /// Sends the changes since the last call. Reads the rights after the sample, so that a concurrent loss of rights
+    /// shows fewer clusters, never more.
     async fn look(&mut self) {
         self.next_look = Instant::now() + sample::WATCH_INTERVAL;
         let is_refused = |dispatched: &Arc<Dispatched>| dispatched.denying_now(std::iter::empty()).is_none();
@@ -267,7 +267,8 @@ impl ClusterWatch {
         }
         let collection = sample::for_watch(&self.router).await;
         let known = KnownClusters::of_present_rights(self.rights.as_ref(), &collection.objects()).await;
-        // An unknown right is no deletion: the client lists again, with a warning.
+        // An unknown right is no deletion, so the stream ends with an error. The client then lists again, and gets a
+        // Warning.
         if known.has_unknown() && self.shown.keys().any(|cluster| !known.has(cluster)) {
             return self.fail(&VersionRefusal::AnotherScope.into());
         }
@@ -279,7 +280,7 @@ impl ClusterWatch {
                         None => self.present.remove(&change.cluster),
                     };
                     self.revision = change.revision;
-                    // A cluster that the user has ceased to see shows no further change.
+                    // Changes of a cluster that the user ceases to see are not sent.
                     if change.after.is_none() || known.has(&change.cluster) {
                         let version = self.version();
                         self.show(&change.cluster, &version);
@@ -291,8 +292,8 @@ impl ClusterWatch {
         self.follow_rights(known);
     }
 
-    /// Sends the event that makes the client's object of a cluster equal to the present object. The event has this
-    /// version.
+    /// Sends the event after which the client's object of a cluster equals the current object. `version` is the version
+    /// of the event.
     fn show(&mut self, cluster: &ClusterName, version: &str) {
         let now = self.present.get(cluster).filter(|object| self.selects(cluster, object)).cloned();
         match (self.shown.get(cluster), now) {
@@ -310,8 +311,8 @@ impl ClusterWatch {
         }
     }
 
-    /// Sends the clusters that the user begins or ceases to see. The version of the new rights is that of the last
-    /// event: a client that lost the connection before it lists again.
+    /// Sends an event for each cluster that the user begins or ceases to see. Only the last event has a version with
+    /// the new rights, so a client that loses the connection earlier lists again.
     fn follow_rights(&mut self, known: KnownClusters) {
         let is_changed = |cluster: &&ClusterName| known.has(cluster) != self.known.has(cluster);
         let changed: Vec<_> = self.present.keys().filter(is_changed).cloned().collect();

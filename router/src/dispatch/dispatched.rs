@@ -1,4 +1,4 @@
-//! Dispatch decision for one request. The caller keeps the decision for later checks and for long-running requests.
+//! Decision of the dispatch policies for one request, which later checks and long-running requests need.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -32,7 +32,8 @@ pub(crate) struct Dispatched {
 /// Flow-control schema that the policies choose for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SchemaName {
-    /// No policy chooses a schema, because no policy is in force.
+    /// No policy decides about the schema, for example because there are no policies. The schema of all requests
+    /// applies.
     Undecided,
     None,
     /// Name of a schema of the request's entry point (the merged view or a cluster).
@@ -132,8 +133,8 @@ impl Dispatched {
         DispatchAttributes::from_request(&self.info, &user.username, &user.groups, &self.user_agent)
     }
 
-    /// Returns the request in the form that the policies of each target cluster match. These policies choose neither a
-    /// schema nor a log mode.
+    /// Returns the request in the form that the policies of each target cluster match. Omits the counted user, because
+    /// these policies choose neither a schema nor a log mode.
     fn policy_input(&self) -> PolicyInput<'_> {
         let PolicySender { acting, authenticated, .. } = &self.sender;
         let authenticated = authenticated.as_ref().map(|user| self.seen_as(user));
@@ -167,7 +168,7 @@ impl Dispatched {
                 _ => drop(denied.others.insert(cluster.clone())),
             }
         }
-        // The clusters' policies are applied once for each request, so the value is not set yet.
+        // Policies of clusters are applied once for each request, so `denied` is not set yet.
         let _is_first = self.denied.set(denied);
     }
 
@@ -180,8 +181,8 @@ impl Dispatched {
         self.denied.get().filter(|denied| !denied.refusals.is_empty())
     }
 
-    /// Returns whether the global policies or a cluster's policies refuse the caller a lookup of an object that this
-    /// request depends on.
+    /// Returns whether the global policies or a cluster's policies refuse the lookup `asked`. The request depends on
+    /// the result of this lookup.
     pub(crate) fn denies_also(&self, cluster: &ClusterName, attributes: &ResourceAttributes<'_>) -> bool {
         let Some(dispatch) = &self.dispatch else { return false };
         let ResourceAttributes { verb, group, resource, subresource, namespace, name, .. } = *attributes;
@@ -194,7 +195,7 @@ impl Dispatched {
         dispatch.global().into_iter().chain(dispatch.cluster(cluster)).any(|policies| policies.judge(&input).is_err())
     }
 
-    /// Checks that a cluster may get the lookups that the request depends on.
+    /// Checks that Tributary may send lookups to a cluster. The request depends on their results.
     ///
     /// # Errors
     /// 429 if the cluster has `dispatch: DenyAll`.
@@ -217,7 +218,7 @@ impl Dispatched {
         Ok(place.endpoints(&self.policy_input())?.cloned())
     }
 
-    /// Resolves once the policies refuse the running request at a cluster. Cancellation is safe.
+    /// Resolves once the policies refuse the running request in the cluster. Cancellation is safe.
     pub(crate) async fn refused(&self, cluster: &ClusterName) {
         let mut changes = self.gate.changes();
         while self.is_allowed(cluster) {
@@ -245,8 +246,8 @@ impl Dispatched {
         self.gate.changes()
     }
 
-    /// Returns those of `clusters` whose policies refuse the request now. `None` if the global policies or the policies
-    /// of the merged view refuse the request.
+    /// Returns the clusters among `clusters` whose policies now refuse the request. `None` if the global policies or
+    /// the policies of the merged view refuse the request.
     pub(crate) fn denying_now<'a>(
         &self,
         clusters: impl Iterator<Item = &'a ClusterName>,

@@ -76,7 +76,7 @@ pub(crate) struct CompiledPolicies {
     /// Name of the list in the object's spec: `dispatchPolicies` or `globalDispatchPolicies`.
     list: PolicyList,
     counters: Vec<PolicyCounters>,
-    /// Endpoints of the cluster that each policy selects; `None` for all.
+    /// Endpoints of the cluster that each policy selects, in the order of the policies; `None` for all endpoints.
     subsets: Vec<Option<EndpointSubset>>,
     unmatched: Counter,
 }
@@ -193,10 +193,11 @@ impl CompiledPolicies {
         })
     }
 
-    /// Applies the policies to a request at its entry point, counts the request, and records the decision in the trace.
-    /// Returns the outcome for the user whose requests [count](super::sender); `None` without a matching policy, or if
-    /// no user counts yet. `may_act` returns whether the authenticated user is known to have the right to impersonate.
-    /// The function calls `may_act` only if the outcome depends on its result.
+    /// Applies the policies to a request at its entry point, increments the counters, and records the decision in the
+    /// trace. Returns the outcome for the user that [counts](super::sender) for schema and log mode; `None` without a
+    /// matching policy, or if it is unknown which user counts. `may_act` returns whether the authenticated user has the
+    /// right to impersonate, or `None` if this is unknown. The function calls `may_act` only if the outcome depends on
+    /// its result.
     ///
     /// # Errors
     /// As [`judge`](Self::judge).
@@ -228,10 +229,10 @@ impl CompiledPolicies {
         self.passed(&self.decide(input), &input.acting, trace)
     }
 
-    /// Returns the verdict on a request, without the choice of a schema or a log mode.
+    /// Returns the verdict on a request that has already passed its entry point.
     fn decide(&self, input: &PolicyInput<'_>) -> PolicyDecision<'_> {
         let (acting, authenticated) = (self.policies.decide(&input.acting), self.of_authenticated(input));
-        // These policies do not check the right to impersonate again.
+        // The entry point has already checked the right to impersonate.
         let choosing = match (authenticated, &input.limited_user) {
             (None, Some(limited_user)) => self.policies.decide(limited_user).verdict,
             _ => acting.verdict,
@@ -243,8 +244,10 @@ impl CompiledPolicies {
         input.authenticated.as_ref().map(|own| self.policies.decide(own).verdict)
     }
 
-    /// Returns the verdict that chooses the schema and the access-log mode. If no user counts yet, the verdict is
-    /// `Ungoverned`: the request passes the schema of all requests, if there is one, and is logged normally.
+    /// Returns the verdict that chooses the schema and the access-log mode. The acting user's verdict decides if the
+    /// authenticated user may impersonate; otherwise the counted user's verdict. If the right to impersonate is unknown
+    /// and the counted user's verdict is a refusal, the result is `Ungoverned`: the request passes the schema of all
+    /// requests, if there is one, and is logged normally.
     fn choosing_verdict<'a>(
         &'a self,
         (acting, authenticated): (Verdict<'a>, Option<Verdict<'a>>),
@@ -355,7 +358,7 @@ fn subset(policy: &Policy) -> Option<EndpointSubset> {
     }
 }
 
-/// Formats the requested action for a message to people, for example `create pods/exec`.
+/// Formats the requested action for a message, for example `create pods/exec`.
 fn shown(attributes: &DispatchAttributes<'_>) -> String {
     match &attributes.target {
         DispatchTarget::NonResource(path) => format!("{} {path}", attributes.verb),
@@ -367,7 +370,8 @@ fn shown(attributes: &DispatchAttributes<'_>) -> String {
     }
 }
 
-/// Labels of the counters: three series for each configured policy, and one for each object.
+/// Labels of the policy counters. Each configured policy has three time series (dispatched, denied, audited), and each
+/// object with policies has one for requests that no policy matches.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PolicyLabels {
     object: String,

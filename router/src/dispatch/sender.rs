@@ -19,17 +19,18 @@ use tributary_policy::DispatchAttributes;
 
 use tributary_rights::{CallerRights, UserSelector};
 
-/// Users that represent the caller of a request. Rules match their names and groups. An empty name matches no rule.
+/// Users for whom dispatch policies judge a request: the rules match their names and groups. An empty name matches no
+/// rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PolicySender {
     /// User that the request acts as.
     pub(crate) acting: UserInfo,
-    /// Authenticated user of an impersonated request. A denial of the authenticated user also applies to the
-    /// impersonated user.
+    /// Authenticated user of an impersonated request. A policy that denies the authenticated user also refuses the
+    /// impersonated request.
     pub(crate) authenticated: Option<UserInfo>,
-    /// User whose verdict chooses the schema and the access-log mode: the authenticated user, without the name or
-    /// groups that only one member vouches for. `None` if all names count. The verdict is then of the authenticated
-    /// user, or without impersonation of the acting user.
+    /// User whose verdict chooses the schema and the access-log mode: the authenticated user, without a name or groups
+    /// that only one member has verified. `None` if all names and groups are valid here. Then the verdict for the
+    /// authenticated user chooses, or for the acting user if the request does not impersonate.
     pub(crate) limited_user: Option<UserInfo>,
 }
 
@@ -42,7 +43,7 @@ impl PolicySender {
         Self { acting: actor.rbac_user(UserSelector::Acting).clone(), authenticated, limited_user }
     }
 
-    /// Makes the sender in personal mode. Policies match only the acting user, impersonated or not.
+    /// Makes the sender in personal mode. Policies match only the acting user, whether impersonated or not.
     pub(crate) fn alone(acting: UserInfo) -> Self {
         Self { acting, authenticated: None, limited_user: None }
     }
@@ -51,10 +52,10 @@ impl PolicySender {
 /// A request in the form that policies match, once for each user of its [`PolicySender`].
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyInput<'a> {
-    /// The request of the acting user.
+    /// The request with the acting user.
     pub(crate) acting: DispatchAttributes<'a>,
-    /// The request of the authenticated user, if a denial of this user also applies.
+    /// The request with the authenticated user, if a denial of this user also applies.
     pub(crate) authenticated: Option<DispatchAttributes<'a>>,
-    /// The request of [`PolicySender::counted`]. `None` for policies that choose no schema.
+    /// The request with the user [`PolicySender::counted`]. `None` for policies that choose no schema.
     pub(crate) limited_user: Option<DispatchAttributes<'a>>,
 }

@@ -1,5 +1,5 @@
-//! Translation of a member's answer for the client: versions become versions of the merged view, and the cluster
-//! annotation is added.
+//! Translation of a member's answer for the client: resourceVersions become versions of the merged view, and objects
+//! get the cluster annotation.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -59,14 +59,14 @@ impl TranslationOptions {
     }
 }
 
-/// Converts a member's answer into the client's form. Bodies that are no objects (a Status, a TokenRequest) stay
-/// unchanged, or become YAML: members answer in JSON, but kube-apiserver writes refusals in the form that the client
-/// accepts.
+/// Converts a member's answer into the client's form. A body that is no object (a Status, a TokenRequest) stays
+/// unchanged, or becomes YAML: members answer Tributary in JSON, but kube-apiserver writes refusals in the form that
+/// the client accepts.
 ///
 /// # Errors
-/// 502 for an object that clients could read differently, and for an encoding that Tributary did not request. 502 if
-/// the answer breaks off, takes more than 30 s, is larger than 8 MiB, or needs more bytes than the limit of body bytes
-/// allows. For a read or a dry run, the limit of body bytes causes 429 instead.
+/// 502 for an object that clients could read in two ways, for example because of a duplicate key, and for an encoding
+/// that Tributary did not request. 502 if the answer breaks off, takes more than 30 s, is larger than 8 MiB, or needs
+/// more bytes than the limit of body bytes allows. For a read or a dry run, the limit of body bytes causes 429 instead.
 pub(crate) async fn translate(
     request: ClientRequest<'_>,
     cluster: &Arc<Cluster>,
@@ -111,7 +111,8 @@ pub(crate) async fn translate(
 /// Kind of an answer's body, by its media type.
 #[derive(Debug, PartialEq, Eq)]
 enum BodyKind {
-    /// JSON, which Tributary requests from members. client-go also reads a body without a type as JSON.
+    /// JSON, which Tributary requests from members. A body without `Content-Type` is JSON, too, because client-go reads
+    /// it as JSON.
     Json,
     /// Another encoding of objects, which clients read although they did not request the encoding. Tributary refuses
     /// the answer: the annotation in the unread object could name another cluster, and the client's next write would go
@@ -137,10 +138,10 @@ impl BodyKind {
     }
 }
 
-/// Returns the client's form of a successful, complete answer.
+/// Returns a successful answer in the client's form.
 ///
 /// # Errors
-/// 502 if clients could read the answer differently.
+/// 502 if clients could read the answer in two ways.
 fn translated(
     request: ClientRequest<'_>,
     cluster: &Arc<Cluster>,
@@ -177,7 +178,8 @@ fn translated(
     Ok(response)
 }
 
-/// Returns the form of an object's version for the caller. Answers from memory use the same form.
+/// Returns the form of the resourceVersions in an answer of this cluster to the caller. Answers from memory use the
+/// same form.
 fn item_versions(request: ClientRequest<'_>, cluster: &Cluster) -> ItemVersions {
     let resource = &request.resource.resource;
     let audience = request.caller.rights().map(|rights| rights.audience_of(cluster.name(), &request.read_target()));
@@ -207,8 +209,8 @@ fn in_requested_form(head: Parts, text: Bytes, form: AnswerForm) -> Response<Bod
     response
 }
 
-/// Returns the form in which Tributary writes the answer. For JSON the member has already reduced the object to
-/// PartialObjectMetadata.
+/// Returns the form in which Tributary writes the answer. Unless the client requests protobuf, the member has already
+/// reduced the object to PartialObjectMetadata, so Tributary writes the whole text.
 fn written_form(form: AnswerForm) -> AnswerForm {
     if matches!(form.shape, Representation::PartialMetadata(_)) && form.encoding != Encoding::Protobuf {
         AnswerForm { shape: Representation::Object, ..form }
@@ -243,7 +245,8 @@ fn kind(request: &ResourceRequest) -> ResourceKind {
     }
 }
 
-/// Adds the cluster annotations to an object without a version, such as metrics, which are computed for each request.
+/// Adds the cluster annotations to an object without a resourceVersion, such as metrics, which a server computes for
+/// each request.
 fn annotated(cluster: &Cluster, text: &[u8], form: AnswerForm) -> Option<Bytes> {
     let mut object: serde_json::Value = serde_json::from_slice(text).ok()?;
     let metadata = object.get_mut("metadata")?.as_object_mut()?;
@@ -256,8 +259,8 @@ fn annotated(cluster: &Cluster, text: &[u8], form: AnswerForm) -> Option<Bytes> 
 /// Records a write that a member has answered, so that later reads wait for the write (read-your-writes). If the write
 /// may change discovery, Tributary renews the discovery of the cluster.
 ///
-/// An answer of another kind than the resource's, such as a computed answer of an aggregated server, has no version of
-/// the resource.
+/// An aggregated server may answer with an object of a different kind. The version of such an object is no version of
+/// the resource, so it is not recorded.
 pub(crate) fn record_write(
     router: &Router,
     writer: ShareKey,
@@ -287,7 +290,7 @@ pub(crate) fn record_write(
     let key = |name: &str| ObjectKey::new(request.namespace.as_deref().unwrap_or_default(), name).as_str().to_owned();
     for view in [router.views().get(&request.resource, None), namespaced.flatten()].into_iter().flatten() {
         match (&written, &request.name) {
-            // For a create, the answer contains the name of the new object.
+            // A create has no name in its path, but its answer contains the name of the new object.
             (WriteResult::At { version, name }, requested_name) => {
                 let key = requested_name.as_deref().or(name.as_deref()).map(key);
                 view.read_your_writes.record_write(writer, cluster.name(), key.as_deref(), *version);
@@ -308,7 +311,8 @@ pub(crate) fn record_write(
     }
 }
 
-/// Returns whether finalizers outside of the metadata may delay the deletion: a namespace has finalizers in its spec.
+/// Returns whether the answer may lack finalizers that delay the deletion: a namespace also has finalizers in its spec,
+/// and `text` may lack the spec.
 fn may_lack_finalizers(resource: &GroupVersionResource, text: &[u8]) -> bool {
     let is_namespace = resource.group.is_empty() && &*resource.resource == "namespaces";
     is_namespace && json::find(text, 0, &["spec"]).is_none_or(|spec| text.get(spec.start) != Some(&b'{'))

@@ -76,7 +76,7 @@ mod tests {
     #[tokio::test]
     async fn yaml_whose_json_exceeds_the_byte_limit_is_refused() {
         let (large_bodies, text) = (LargeBodies::one_at_a_time(), yaml());
-        // One client may use three eighths of the limit.
+        // A client may use three eighths of the limit. This is enough for the YAML, but not for the YAML and its JSON.
         let mut portion = reserve_text(text.len() * 4, &text);
         let refused =
             convert_with_permits(&large_bodies, &mut portion, (Format::Yaml, text.clone()), |_| ()).await.unwrap_err();

@@ -76,7 +76,7 @@ impl BufferedRequest {
         self.facts.cluster.as_deref()
     }
 
-    /// Returns whether the request is a dry run. For a delete, the `dryRun` of the query also counts.
+    /// Returns whether the request is a dry run. A delete with a body ignores the `dryRun` of the query.
     pub(crate) fn is_dry_run(&self) -> bool {
         let is_tried = || Query::parse(self.head.uri.query()).get("dryRun").is_some_and(|value| !value.is_empty());
         !self.facts.dry_run.is_empty() || (self.shape != BodyKind::DeleteOptions && is_tried())

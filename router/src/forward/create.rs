@@ -40,8 +40,8 @@ pub(crate) async fn create(request: ClientRequest<'_>, message: Request<Body>) -
     explain_missing_namespace(request, &target, answer).await
 }
 
-/// Caches the resource before the creation of an object. A watch from the object's integer version needs the creation
-/// in the view's log of changes, and a log that begins later lacks the creation.
+/// Caches the resource before the creation of an object. A client may watch from the integer version of the new object,
+/// and such a watch begins at the creation in the view's log of changes. So the log must begin before the creation.
 async fn cache_resource(request: ClientRequest<'_>) {
     if request.is_cached() {
         // The result is ignored: a cluster whose objects cannot be read may still accept a new object.

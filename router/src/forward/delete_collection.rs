@@ -32,13 +32,13 @@ use crate::selected_names;
 use crate::time_limit;
 use crate::versions::ClientVersion;
 
-/// Deletes a collection in each wanted cluster that serves the resource, after a renewal of the clusters' discovery.
+/// Deletes a collection in each selected cluster that serves the resource, after a renewal of the clusters' discovery.
 ///
 /// # Errors
-/// Before the first deletion: 403 if the caller may list but not delete the collection in a wanted cluster; 429 if the
-/// request's schema has no free permit for a cluster; 503 if a wanted cluster or its aggregated server is unreachable,
-/// or has not answered discovery. After the first deletion: the refusal of the first cluster, with a message that names
-/// the clusters of failed and of successful deletions.
+/// Before the first deletion: 403 if the caller may list but not delete the collection in a selected cluster; 429 if
+/// the request's schema has no free permit for a cluster; 503 if a selected cluster or its aggregated server is
+/// unreachable, or has not answered discovery. After the first deletion: the refusal of the first cluster, with a
+/// message that names the clusters of failed and of successful deletions.
 pub(crate) async fn delete_collection(
     request: ClientRequest<'_>,
     message: Request<Body>,
@@ -60,8 +60,8 @@ pub(crate) async fn delete_collection(
     let is_nowhere = clusters.is_empty() && unknown.is_empty();
     check_rights(request, &clusters, is_nowhere).await?;
     check_reach(request, &clusters, unknown)?;
-    // Tributary could not read the members' answers without this memory, and later reads would then not wait for the
-    // deletions.
+    // This memory is reserved before the first deletion. Without memory, Tributary could not read the members' answers,
+    // and later reads would not wait for the deletions.
     let reserve = Reserve::for_request(router, request.caller, until)?;
     let deletions: Vec<BoxFuture<'_, _>> = clusters
         .iter()
@@ -91,15 +91,16 @@ fn selects(request: ClientRequest<'_>, wanted: &ClusterSelector, name: &ClusterN
     request.configuration.policy(&request.resource.resource).selects(name) && wanted.matches(name)
 }
 
-/// Returns the failures of selected clusters that may serve the resource although their discovery lacks it.
+/// Returns the failures of the selected clusters that may serve the resource, although Tributary has no discovery of
+/// the cluster that describes it.
 fn unknown_troubles(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<ClusterFailure> {
     let may_serve = request.may_serve().into_iter().map(|cluster| cluster.failure());
     let failures = may_serve.chain(request.undescribed());
     failures.filter(|failure| selects(request, wanted, &failure.cluster)).collect()
 }
 
-/// Checks that the caller may delete each part of the collection that the caller may list. `is_nowhere`: no candidate
-/// serves or may serve the resource.
+/// Checks that the caller may delete the collection wherever the caller may list it. `is_nowhere`: no candidate serves
+/// or may serve the resource.
 ///
 /// # Errors
 /// 403 with the clusters that forbid the deletion, without names if `is_nowhere`; 503 if the rights in a cluster are
@@ -115,7 +116,8 @@ async fn check_rights(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], is_
         return Err(ClusterRefusal::rights_unknown(resource.resource.clone(), String::new()).into());
     }
     let refusing: Vec<_> = names().filter(|cluster| !allowing.has(cluster)).cloned().collect();
-    // A list of the collection shows the caller no objects, so the refusal reveals no cluster.
+    // With `is_nowhere`, a list of the collection shows the caller no objects either, so the refusal reveals no
+    // cluster.
     if refusing.is_empty() && !is_nowhere {
         return Ok(());
     }
@@ -136,7 +138,7 @@ async fn check_rights(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], is_
 /// clusters that may serve the resource.
 ///
 /// # Errors
-/// 503 with the unreachable and the unknown clusters.
+/// 503 with the unreachable clusters, and the clusters in `unknown`.
 fn check_reach(
     request: ClientRequest<'_>,
     clusters: &[Arc<Cluster>],
@@ -175,8 +177,8 @@ fn combine_answers(answers: Vec<(&ClusterName, Result<(), Refusal>)>) -> Result<
 /// memory.
 const DELETED_AT_ONCE: usize = 16;
 
-/// Deletes in one cluster. `shared` is the body for every member, if there is one. `reserve` is memory for an answer
-/// that exceeds the limit of body bytes.
+/// Deletes the collection in one cluster. `shared` is a body that is equal for all members, if there is one. `reserve`
+/// is memory for an answer that exceeds the limit of body bytes.
 async fn delete_in_cluster(
     request: ClientRequest<'_>,
     cluster: &Arc<Cluster>,
@@ -193,7 +195,7 @@ async fn delete_in_cluster(
         let decoded = versions.decode(text).map_err(PreconditionRefusal::Invalid)?;
         match (decoded.component(cluster.name()), decoded) {
             (Some(own), _) => Ok(own.revision().to_string()),
-            // The version belongs to no object of this cluster, so each deletion would fail.
+            // The versions in the last two arms belong to no object of this cluster, so each deletion would fail.
             (None, ClientVersion::Opaque(decoded)) if decoded.cluster == *cluster.name() => Ok(decoded.version),
             (None, ClientVersion::Item(owner, _) | ClientVersion::Opaque(OpaqueVersion { cluster: owner, .. })) => {
                 let (resource, text) = (resource.resource.clone(), text.to_owned());
@@ -228,15 +230,15 @@ async fn delete_in_cluster(
         }
         Ok(())
     };
-    // The member has deleted the objects even if its answer is incomplete (late, too large, no free bytes). Later reads
-    // then do not wait for the deletion.
+    // The member has deleted the objects even if Tributary cannot read the answer (late, too large, no free bytes).
+    // Later reads then do not wait for the deletion.
     inspect_whole(answer.into_body(), reservation, reserve, router.large_bodies(), look)
         .await
         .unwrap_or_else(|_| look(&[]))
 }
 
-/// Makes later reads wait for the deletions, and removes Helm releases with deleted records from the cache. A member
-/// answers with the objects before their deletion. Reads do not wait for the objects of an answer above 8 MiB.
+/// Makes later reads wait for the deletions, and removes the Helm releases of deleted records from the cache. A member
+/// answers with the objects before their deletion. For an answer above 8 MiB, later reads do not wait.
 fn record_deletions(request: ClientRequest<'_>, cluster: &Cluster, answer: &[u8]) {
     let ClientRequest { router, resource, .. } = request;
     let deletions: Vec<Deletion> = deletions(answer);

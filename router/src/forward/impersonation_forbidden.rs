@@ -57,7 +57,7 @@ pub(super) async fn check_impersonation(
     Box::pin(check_refusal(cluster, caller, sent, answer)).await
 }
 
-/// Checks a 403 that is short enough to be read.
+/// Checks a 403 whose body is short enough to read it into memory.
 async fn check_refusal(
     cluster: &Arc<Cluster>,
     caller: &Caller,
@@ -73,15 +73,16 @@ async fn check_refusal(
     }
 }
 
-/// Records that the cluster lets Tributary impersonate, if the answer is a success. Other answers may precede the
-/// cluster's check.
+/// Records that the cluster lets Tributary's account impersonate, if the answer is a success. Other answers prove
+/// nothing: the cluster may send them before it checks the right to impersonate.
 fn record_impersonation(cluster: &Cluster, status: StatusCode) {
     if !cluster.allows_impersonation() && (status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS) {
         cluster.record_impersonation_allowed();
     }
 }
 
-/// Reads the missing permission from a refusal of kube-apiserver; `None` if the refusal concerns another account.
+/// Reads from a refusal of kube-apiserver which permission Tributary's account lacks; `None` if the refusal has a
+/// different reason.
 fn missing_permission(sent: &SentRequest<'_>, cluster: &ClusterName, text: &[u8]) -> Option<Lacking> {
     let message = rewrite::status_message(text)?;
     let verb = refused_verb(&message)?;
@@ -91,8 +92,8 @@ fn missing_permission(sent: &SentRequest<'_>, cluster: &ClusterName, text: &[u8]
         mode if mode.starts_with("-on:") => Lacking::ThisInTheirName,
         _ => return None,
     };
-    // The message begins with the resource of the path. A resource with special characters does not exist, and the
-    // message may contain text of the client.
+    // The message begins with the resource in the path, and may contain text of the client. A resource with special
+    // characters could imitate the rest of the message, but no such resource exists.
     let info = sent.info(cluster).ok()?;
     let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'));
     let is_named_plainly =
@@ -128,7 +129,7 @@ fn skip_quoted(text: &str) -> Option<&str> {
     Some(&quoted[end + 1..])
 }
 
-/// Makes the refusal for the client from the cluster's refusal of Tributary's account.
+/// Makes the refusal for the client, after the cluster has refused Tributary's account.
 async fn refuse(
     cluster: &Arc<Cluster>,
     caller: &Caller,
@@ -210,14 +211,14 @@ mod tests {
                 r#"pods is forbidden: User "tributary" cannot impersonate-on:user-info:list resource "pods""#,
                 Some(Lacking::ThisInTheirName),
             ),
-            // Tributary's own requests have a query.
+            // The path of Tributary's own requests contains the query.
             (
                 secrets,
                 r#"secrets is forbidden: User "tributary" cannot impersonate-on:user-info:list resource "secrets""#,
                 Some(Lacking::ThisInTheirName),
             ),
             (secrets, r#"secrets is forbidden: User "ann" cannot list resource "secrets""#, None),
-            // Refusals of the user, in contrast to refusals of Tributary's account, with any name and cause.
+            // Refusals of the user with any name and cause. They must not look like refusals of Tributary's account.
             (pod, r#"pods "cannot impersonate:" is forbidden: User "ann" cannot get resource "pods""#, None),
             (
                 pod,

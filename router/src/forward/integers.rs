@@ -1,4 +1,4 @@
-//! Check before a write: the object in the answer must have an integer version.
+//! Check before a write that the object in the answer will have a version that Tributary can encode as an integer.
 
 use tributary_answers::refusal::{PreconditionRefusal, Refusal};
 use tributary_apimachinery::{ClusterName, Object, ResourceVersion};
@@ -11,8 +11,9 @@ use crate::request::ClientRequest;
 /// billion are a quarter of an hour.
 const HEADROOM: u64 = 1_000_000_000;
 
-/// Checks that Tributary can encode the version of the written object as an integer. For resources whose objects carry
-/// integers. A check after the write would be too late: the client could not read the answer to a completed write.
+/// Checks that Tributary can encode the version of the written object as an integer. Needed only for resources whose
+/// objects have integer versions. A check after the write would be too late: Tributary could not return the answer to a
+/// completed write.
 ///
 /// # Errors
 /// 400 with the limit and the remedy.

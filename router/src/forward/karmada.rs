@@ -1,8 +1,8 @@
 //! Requests at the doors of Karmada that Karmada's own servers answer: its control plane, which is the hub, and the old
 //! servers of its aggregated API groups.
 //!
-//! Karmada sends these requests with its own rights (karmada-io/karmada#5485). Tributary impersonates the caller, so
-//! the caller's own rights in the server decide.
+//! In Karmada itself, such requests have Karmada's rights (karmada-io/karmada#5485). Tributary impersonates the caller
+//! instead, so that the caller's rights in the server decide.
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
@@ -49,7 +49,14 @@ pub struct KarmadaServers {
     by_group: BTreeMap<String, ClusterClient>,
     /// Discovery documents of the control plane, by path and whether they are aggregated. Tributary asks only for paths
     /// with a document of the members, so their number is bounded.
-    documents: Mutex<HashMap<(String, bool), (Instant, Arc<Value>)>>,
+    documents: Mutex<HashMap<(String, bool), CachedDocument>>,
+}
+
+/// Discovery document of the control plane.
+#[derive(Clone)]
+struct CachedDocument {
+    read_at: Instant,
+    document: Arc<Value>,
 }
 
 impl KarmadaServers {
@@ -112,7 +119,7 @@ pub(crate) async fn relay(
     }
 }
 
-/// Sends a request, and ends a long-running one with the caller's credentials.
+/// Sends a request. Ends a long-running request once the caller's credentials expire, or the caller is denied.
 async fn follow(
     client: &ClusterClient,
     caller: &Caller,
@@ -195,11 +202,11 @@ pub(crate) async fn discover(
     Ok(with_warning(answer_document(&asked, Document::new(&joined), wish), warning.as_ref()))
 }
 
-/// Answers with an OpenAPI document of the members. The index and the documents of groups also contain those of the
+/// Answers with an OpenAPI document of the members. To the index and to the document of a group, adds the parts of the
 /// control plane that no member has.
 ///
 /// # Errors
-/// Those of the members' document; the cause of a missing answer of the control plane.
+/// Errors of the members' document; the cause of a missing answer of the control plane.
 pub(crate) async fn openapi(
     router: &Router,
     caller: &Caller,
@@ -231,7 +238,8 @@ pub(crate) async fn openapi(
     let mut present = Request::new(body::empty());
     present.headers_mut().clone_from(message.headers());
     match forward(router, caller, message, (info, query)).await {
-        // The control plane redirects from an old hash to the present one, and the doors allow no redirects.
+        // For an old hash, the control plane redirects to the present hash. Doors allow no redirects, so Tributary
+        // fetches the document by the present hash.
         Err(refusal) if refusal.is_redirect() => forward(router, caller, present, (info, None)).await,
         answer => answer,
     }
@@ -246,12 +254,13 @@ async fn control_planes_document(
 ) -> Result<Arc<Value>, Refusal> {
     let servers = router.karmada().ok_or(Refusal::NoRoute)?;
     let key = (info.path.clone(), is_aggregated);
-    let known = servers.documents.lock().get(&key).filter(|(read, _)| read.elapsed() < DOCUMENT_TTL).cloned();
-    if let Some((_, document)) = known {
-        return Ok(document);
+    let cached = servers.documents.lock().get(&key).filter(|cached| cached.read_at.elapsed() < DOCUMENT_TTL).cloned();
+    if let Some(cached) = cached {
+        return Ok(cached.document);
     }
     let document = Arc::new(fetch_document(router, caller, info, is_aggregated).await?);
-    servers.documents.lock().insert(key, (Instant::now(), Arc::clone(&document)));
+    let cached = CachedDocument { read_at: Instant::now(), document: Arc::clone(&document) };
+    servers.documents.lock().insert(key, cached);
     Ok(document)
 }
 
@@ -268,7 +277,7 @@ async fn fetch_document(
     let text = read_whole(router, caller, answer).await?;
     match status {
         StatusCode::OK => Ok(parse(&text)),
-        // The control plane lacks the group.
+        // The control plane lacks the group, so the document has nothing to add.
         StatusCode::NOT_FOUND => Ok(Value::Null),
         status => Err(Refusal::from_member_answer(status, &text)),
     }
@@ -307,7 +316,7 @@ fn with_warning(mut answer: Response<Body>, refusal: Option<&Refusal>) -> Respon
     answer
 }
 
-/// Adds the groups, versions and resources of a discovery document that the first document lacks.
+/// Adds the groups, versions and resources of `theirs` that `own` lacks.
 fn join_documents(own: &mut Value, theirs: &Value) {
     let (Value::Object(own), Value::Object(theirs)) = (own, theirs) else { return };
     for (field, value) in theirs {
@@ -337,7 +346,8 @@ fn join_entries(own: &mut Vec<Value>, theirs: &[Value]) {
     }
 }
 
-/// Returns whether an entry is a resource. The members' description of a resource is used as a whole.
+/// Returns whether an entry is a resource. Resources are not merged: the description of the members replaces the
+/// description of the control plane.
 fn is_resource(entry: &Value) -> bool {
     entry.get("resource").is_some() || entry.get("verbs").is_some()
 }

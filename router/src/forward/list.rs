@@ -113,7 +113,7 @@ pub(crate) async fn list(request: ClientRequest<'_>, uncached: &[ClusterName]) -
     Ok(response)
 }
 
-/// Returns the clusters of each Helm release with records on the page. Only lists that have already arrived count.
+/// Returns the clusters of each Helm release with records on the page. Considers only lists that have already arrived.
 fn collect_release_clusters(page: &GatheredPage) -> ReleaseClusters {
     let mut found = ReleaseClusters::default();
     for list in &page.lists {

@@ -52,14 +52,14 @@ pub(super) struct LongRunningRequest {
 }
 
 impl LongRunningRequest {
-    /// Begins to check the conditions of a request, before the member gets the request. `None` if nothing can end the
-    /// request.
+    /// Starts to observe the conditions that end a request, before the member gets the request. `None` if nothing can
+    /// end the request.
     pub(super) fn begin(cluster: &Cluster, caller: &Caller, info: &RequestInfo) -> Option<Self> {
         Some(Self { class: info.class(), termination: termination(caller, cluster, info)?, ender: None })
     }
 
-    /// Begins to check the conditions of a request to a server of Karmada: credentials and denied users. `None` if
-    /// nothing can end the request.
+    /// Starts to observe the conditions that end a request to a server of Karmada: credentials and denied users. `None`
+    /// if nothing can end the request.
     pub(super) fn at_karmada(caller: &Caller, info: &RequestInfo) -> Option<Self> {
         Some(Self { class: info.class(), termination: caller.termination()?.boxed(), ender: None })
     }
@@ -70,11 +70,11 @@ impl LongRunningRequest {
         end
     }
 
-    /// Waits for the member's answer. The wait ends early if a long-running request loses its rights. For other
-    /// requests the function returns the answer, even if the rights have ended meanwhile.
+    /// Waits for the member's answer. For a long-running request, the wait ends early when the request has to end. For
+    /// other requests the function returns the answer, even if the rights have ended meanwhile.
     ///
     /// # Errors
-    /// Those of the answer; 401 and 403 if the request has to end before the answer.
+    /// Errors of the answer; 401 and 403 if the request has to end before the answer.
     pub(super) async fn wait_for_answer<T>(
         &mut self,
         answer: impl Future<Output = Result<T, Refusal>>,
@@ -88,7 +88,7 @@ impl LongRunningRequest {
         }
     }
 
-    /// Cuts the answer off when the request has to end.
+    /// Returns the answer, whose body or tunnel ends when the request has to end.
     pub(super) fn follow(self, answer: Response<Body>) -> Response<Body> {
         let Self { class, termination, ender } = self;
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {

@@ -72,8 +72,8 @@ impl LookupTimeout {
 pub(super) enum Reply {
     /// An answer other than 403. The body of a 404 is not read.
     Answer(StatusCode, Bytes, FairPermit),
-    /// The member's 403, or Tributary's refusal because the user may not impersonate in the member, which then gets no
-    /// request.
+    /// The member's 403. Or Tributary's refusal because the member forbids the user's impersonation: the member then
+    /// gets no request.
     Forbidden(Refusal),
     /// The member got no request: no slot was free in time, or the limit of body bytes was reached.
     NotSent(Refusal),
@@ -97,7 +97,8 @@ pub(super) async fn look_up_in_each(clusters: Vec<Arc<Cluster>>, lookup: LookupR
 async fn look_up_in_one(cluster: &Arc<Cluster>, lookup: &LookupRequest) -> Reply {
     let share_key = lookup.caller.share_key;
     let body_permit = timeout_at(lookup.timeout_policy.end(), cluster.lookup(share_key)).await;
-    // Requests with a common deadline free their slots at the deadline, which is too late for this request.
+    // Other requests with the same deadline may release their slots only at the deadline, which is too late for this
+    // request.
     let is_over = || lookup.timeout_policy.end() <= Instant::now();
     let Some(_turn) = body_permit.ok().filter(|_| !is_over()) else {
         // The member's state is unknown, because the member got no request.

@@ -15,7 +15,7 @@ mod tests {
     fn media_type_is_read_without_its_parameters() {
         for (value, expected) in [
             (&b"application/json-patch+json"[..], "application/json-patch+json"),
-            // kube-apiserver reads the text before the semicolon.
+            // kube-apiserver reads only the text before the semicolon.
             (b"application/json-patch+json;\xff", "application/json-patch+json"),
             (b"application/yaml ; charset=utf-8", "application/yaml"),
             (b"\xff", ""),

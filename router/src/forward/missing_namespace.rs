@@ -12,10 +12,10 @@ use super::owner::OwnerTarget;
 use super::owner::evidence::find_namespace;
 use crate::request::ClientRequest;
 
-/// Explains the answer to a create or apply, if the member does not have the namespace.
+/// Explains a 404 for a create or apply, if the namespace is missing in the chosen cluster.
 ///
 /// # Errors
-/// A refusal with the ground that chose the cluster, and with the clusters that have the namespace. Other answers are
+/// A refusal that names the ground that chose the cluster, and the clusters that have the namespace. Other answers are
 /// passed on.
 pub(super) async fn explain_missing_namespace(
     request: ClientRequest<'_>,

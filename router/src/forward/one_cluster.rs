@@ -54,14 +54,15 @@ pub(crate) async fn forward(
     let cluster = configuration.clusters.get(name).ok_or_else(|| ClusterRefusal::NotConfigured(name.clone()))?;
     let cluster = Arc::clone(cluster);
     if let Some(hash) = document_hash(&info.path, query) {
-        // The redirect must have the path at which the client found the OpenAPI document.
+        // The redirect must have the path at which the client found the OpenAPI document, including the path of the
+        // mount.
         let mounted = request.uri().path().strip_suffix(info.path.as_str()).unwrap_or_default().to_owned();
         let stale = StaleDocument { hash: &hash, mounted: &mounted, door };
         return Box::pin(openapi_document(&cluster, caller, request, (info, query), stale)).await;
     }
     // Bodies below `proxy`, `exec` and similar subresources are no objects of the cluster, whatever the method. A read
-    // without a value to translate needs no lookup in memory. A request that impersonates a user still needs the
-    // lookup, because it waits for the rights in a cluster that has just joined.
+    // without a value to translate needs no lookup in memory. An impersonated request needs the lookup in any case:
+    // only the lookup waits for the rights in a cluster that has just joined.
     let acts_as_another = caller.rights().is_some_and(CallerRights::is_impersonating);
     let may_contain = acts_as_another || writes(info.verb) || query.is_some_and(query_may_hold);
     let Some(resource) = info.resource().filter(|resource| may_contain && !resource.is_streamed()) else {
@@ -124,10 +125,10 @@ async fn write(
     let mut portion = router.held_bytes().acquire(caller.share_key, 0)?;
     let tries_by_query = Query::parse(query).get("dryRun").is_some_and(|value| !value.is_empty());
     // Tributary does not limit an upload that is no Kubernetes object (for example a build's source for an aggregated
-    // API). The receiver of the upload limits it.
+    // API). The server that receives the upload limits it.
     let (request, options) = match readable_format(&request)? {
-        // Tributary always passes on the member's answer, so it reserves memory for the answer after the whole body has
-        // arrived.
+        // Memory for the member's answer is reserved only after the whole body has arrived, and before the request is
+        // sent.
         Some(format) => {
             let buffered = read_body(request, &mut portion).await?;
             let (request, options) =
@@ -175,8 +176,8 @@ struct StaleDocument<'a> {
 }
 
 /// Fetches a member's OpenAPI document that the client requests by a hash. For an old hash, the member answers with a
-/// redirect to itself, which Tributary never passes on. Tributary then fetches the document without the hash, and makes
-/// the redirect to the present hash. At a door without redirects, the client gets the present document.
+/// redirect, and Tributary never passes on a member's redirects. So Tributary fetches the document without the hash,
+/// and makes the redirect to the present hash. At a door without redirects, the client gets the present document.
 async fn openapi_document(
     cluster: &Arc<Cluster>,
     caller: &Caller,
@@ -197,7 +198,7 @@ async fn openapi_document(
     }
     let tag = present.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok());
     let tag = tag.map(|tag| tag.trim_start_matches("W/").trim_matches('"').to_owned());
-    // Other texts of the member must not become a part of a URL.
+    // The hash becomes a part of a URL, so any other text of the member is ignored.
     let is_hash = |tag: &String| !tag.is_empty() && tag != hash && tag.bytes().all(|byte| byte.is_ascii_alphanumeric());
     match tag.filter(is_hash).filter(|_| present.status().is_success()) {
         Some(tag) => Ok(openapi::moved(&format!("{mounted}{}", info.path), &tag)),
@@ -213,7 +214,7 @@ fn writes(verb: Verb) -> bool {
 /// Returns the format of a body; `None` for a body that is no object.
 ///
 /// # Errors
-/// 415 for an object in an unknown format, because it could contain a value of another cluster.
+/// 415 for an object in CBOR, because Tributary could not find values of a different cluster in the object.
 fn readable_format(request: &Request<Body>) -> Result<Option<Format>, Refusal> {
     let media_type = content_type(request.headers());
     let format = Format::from_content_type(media_type);

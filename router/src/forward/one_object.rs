@@ -51,7 +51,7 @@ pub(crate) async fn get(request: ClientRequest<'_>, message: Request<Body>) -> R
     let wish = TranslationOptions { form, error_form: request.preferences.error_form(), include, writes: false };
     let mut answer = send_translated(request, &target, &body, &wish).await?;
     if answer.status() == StatusCode::NOT_FOUND && request.configuration.asks_members(&request.resource.resource) {
-        // The object may have moved to another cluster since memory was updated.
+        // The object may have moved to a different cluster since memory was updated.
         let search = Search::new(request, LookupScope::AllClusters).outside(target.cluster.name());
         let complete = search.run().await?.complete(Claim::AnyKnown).await;
         return match complete.owner() {
@@ -66,7 +66,7 @@ pub(crate) async fn get(request: ClientRequest<'_>, message: Request<Body>) -> R
     Ok(answer)
 }
 
-/// Forwards a write of one object to the cluster that the request means.
+/// Forwards a write of one object to the cluster of the object, or to the cluster that the request names.
 ///
 /// # Errors
 /// 404, 503 or 409 without an owner; the errors of [`send_translated`]. The member's own refusals are passed on.
@@ -77,7 +77,8 @@ pub(crate) async fn write(request: ClientRequest<'_>, message: Request<Body>) ->
     let seen = preconditions::read_versions(request, &body)?;
     let write = Write { request, body: &body, seen: &seen };
     let scope = match (body.is_apply(), body.named_cluster()) {
-        // A second object of the name would make the name ambiguous, so the search is as deep as for a create.
+        // The apply may create the object. A second object would make the name ambiguous, so the search is as deep as
+        // for a create.
         (true, None) => LookupScope::ToMake,
         (true, Some(_)) => LookupScope::Memory,
         (false, _) => LookupScope::Existing,

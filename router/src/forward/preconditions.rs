@@ -1,5 +1,5 @@
-//! Versions in a write of one object. Tributary decodes them before it searches the object: memory may lack a new
-//! object, and a version that can never match is refused in any case.
+//! Versions in a write of one object. Tributary decodes them before it searches the object: the search waits for these
+//! versions if memory lacks a new object, and a version that can never match is refused early.
 
 use tributary_answers::refusal::{PreconditionRefusal, Refusal};
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
@@ -17,7 +17,7 @@ pub(super) fn read_versions(
     buffered: &BufferedRequest,
 ) -> Result<Vec<ClientVersion>, Refusal> {
     let facts = &buffered.facts;
-    // In an object, the version `0` and an empty version are no conditions.
+    // In an object, the version `0` or an empty version is no precondition.
     let own = facts.resource_version.as_deref().filter(|text| !matches!(*text, "" | "0"));
     let texts = [own, facts.precondition_resource_version.as_deref()].into_iter().flatten();
     let named = buffered.named_cluster().and_then(|named| ClusterName::new(named).ok());

@@ -25,8 +25,8 @@ impl BufferedRequest {
         Ok(self.with_body(rewritten, accept))
     }
 
-    /// Rewrites the body for all members at once. `None` for a body with a resourceVersion, which differs by member.
-    /// YAML is sent as the JSON that Tributary read, so that no member reads the YAML in another way.
+    /// Rewrites the body once for all members. `None` for a body with a resourceVersion, which must differ by member.
+    /// Members get YAML as the JSON that Tributary has read, so that no member can read the YAML differently.
     ///
     /// # Errors
     /// 400 for a body that does not match its format.
@@ -52,7 +52,7 @@ impl BufferedRequest {
         let mut request =
             Request::new(if rewritten.body.is_empty() { body::empty() } else { body::full(rewritten.body) });
         *request.method_mut() = self.head.method.clone();
-        // For most members the URI stays unchanged, and needs no formatting and parsing.
+        // The URI is copied as a whole, because most requests send it unchanged, without formatting and parsing.
         *request.uri_mut() = self.head.uri.clone();
         *request.headers_mut() = self.head.headers.clone();
         let headers = request.headers_mut();

@@ -37,13 +37,13 @@ use crate::response;
 /// Time limit for a cluster's answer to a review. kube-apiserver answers reviews from memory.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Part of the limit of body bytes for an answer, kept as long as the answer.
+/// Reserved bytes for an answer, kept as long as the answer.
 type ReviewReservation = Result<FairPermit, Exceeded>;
 
 /// Sends the review to every cluster that the caller may know.
 ///
-/// Unreachable clusters get no review. With `partial: Allow` the other clusters decide, and the answer names the
-/// missing clusters: each of them decides about its own requests.
+/// Unreachable clusters get no review. With `partial: Allow` the reachable clusters decide, and the answer names the
+/// missing clusters: each missing cluster will check its own requests.
 ///
 /// # Errors
 /// 406 if the client accepts only a Table; a cluster's refusal of the request itself. 503 with the missing clusters,
@@ -80,8 +80,8 @@ struct ReviewScope {
 }
 
 impl ReviewScope {
-    /// Reads a review. Each cluster that the review concerns has to allow the action; in shared mode, one cluster is
-    /// sufficient for a read.
+    /// Reads a review. By default each cluster that the review concerns has to allow the action; for a read in shared
+    /// mode, one cluster is sufficient.
     ///
     /// # Errors
     /// 400 for a malformed body.
@@ -156,8 +156,8 @@ async fn of_clusters(
     Ok((joined.review, warnings))
 }
 
-/// Sends the review to one cluster, unless the cluster is unreachable: a terminal UI that sends a review before each
-/// screen must not wait for the cluster each time.
+/// Sends the review to one cluster, unless the cluster is unreachable. A terminal UI sends a review before each screen,
+/// and must not wait for an unreachable cluster each time.
 async fn review_in_cluster(
     cluster: &Arc<Cluster>,
     request: ClientRequest<'_>,

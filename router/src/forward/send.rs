@@ -19,13 +19,13 @@ use super::long_running::LongRunningRequest;
 use crate::caller::Caller;
 use crate::request_trace::BegunStage;
 
-/// Sends a request to one cluster, and streams its answer. The path in `info` and `query` replace those of the message.
-/// A long-running request ends with its credentials, rights or policies.
+/// Sends a request to one cluster, and streams its answer. The path in `info` and the argument `query` replace path and
+/// query of `request`. A long-running request ends when its credentials, rights or policies end.
 ///
 /// # Errors
 /// The cause of a missing answer. 429 if the client has too many requests at the cluster, or if the cluster has
-/// `dispatch: DenyAll`. 403 by the cluster's policies. 401 and 403 if
-/// a long-running request has to end before the answer.
+/// `dispatch: DenyAll`. 403 by the cluster's policies. 401 and 403 if a long-running request has to end before the
+/// answer.
 pub(crate) async fn send(
     cluster: &Arc<Cluster>,
     caller: &Caller,
@@ -73,12 +73,13 @@ async fn send_and_wait(
     let identity = caller.identity(&cluster.setup, &sent).await?;
     let client = addressed(cluster, &mut request, &info.path, query)?;
     let client = caller.client_of_name(cluster.name()).unwrap_or(client);
-    // The caller may have been authenticated by an earlier cluster of this name.
+    // The name of the cluster now means a different cluster. The caller may have been authenticated by the earlier
+    // cluster, so the request must not be sent.
     if cluster.incarnation().has_ended() {
         return Err(refuse_replaced(cluster));
     }
-    // An upgrade needs a permit, too, because the member may answer without a switch. The permits are released when the
-    // member has finished the request, which may be after the client has gone.
+    // An upgrade needs this permit, too, because the member may answer without a switch. The permit is released when
+    // the member has finished the request, even if the client has gone earlier.
     let permit = cluster.reserve_request(info.class(), caller.share_key)?;
     let permit = match caller.admitted.get() {
         Some(of_schema) => RequestPermit::from_guard((permit, Arc::clone(of_schema))),
@@ -102,8 +103,9 @@ async fn send_and_wait(
     Ok(match answer.status() {
         // After the switch of protocols, the connection counts as a tunnel.
         StatusCode::SWITCHING_PROTOCOLS => answer,
-        // The permit lasts until the answer has ended. For a request without an upgrade, the proxy keeps the permit.
-        // But the body of a 401 or 403 may already be complete in memory, so the body keeps the permit.
+        // The permit lasts until the answer has ended. Usually the proxy keeps the permit. But it does not for a
+        // request that may switch protocols, and the body of a 401 or 403 may already be complete in memory. In these
+        // cases the body keeps the permit.
         status if may_switch || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
             answer.map(|body| body::attach_permit(body, Permit::from_guard(permit)))
         }
@@ -111,8 +113,9 @@ async fn send_and_wait(
     })
 }
 
-/// Sends a lookup to one cluster under the client's identity, before the answer to the client. The lookup gets a
-/// connection even if clients occupy all others, so the callers of this function limit the number of parallel lookups.
+/// Sends a lookup to one cluster under the client's identity. The result is needed before the answer to the client. The
+/// lookup gets a connection even if clients occupy all others, so the callers of this function limit the number of
+/// parallel lookups.
 ///
 /// # Errors
 /// The cause of a missing answer.
@@ -122,7 +125,7 @@ pub(crate) async fn send_lookup(
     mut request: Request<Body>,
     path: &str,
 ) -> Result<Response<Body>, Refusal> {
-    // The policies are checked before the user's rights in the cluster are reviewed.
+    // The policies are checked first, so that a cluster with `dispatch: DenyAll` gets no review of the user's rights.
     if let Some(dispatched) = &caller.dispatched {
         dispatched.check_not_frozen(cluster.name())?;
     }
@@ -137,8 +140,8 @@ pub(crate) async fn send_lookup(
     check_impersonation(cluster, caller, &sent, answer).await
 }
 
-/// Sends a lookup to one cluster under Tributary's own identity. The answer depends on no client, and all clients may
-/// see it.
+/// Sends a lookup to one cluster under Tributary's own identity. For lookups whose answer is equal for all clients, and
+/// visible to all.
 ///
 /// # Errors
 /// The cause of a missing answer.
@@ -160,8 +163,8 @@ async fn send_as(
     Ok(client.send_own_request(request, identity).await.map_err(|error| not_forwarded(cluster, error))?)
 }
 
-/// Records the cluster for logs and metrics, and sets the audit ID for the cluster's own audit log. Returns the stage
-/// of a traced request.
+/// Records the cluster for logs and metrics, and adds the audit ID for the cluster's audit log to the headers. Returns
+/// the stage for a traced request.
 fn record_cluster(cluster: &Cluster, caller: &Caller, request: &mut Request<Body>) -> BegunStage {
     caller
         .trace
@@ -208,7 +211,7 @@ pub(crate) fn refuse_replaced(cluster: &Cluster) -> Refusal {
     not_forwarded(cluster, ForwardError::AnotherCluster { cluster: cluster.name().clone() }).into()
 }
 
-/// Makes the refusal of a request without an answer from its cluster, with the cluster's state.
+/// Makes the refusal of a request that its cluster did not answer. The refusal contains the state of the cluster.
 fn not_forwarded(cluster: &Cluster, error: ForwardError) -> MemberRefusal {
     MemberRefusal::Forward { error, is_out_of_reach: cluster.is_out_of_reach(), silent_for: silent_for(cluster) }
 }
@@ -232,7 +235,7 @@ mod tests {
             ("/api/v1/pods", Some("")),
             ("/api/v1/pods", Some("labelSelector=a%3Db&x")),
             ("/a%2Fb//c", Some("?")),
-            // The path of Tributary's own requests contains the query.
+            // Tributary's own requests pass the query as a part of the path.
             ("/api/v1/pods?limit=1", None),
         ] {
             let target = target(path, query);
@@ -247,7 +250,7 @@ mod tests {
         }
         assert!(!has("/api?a", "/api", None));
         assert!(!has("/api", "/api", Some("")));
-        // The target of a URI without a path differs from its joined path and query.
+        // A URI without a path is not equal to the path `/` with the same query.
         assert!(!has("http://elsewhere:1?a", "/", Some("a")));
     }
 }

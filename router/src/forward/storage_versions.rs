@@ -1,8 +1,8 @@
 //! Hashes of the versions in which members store their objects.
 //!
-//! Clients compare the hashes to see whether stored objects have to be migrated. Aggregated discovery lacks the hashes.
-//! Tributary fetches them from one member when a client reads the legacy document of one version. Newer clients do not
-//! read the legacy document.
+//! Clients compare the hashes to see whether stored objects have to be migrated. Tributary reads aggregated discovery,
+//! which lacks the hashes. So it fetches them from one member when a client reads the legacy document of one version.
+//! Newer clients do not read the legacy document.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

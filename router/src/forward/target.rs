@@ -1,4 +1,4 @@
-//! Sending of a request to its cluster with versions in that cluster's own form.
+//! Sending of a request to its cluster, with resourceVersions translated into the cluster's own form.
 
 use http::Response;
 use tributary_answers::refusal::Refusal;
@@ -56,16 +56,16 @@ pub(crate) async fn send_translated(
 
 /// Translates a version from a client into the member's own version, by the object in memory.
 ///
-/// Without an object in memory, the result is the component of the member. A member without the object ignores the
-/// version, and a member with a newer object refuses it (apiserver `Store.Update` compares only with an existing
-/// object, and `GuaranteedUpdate` removes the version before it stores the object; an apply does the same). Memory may
-/// lack a new object, so Tributary refuses a version without a component of the member.
+/// Without an object in memory, the result is the component of the member. This is safe: a member without the object
+/// ignores the version, and a member with a newer object refuses it (apiserver `Store.Update` compares only with an
+/// existing object, and `GuaranteedUpdate` removes the version before it stores the object; an apply does the same).
+/// Memory may lack a new object, so Tributary refuses a version without a component of the member.
 ///
 /// # Errors
-/// 409 for a version of another cluster, a plain number, or garbage.
+/// 409 for a version of a different cluster, a plain number, or garbage.
 fn native(request: ClientRequest<'_>, target: &OwnerTarget, text: &str) -> Result<String, Refusal> {
     let cached = target.object.as_ref().and_then(|object| object.native_version().number());
-    // `0` in a new object is no condition (`resourceVersion` in apimachinery's `pkg/apis/meta/v1/types.go`).
+    // `0` in a new object is no precondition (`resourceVersion` in apimachinery's `pkg/apis/meta/v1/types.go`).
     if target.object.is_none() && text == "0" {
         return Ok(String::new());
     }
@@ -74,8 +74,8 @@ fn native(request: ClientRequest<'_>, target: &OwnerTarget, text: &str) -> Resul
     decoded.native(cluster, cached).ok_or_else(|| preconditions::refuse_other_cluster(request, cluster))
 }
 
-/// Translates the version in an Event's `involvedObject`, like [`native`]. A version without meaning for the member
-/// becomes empty, because no request depends on it.
+/// Translates the version in an Event's `involvedObject`, like [`native`]. A version that cannot be translated becomes
+/// empty, because no request depends on it.
 fn reference_version(request: ClientRequest<'_>, target: &OwnerTarget, text: &str) -> String {
     let decoded = request.configuration.versions_of_any().decode(text).ok();
     let cached = target.involved.as_ref().and_then(|object| object.native_version().number());

@@ -2,8 +2,8 @@
 //!
 //! A member that has begun to answer may have acted on the request. So a failure to read the answer must not make a
 //! client repeat the request automatically. Tributary reserves bytes for the likely size of the answer before it sends
-//! the request, when a refusal is still possible. Further bytes are reserved as the answer arrives. If many members
-//! answer one request, a [`Reserve`] provides memory for answers beyond the limit.
+//! the request, when a refusal is still possible. More bytes are reserved as the answer arrives. If many members answer
+//! one request, a [`Reserve`] provides memory for answers beyond the limit.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use crate::caller::Caller;
 pub(crate) enum Interrupted {
     #[error("the body broke off: {0}")]
     Broken(BoxError),
-    /// The answer took longer than [`WHOLE_ANSWER_TIMEOUT`], or than its time in a [`Reserve`].
+    /// The answer took longer than [`WHOLE_ANSWER_TIMEOUT`], or longer than it may use a [`Reserve`].
     #[error("the body was not complete within {} s", WHOLE_ANSWER_TIMEOUT.as_secs())]
     Late,
     /// The answer exceeds the size limit for whole answers.
@@ -42,16 +42,16 @@ pub(crate) enum Interrupted {
 /// for each frame would be slow.
 const STEP_BYTES: usize = 16 << 10;
 
-/// Memory for one answer of [`WHOLE_BODY_BYTES_MAX`]. The answers to one request use this memory beyond the limit of
-/// body bytes. They use it one after the other, each for half of the request's remaining time, so that a slow answer
-/// leaves time for the other answers.
+/// Memory for one answer of [`WHOLE_BODY_BYTES_MAX`], shared by all answers to one request. An answer uses this memory
+/// if it exceeds the limit of body bytes. Only one answer uses the memory at a time, for at most half of the request's
+/// remaining time, so that a slow answer leaves time for the others.
 pub(crate) struct Reserve {
     reservation: Mutex<FairPermit>,
     until: Instant,
 }
 
-/// Divisor of the limit of body bytes: a [`Reserve`] takes at most a quarter of the limit. A single client may use
-/// three eighths of the limit.
+/// Part of the limit of body bytes that a [`Reserve`] may use at most: a quarter. A single client may use three eighths
+/// of the limit.
 const RESERVED: usize = 4;
 
 impl Reserve {
@@ -65,7 +65,7 @@ impl Reserve {
         Ok(Self { reservation: Mutex::new(all.acquire(caller.share_key, bytes)?), until })
     }
 
-    /// Returns the longest time for which the next answer may use the reserve.
+    /// Returns the time for which the next answer may use the reserve: half of the remaining time.
     fn share(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now()) / 2
     }
@@ -75,12 +75,12 @@ impl Reserve {
 struct AnswerMemory<'a> {
     own: FairPermit,
     reserve: Option<&'a Reserve>,
-    /// Lock of the reserve while this answer uses the reserve, and the deadline of the use.
+    /// Exclusive use of the reserve by this answer, and the deadline of this use.
     reserved: Option<(MutexGuard<'a, FairPermit>, Instant)>,
 }
 
 impl AnswerMemory<'_> {
-    /// Reserves `bytes` bytes. May wait for the reserve.
+    /// Increases the reservation to `bytes` bytes. May wait until a different answer releases the reserve.
     async fn grow_to(&mut self, bytes: usize) -> Result<(), Exceeded> {
         if let Some((reserved, _)) = &mut self.reserved {
             return reserved.grow_in_steps_to(bytes, STEP_BYTES);
@@ -118,7 +118,7 @@ impl Interrupted {
 
 enum Begun {
     Whole(Bytes, FairPermit),
-    /// A larger answer, from its first byte, and the reason why memory cannot store the answer.
+    /// An answer that does not fit into memory, from its first byte, and the reason.
     Longer(Body, Interrupted),
 }
 
@@ -134,10 +134,10 @@ pub(crate) async fn whole(body: Body, reservation: FairPermit) -> Result<(Bytes,
     }
 }
 
-/// Reads one of many answers to a request, calls `look` with the answer, and returns its result. `own` counts the bytes
-/// of the answer as they arrive. At the limit of body bytes, the answer uses the reserve. For a large answer, `look`
-/// waits for a CPU slot for at most half of the remaining time, and then runs without a slot: Tributary must record the
-/// member's action before the request ends, and release the reserve.
+/// Reads one of many answers to a request, calls `look` with the answer, and returns the result of `look`. `own`
+/// reserves the bytes of the answer as they arrive. At the limit of body bytes, the answer uses the reserve. For a
+/// large answer, the function waits for a CPU slot for at most half of the remaining time, and then calls `look`
+/// without a slot: Tributary must record the member's action before the request ends, and must release the reserve.
 ///
 /// # Errors
 /// [`Interrupted`]; [`Interrupted::NoRoom`] only if the reserve is smaller than [`WHOLE_BODY_BYTES_MAX`], and
@@ -166,9 +166,9 @@ pub(crate) async fn inspect_whole<T>(
     }
 }
 
-/// Calls `look` with an answer before the client gets the answer. An answer that does not fit into memory is passed on
-/// without the call. `look` needs no CPU slot, because the member has done the write even if the client gives up
-/// waiting. During the call, another thread takes over this thread's tasks.
+/// Calls `look` with an answer before the client gets the answer. If the answer does not fit into memory, passes it on
+/// without the call. `look` runs without a CPU slot, so that it does not have to wait: the member has done the write
+/// even if the client gives up. During the call, a different thread takes over this thread's tasks.
 ///
 /// # Errors
 /// [`Interrupted::Broken`] and [`Interrupted::Late`].
@@ -202,8 +202,8 @@ async fn begun(mut body: Body, reservation: FairPermit) -> Result<Begun, Interru
     })
 }
 
-/// Reads an answer. If the function does not reach the end of the answer, it also returns the reason. Waiting for
-/// memory does not count towards the member's time limit.
+/// Reads an answer. Returns the text that was read, and the reason if it is not the whole answer. The time limit of the
+/// member does not include the wait for memory.
 async fn read(
     body: &mut Body,
     reservation: &mut AnswerMemory<'_>,
@@ -227,7 +227,8 @@ async fn read(
     }
 }
 
-/// Returns a body of the read bytes and the remaining body. The reservation lasts until the end of the body.
+/// Returns a body that consists of the bytes already read and of the remaining body. The reservation lasts until the
+/// client has got the bytes already read.
 fn from_its_beginning(read: Bytes, reservation: FairPermit, rest: Body) -> Body {
     let read = stream::iter([read]).map(move |text| {
         let _held = &reservation;
@@ -322,14 +323,13 @@ mod tests {
         assert_eq!(body.collect().await.unwrap().to_bytes().len(), 2 * half + 5);
     }
 
-    /// Functions under test.
     #[derive(Clone, Copy, Debug)]
     enum Way {
         OneOfMany,
         InPassing,
     }
 
-    /// Calls `look` with an answer of `bytes` bytes, by one of the functions.
+    /// Calls `look` with an answer of `bytes` bytes, through the function that `way` selects.
     async fn seen(way: Way, bytes: usize, large_bodies: &LargeBodies, look: impl FnOnce()) {
         let reservation = share(64 << 20).0.acquire(ShareKey::Unknown, 0).unwrap();
         let reserved = Mutex::new(share(64 << 20).0.acquire(ShareKey::Unknown, 0).unwrap());
@@ -387,7 +387,7 @@ mod tests {
         ]
         .map(Result::unwrap);
         let seen = portions.map(|own| inspect_whole(body_of(vec![chunk(BYTES)]), own, &reserve, &large_bodies, look));
-        // At the end of the request, every call ends.
+        // All calls of `look` end before the end of the request.
         let all = timeout_at(reserve.until, futures::future::try_join_all(seen)).await;
         assert_eq!(looks.load(Ordering::Relaxed), 3);
         all.expect("in time").unwrap();
@@ -453,8 +453,8 @@ mod tests {
     async fn answer_in_tiny_frames_takes_only_its_own_bytes() {
         const PIECES: usize = 100 << 10;
         let tiny = || StreamBody::new(stream::iter((0..PIECES).map(|_| chunk(1)))).boxed_unsync();
-        // One client may use three eighths of the limit, 48 KiB. A longer answer is passed on, with the part that was
-        // read in one piece.
+        // One client may use three eighths of the limit, 48 KiB. A longer answer is passed on, and its first frame is
+        // the part that was already read.
         let (narrow, metrics) = share(128 << 10);
         let Ok(Begun::Longer(body, Interrupted::NoRoom(_))) =
             begun(tiny(), narrow.acquire(ShareKey::Unknown, 0).unwrap()).await

@@ -21,14 +21,15 @@ use crate::request::ClientRequest;
 pub(crate) enum Lifetime {
     /// A single list, which does not wait for the creation of a missing namespace.
     Once,
-    /// A request for one name. If a cluster's first list takes long, Tributary can forward the request to the cluster.
+    /// A request for one name. If a cluster's first list takes long, Tributary can send the request to the cluster
+    /// instead.
     Name,
     /// A watch, which waits for the creation of a missing namespace.
     Follows,
 }
 
-/// Time that a request for one name waits for first lists of clusters before Tributary forwards the request. 3 s is the
-/// time that a read waits for a version, and the time limit of the forwarded lookup.
+/// Time that a request for one name waits for first lists of clusters, before Tributary sends the request to these
+/// clusters. 3 s is the time that a read waits for a version, and the time limit of a lookup in a cluster.
 const NAME_ASKED_AFTER: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy)]
@@ -38,7 +39,7 @@ struct ViewRead<'a> {
     /// Requested namespace; `None` for all namespaces, and for cluster-scoped resources.
     namespace: Option<&'a str>,
     wanted: &'a ClusterSelector,
-    /// Policy for missing clusters: a partial answer, or a refusal.
+    /// Policy for clusters without cached objects: a partial answer, or a refusal.
     partial: Partial,
     lifetime: Lifetime,
     /// Client whose share of namespace views the read uses.
@@ -47,16 +48,16 @@ struct ViewRead<'a> {
     by: WriterSelector,
 }
 
-/// The cached namespaces, to check whether a namespace exists.
+/// The cached objects of the resource `namespaces`, to check whether a namespace exists.
 struct Namespaces {
     view: Arc<View>,
     cache_states: Arc<CacheStates>,
 }
 
 impl Namespaces {
-    /// Returns whether all of these clusters are known to lack the namespace. A namespace exists if a write to the
-    /// namespace, or its creation, passed through this process, even if its event has not arrived. `of` is the cached
-    /// view of the requested resource.
+    /// Returns whether all of these clusters are known to lack the namespace. A namespace is assumed to exist if its
+    /// creation, or a write in the namespace, passed through this process, even if the event has not arrived. `of` is
+    /// the cached view of the requested resource.
     fn is_missing(&self, of: &View, clusters: &[ClusterName], namespace: &str) -> bool {
         let is_fresh = |cluster| self.cache_states.cache_state_of(cluster) == Some(&CacheState::Fresh);
         let key = ObjectKey::new("", namespace);
@@ -130,9 +131,9 @@ impl ViewRead<'_> {
                         };
                         (part, cache_states)
                     }
-                    // At the limit of namespace views, the cached view of all namespaces still serves its objects. If a
-                    // view of the namespace existed, the view of all namespaces is not used: the former view may have
-                    // sent newer events, and a client must not see older objects afterwards.
+                    // At the limit of namespace views, the cached view of all namespaces serves the objects that it
+                    // has. But not if there was a view of the namespace: it may have sent newer events, and a client
+                    // must not see older objects afterwards.
                     Err(_) if !cache_states.is_one_given_up() && !view.had_namespace_view(namespace) => {
                         let cache_states = view.wait_until_known(partial, wanted, deadline).await;
                         (view, cache_states)
@@ -154,8 +155,8 @@ impl ViewRead<'_> {
         (view, cache_states)
     }
 
-    /// Waits for the first list of each cluster, and returns the state of the clusters. A request for one name waits
-    /// less for clusters that can get the request directly.
+    /// Waits for the first list of each cluster, and returns the cache states of the clusters. A request for one name
+    /// waits less for clusters to which Tributary can send the request.
     async fn wait_for_attempts(self, view: &View, deadline: Instant) -> Arc<CacheStates> {
         let Self { configuration, served, wanted, lifetime, .. } = self;
         let can_be_asked = |name: &ClusterName| {
@@ -177,9 +178,9 @@ impl ViewRead<'_> {
     }
 
     /// Returns the view of one namespace, for clusters that forbid reading all namespaces. At the limit of views, the
-    /// view of a missing or long forbidden namespace ends, so that watches of invented names cannot fill the limit. A
-    /// view of a missing namespace replaces no other view. A recently forbidden namespace keeps its view, because
-    /// otherwise two clients could replace each other's views for ever.
+    /// view of a missing or long forbidden namespace is dropped, so that watches of invented names cannot exhaust the
+    /// limit. A view of a missing namespace never replaces a different view. The view of a recently forbidden namespace
+    /// stays, because otherwise two clients could replace each other's views forever.
     async fn of_namespace(
         self,
         views: &Arc<Views>,
@@ -205,7 +206,7 @@ impl ViewRead<'_> {
     }
 
     /// Returns the cached view of the resource `namespaces`; `None` if memory does not cache namespaces. Waits only for
-    /// the first lists of these clusters: another silent cluster would delay the read by half a minute.
+    /// the first lists of `clusters`: other clusters that do not answer would delay the read by half a minute.
     async fn namespaces(self, views: &Arc<Views>, clusters: &[ClusterName]) -> Option<Namespaces> {
         let namespaces = GroupVersionResource::new("", "v1", "namespaces");
         let configuration = self.configuration;
@@ -216,8 +217,8 @@ impl ViewRead<'_> {
         Some(Namespaces { view, cache_states })
     }
 
-    /// Returns whether none of these clusters has the namespace, according to the cached namespaces. A namespace exists
-    /// if a write to the namespace passed through this process, even if its event has not arrived.
+    /// Returns whether none of these clusters has the namespace, according to the cached namespaces. A namespace is
+    /// assumed to exist if a write in the namespace passed through this process, even if the event has not arrived.
     async fn is_missing(self, views: &Arc<Views>, view: &View, clusters: &[ClusterName], namespace: &str) -> bool {
         let Some(known) = self.namespaces(views, clusters).await else { return false };
         let key = ObjectKey::new("", namespace);

@@ -18,8 +18,8 @@ use crate::memory::choice::Lifetime;
 use crate::request::ClientRequest;
 use crate::selection::Selection;
 
-/// Time for which the readable clusters and namespaces of a caller stay valid during a read. One second: an answer must
-/// use rights that members gave within the last two seconds.
+/// Time for which the readable clusters and namespaces of a caller stay valid during a read. One second, because an
+/// answer must use rights that are at most two seconds old.
 const READABLE_FOR: Duration = Duration::from_secs(1);
 
 pub(crate) struct Collection {
@@ -43,8 +43,8 @@ impl ClientRequest<'_> {
         }
     }
 
-    /// Returns the selected clusters whose objects may be in the answer. Includes clusters whose objects memory lacks:
-    /// the answer has a Warning, or older objects.
+    /// Returns the selected clusters whose objects may be in the answer. Includes clusters without cached objects: the
+    /// answer then has a Warning, or older objects.
     pub(crate) fn readable_clusters(&self, wanted: &ClusterSelector) -> Vec<&ClusterName> {
         let Self { configuration, served, .. } = self;
         let policy = configuration.policy(&served.resource);
@@ -58,7 +58,7 @@ impl ClientRequest<'_> {
     /// Returns the clusters whose policies do not refuse the request.
     ///
     /// # Errors
-    /// In personal mode the refusal of a policy, if no cluster remains.
+    /// In personal mode, if no cluster remains: the refusal of a policy.
     fn allowed_clusters_of<'b>(&self, clusters: &[&'b ClusterName]) -> Result<Vec<&'b ClusterName>, Refusal> {
         let Some(denied) = self.caller.denied_clusters() else { return Ok(clusters.to_vec()) };
         let allowed: Vec<_> = clusters.iter().copied().filter(|cluster| !denied.has(cluster)).collect();
@@ -68,7 +68,7 @@ impl ClientRequest<'_> {
         }
     }
 
-    /// Returns the readable clusters in personal mode, if policies exclude clusters.
+    /// Returns the clusters that the user of a personal endpoint may read; `None` if no policy excludes a cluster.
     fn readable_by_owner(&self, wanted: &ClusterSelector) -> Result<Option<Readable>, Refusal> {
         if self.caller.denied_clusters().is_none() {
             return Ok(None);
@@ -85,8 +85,8 @@ impl ClientRequest<'_> {
     /// excludes a cluster.
     ///
     /// # Errors
-    /// As [`CallerRights::readable`](tributary_rights::CallerRights::readable); 403 for a limited collection, if the
-    /// resource's policy forbids limited answers.
+    /// As [`CallerRights::readable`](tributary_rights::CallerRights::readable); 403 if the rights exclude some
+    /// namespaces, and the resource's policy forbids such answers.
     pub(crate) async fn readable(
         &self,
         verb: &'static str,
@@ -103,7 +103,7 @@ impl ClientRequest<'_> {
         let place = self.read_target();
         let find = |rights: &CallerRights| {
             let find = |place: &ReadTarget| rights.readable(selected, verb, place, partial);
-            // The cache has no rights for reads with a selector, or with clusters whose policies refuse the read.
+            // The cache stores no results for reads with a selector, or with clusters whose policies refuse the read.
             // Policies that refuse a user in only some clusters are rare.
             match wanted.is_everything() && denied.is_none() {
                 true => {
@@ -120,7 +120,8 @@ impl ClientRequest<'_> {
             Err(refusal) => refusal.is_about_unknown_rights(),
         };
         let found = rights.with_joining(|| rights.decide_after_reviews(find), lacks).await;
-        // If only policies refuse the read, callers who may know the cluster get the refusal of the policies.
+        // If the read would be allowed without the policies, a caller that may know the cluster gets the refusal of the
+        // policies.
         if let (Err(_), Some(denied)) = (&found, denied)
             && let Ok(without) = Box::pin(rights.decide_after_reviews(|rights| {
                 rights.readable(SelectedClusters { all: &all, selector: wanted }, verb, &place, partial)
@@ -139,14 +140,15 @@ impl ClientRequest<'_> {
 }
 
 impl ClientRequest<'_> {
-    /// Returns whether the configured clusters have changed since the request arrived: a name may mean another cluster
-    /// by now.
+    /// Returns whether the configured clusters have changed since the request arrived. A name may then mean a different
+    /// cluster.
     fn has_other_clusters(&self) -> bool {
         !Arc::ptr_eq(&self.configuration.clusters, &self.router.fleet().clusters())
     }
 
-    /// Returns the clusters and namespaces that the caller may read now, if they differ from `before`. A read may wait
-    /// for clusters, and then shows objects of a later time. Results younger than a second stay valid.
+    /// Returns the clusters and namespaces that the caller may read now, if they differ from `before`. Needed because a
+    /// read may wait for clusters, and then shows objects of a later time. Results that are younger than a second stay
+    /// valid.
     ///
     /// # Errors
     /// As [`readable`](Self::readable).

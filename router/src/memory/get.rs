@@ -40,7 +40,7 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
     }
 }
 
-/// Answers a get by the current discovery of the clusters.
+/// Answers a get according to the current discovery of the clusters.
 ///
 /// # Errors
 /// The errors of [`get`].
@@ -49,7 +49,7 @@ async fn get_of_served(request: ClientRequest<'_>) -> Result<Response<Body>, Ref
     let form = request.preferences.form(ResponseKind::Object)?;
     let options = GetOptions::parse(request.query).map_err(Refusal::malformed)?;
     let text = options.resource_version.as_deref();
-    // A cluster where the caller may not get the object counts as a cluster without the object.
+    // A cluster where the caller may not get the object is treated as a cluster without the object.
     let everywhere = ClusterSelector::default();
     let mut readable = request.readable("get", &everywhere, Partial::Allow).await?;
     let CachedObject { view, before, versions, clusters } = loop {
@@ -116,7 +116,8 @@ struct CachedObject {
     clusters: ClusterSelector,
 }
 
-/// Waits until the cached view has reached the requested version, in the clusters that the caller may read.
+/// Waits until the cached view has reached the requested version in the clusters that the caller may read. Returns the
+/// view and these clusters.
 ///
 /// # Errors
 /// As [`get`].

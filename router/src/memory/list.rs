@@ -37,17 +37,17 @@ use crate::versions::{ReadVersion, Versions, of_clusters, refuse_list, seen};
 /// State of the collection that a list shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RequestedState {
-    /// The newest state, including the client's own writes.
+    /// The newest state, which includes the client's own writes.
     Newest,
     /// The current state in memory.
     Any,
-    /// At least this version.
+    /// A state that is not older than this version.
     NotOlderThan(CompositeResourceVersion),
-    /// Exactly this version, in the clusters that have a component in the version. The current state in clusters that
-    /// joined later. With the version of a single object, the current state in all other clusters.
+    /// Exactly this version, in the clusters that have a component in the version. The present state in clusters that
+    /// joined later. If this is the version of a single object, the present state in all other clusters.
     Exact(CompositeResourceVersion),
     /// The state of a continue token. For a token without a version (inconsistent continuation in kube-apiserver), the
-    /// present state.
+    /// present state in memory.
     Continue(ContinueToken),
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let (_, wanted) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
     let partial = request.configuration.policy(&served.resource).partial;
     let mut readable = request.readable("list", &wanted, partial).await?;
-    // With resourceVersion `0` the limit does not apply, as in kube-apiserver: the whole list is in memory.
+    // With resourceVersion `0`, Tributary ignores the limit, as kube-apiserver does: the whole list is in memory.
     let any = options.resource_version.as_deref() == Some("0");
     let limit = if any { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
     let (list, (cursor, share), mixed) = loop {
@@ -109,8 +109,8 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     Ok(response)
 }
 
-/// Ends a streamed answer once its caller must not get more objects. An answer that is complete in memory is returned
-/// unchanged.
+/// Ends a streamed answer once its caller must not get more objects. An answer that is complete in memory needs no
+/// check.
 fn followed(caller: &Caller, answer: Response<Body>) -> Response<Body> {
     if answer.body().size_hint().exact().is_some() {
         return answer;
@@ -141,7 +141,7 @@ struct OpenedList {
 }
 
 impl ReadList {
-    /// Returns the search for the end of the page, and the facts about the list.
+    /// Returns the search for the end of the page, and the other facts about the list.
     ///
     /// # Errors
     /// 429 if a cluster has become unknown, and the policy forbids partial answers.
@@ -160,7 +160,7 @@ impl ReadList {
     }
 }
 
-/// Reads the list for a caller with these readable clusters. May wait for clusters.
+/// Reads the list for a caller with the rights in `readable`. May wait for clusters.
 ///
 /// # Errors
 /// As [`list`].
@@ -189,8 +189,8 @@ async fn read(
     Ok(ReadList { view, before, left_out, filter, versions, state, snapshots, version })
 }
 
-/// Returns the Warning for a list of Helm records with one release in several clusters. The first page has the Warning
-/// for all pages.
+/// Returns the Warning for a list of Helm records with one release in several clusters. Only the first page has the
+/// Warning, and it covers all pages.
 async fn mixed_releases_warning(
     read: &ReadList,
     resource: &GroupVersionResource,
@@ -204,7 +204,8 @@ async fn mixed_releases_warning(
     tributary_answers::warnings::warning_header(&found.warning()?)
 }
 
-/// Adds the Warning that rights limit the answer to some objects. The Warning contains neither names nor counts.
+/// Adds the Warning that the answer contains only objects that the rights allow. The Warning contains neither names nor
+/// numbers.
 pub(crate) fn warn_limited(answer: &mut Response<Body>, readable: Option<&Readable>, caller: &Caller) {
     let Some(readable) = readable else { return };
     let limited = readable
@@ -217,7 +218,7 @@ pub(crate) fn warn_limited(answer: &mut Response<Body>, readable: Option<&Readab
     }
 }
 
-/// Adds a Warning for each selected cluster that does not exist for the caller.
+/// Adds a Warning for each cluster in the selector that does not exist for the caller.
 pub(crate) fn warn_of_names(
     answer: &mut Response<Body>,
     request: &ClientRequest<'_>,
@@ -229,7 +230,7 @@ pub(crate) fn warn_of_names(
 }
 
 /// Searches the end of the page. A short search needs no write permit. A longer search waits for a write permit, and
-/// yields after each piece. The writer of the page continues with the returned write permit.
+/// yields to other tasks after each part. The writer of the page continues with the returned write permit.
 ///
 /// # Errors
 /// 429 if no write permit is free in time.
@@ -284,7 +285,7 @@ fn state(
     let text = options.resource_version.as_deref();
     let wanted = versions.read_wanted(resource, text, refuse_list)?;
     versions.in_scope(text, &wanted)?;
-    // Without `resourceVersionMatch`, a limit pins the version (`LegacyExact`).
+    // Without `resourceVersionMatch`, a list with a limit is exactly at the version (kube-apiserver's `LegacyExact`).
     let is_exact = match options.resource_version_match {
         Some(ResourceVersionMatch::Exact) => true,
         Some(ResourceVersionMatch::NotOlderThan) => false,
@@ -302,8 +303,8 @@ fn state(
     })
 }
 
-/// Returns the snapshots of a state in the selected clusters, and the composite version over all clusters: a client
-/// that resumes from the version may select other clusters.
+/// Returns the snapshots of a state in the selected clusters, and the composite version of all clusters. All clusters,
+/// because a client that resumes from the version may select other clusters.
 async fn snapshots(
     request: ClientRequest<'_>,
     versions: &Versions,
@@ -364,7 +365,7 @@ async fn reach(
             view.reached_by_members(&of_clusters(version, wanted)).await.map_err(Unreached::of_collection)?;
         }
         RequestedState::Continue(token @ ContinueToken { version: Some(version), .. }) => {
-            // The first page may have come from another replica, whose state may be newer than this process's.
+            // The first page may have come from a replica with a newer state than this process.
             let reached = view.reached_by_members(&of_clusters(&remaining_components(version, token), wanted)).await;
             reached.map_err(|unreached| match unreached {
                 Unreached::WentBack { .. } => expired(versions, token),
@@ -381,7 +382,7 @@ fn expired(versions: &Versions, token: &ContinueToken) -> Refusal {
     VersionRefusal::ExpiredToken { fresh: Some(versions.encode_token(fresh)) }.into()
 }
 
-/// Returns the components of a token's version for the clusters that are not listed completely.
+/// Returns the components of a token's version for the clusters that are not completely listed yet.
 fn remaining_components(version: &CompositeResourceVersion, token: &ContinueToken) -> CompositeResourceVersion {
     let rest = version.iter().filter(|(cluster, _)| **cluster >= token.position.cluster);
     rest.map(|(cluster, component)| (cluster.clone(), component)).collect()

@@ -8,9 +8,9 @@ use tributary_views::view::{CacheState, CacheStates, UncachedReason};
 pub(super) enum CollectionRead {
     /// A list of the newest state: no resourceVersion, no continue token.
     NewestList,
-    /// A list at a resourceVersion, or a further page from memory.
+    /// A list at a resourceVersion, or a later page of a list from memory.
     List,
-    /// A further page of a list that is forwarded to the clusters.
+    /// A later page of a list that is forwarded to the clusters.
     LivePage,
     /// A watch, with or without initial events.
     Watch,
@@ -19,22 +19,25 @@ pub(super) enum CollectionRead {
 /// Source of an answer to a list or watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CollectionSource {
-    /// Memory. The answer lacks the clusters that memory lacks.
+    /// Memory. The answer omits clusters whose objects memory lacks.
     Memory,
-    /// Lists that Tributary forwards to each cluster. Memory has no version of these clusters to continue from.
+    /// Live lists in each cluster. Contains the clusters whose objects memory lacks: a watch from memory cannot
+    /// continue from their versions.
     Clusters(Vec<ClusterName>),
     /// No source: memory cannot watch the objects of this cluster.
     Nobody(ClusterName),
 }
 
-/// Chooses the source for a read, by the states of the wanted clusters and by the reachable clusters.
+/// Chooses the source for a read, by the cache states of the wanted clusters, and by which clusters are reachable.
 ///
-/// - Memory cannot cache a collection with versions that are not numbers. A server of custom resources may write such
-///   versions. A cluster that writes such versions for a built-in resource is faulty: the cluster is missing, and the
-///   other clusters keep cache and watch.
+/// - Memory cannot cache a collection with versions that are not numbers. Some servers of custom resources write such
+///   versions. If a cluster writes them for a built-in resource, the cluster is faulty: the answer omits the cluster,
+///   and the other clusters stay cached.
 /// - A collection that is too large for memory, or whose first list takes long, is listed live if the client wants the
-///   newest state. If another cluster is stale, a live list would lack that cluster's objects, so memory answers.
-/// - A collection that Tributary may not list is missing, because the clusters would refuse a live list, too.
+///   newest state. But if a different cluster is stale, memory answers, because a live list would omit the objects of
+///   the stale cluster.
+/// - The answer omits a cluster that forbids Tributary to list the collection, because the cluster would also refuse a
+///   live list.
 pub(super) fn choose_source(
     resource: &GroupVersionResource,
     read: CollectionRead,
@@ -99,7 +102,7 @@ mod tests {
         let clusters = |text| CollectionSource::Clusters(names(text));
         let missing = |text| CollectionSource::Nobody(names(text).remove(0));
         let custom = GroupVersionResource::new("projectcalico.org", "v3", "networksets");
-        // The clusters are a, b and c. The boolean tells whether c is reachable.
+        // The clusters are a, b and c. The boolean is true if c is reachable.
         for (cache_states, can_ask_c, expected) in [
             ("fresh fresh fresh", true, [memory.clone(), memory.clone(), memory.clone(), clusters("")]),
             ("fresh stale fresh", true, [memory.clone(), memory.clone(), memory.clone(), clusters("")]),

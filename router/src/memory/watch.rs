@@ -57,7 +57,7 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let (labels, fields) = (&options.label_selector, &options.field_selector);
     let (_, wanted) = ClusterSelector::split(labels).map_err(Refusal::malformed)?;
     let partial = request.configuration.policy(&served.resource).partial;
-    // The policies are read before the rights, so that no later change of the policies is missed.
+    // The policies are read before the rights, so that a change of the policies in between is not missed.
     let denied = caller.dispatched.clone().map(|dispatched| -> DeniedAt {
         Arc::new(move |cluster| dispatched.denied_clusters().is_some_and(|denied| denied.has(cluster)))
     });
@@ -108,8 +108,7 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     Ok(response)
 }
 
-/// Returns the schedule of bookmarks and the end of a watch. The watch ends after its own timeout, and at `until` at
-/// the latest.
+/// Returns the schedule of bookmarks, and the end of a watch: after its own timeout, and at `until` at the latest.
 fn bookmarks(options: &WatchOptions, items: ItemResourceVersions, until: Option<Instant>) -> BookmarkSchedule {
     let kind = match (options.allow_watch_bookmarks, items) {
         (false, _) => BookmarkFrequency::None,
@@ -130,8 +129,8 @@ fn frames(stream: WatchStream) -> Body {
     StreamBody::new(frames).boxed_unsync()
 }
 
-/// Returns the length of the initial state. `None` if the watch sends no initial state, or if one batch of events
-/// contains the state. Ignores selectors: most watches with selectors match many objects, too.
+/// Returns the length of the initial state. `None` if the watch sends no initial state, or if the state fits into one
+/// batch of events. Ignores selectors, because most watches with selectors also match many objects.
 fn initial_length(view: &View, watcher: &Watcher<Arc<Selection>>) -> Option<Length> {
     if !watcher.starts_with_state() {
         return None;

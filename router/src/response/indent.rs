@@ -1,10 +1,10 @@
-//! Indentation of JSON text for people. Tributary indents the text in pieces, so that a list of 60 MB is never complete
-//! in memory.
+//! Indentation of JSON text for people. Tributary indents the text part by part, so that a list of 60 MB is never
+//! complete in memory.
 //!
 //! Source: Go's `encoding/json.Indent` with two blanks, as kube-apiserver answers `pretty=true`: the text does not end
 //! with a newline. Numbers and strings stay unchanged.
 
-/// State of the indentation. A chunk of JSON may end at any byte, so the state lasts between calls.
+/// State of the indentation between two calls. A chunk of JSON may end at any byte, for example within a string.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Indent {
     depth: usize,
@@ -15,7 +15,7 @@ pub(crate) struct Indent {
 }
 
 impl Indent {
-    /// Appends the next piece of text, indented. For invalid JSON the layout is undefined.
+    /// Appends the next chunk of text, indented. For invalid JSON the layout is undefined.
     pub(crate) fn push(&mut self, text: &[u8], out: &mut Vec<u8>) {
         for &byte in text {
             if self.in_string {

@@ -34,13 +34,13 @@ use super::{Columns, ObjectContext, ObjectWriter};
 use crate::selection::Selection;
 
 /// Bytes of JSON converted to YAML without a yield to other tasks. Writing YAML takes a hundred times as long as
-/// copying JSON. A frame of 64 KiB took 10 ms, and ten such lists raised another client's get from 0.4 ms to 23 ms
-/// (p50).
+/// copying JSON: with frames of 64 KiB, which take 10 ms each, ten such lists raised the time of a different client's
+/// get from 0.4 ms to 23 ms (p50).
 const YAML_BYTES: usize = 8 << 10;
 
-/// Pieces of work between two yields to other tasks. Copying a piece of JSON takes 10 µs, printing a piece of a Table
-/// 80 µs. With a yield after each piece, a list of ten objects woke the other threads 8 times in vain, and its head was
-/// sent separately.
+/// Number of pieces of text that a list writes between two yields to other tasks. Copying a piece of JSON takes 10 µs,
+/// printing a piece of a Table 80 µs. With a yield after each piece, a list of ten objects woke the other threads 8
+/// times in vain, and its head was sent separately.
 const PIECES_PER_TURN: usize = 4;
 
 #[derive(Clone, Debug, Default)]
@@ -56,7 +56,7 @@ pub(crate) struct ListMetadata {
 }
 
 impl ListMetadata {
-    /// Returns the JSON text between the metadata's braces. Tokens need no escapes.
+    /// Returns the JSON text between the braces of the metadata. The token needs no escapes.
     fn json(&self) -> String {
         let mut text = format!("\"resourceVersion\":\"{}\"", self.resource_version);
         if let Some(token) = &self.continue_token {
@@ -100,8 +100,8 @@ pub(crate) struct ListAnswer<'a> {
 }
 
 impl ListAnswer<'_> {
-    /// Makes the answer. An answer of one frame is made at once. A longer answer waits for its write permit, without
-    /// bytes in memory.
+    /// Makes the answer. An answer of one frame is complete immediately. A longer answer waits for its write permit,
+    /// without bytes in memory.
     ///
     /// # Errors
     /// 429 if no write permit is free in time.
@@ -194,7 +194,8 @@ impl LongAnswer {
             self.is_last.store(self.frames.is_empty() && self.list.done, Relaxed);
             return Ok(text);
         };
-        // The function must not yield after this line: the compressor must be free before other tasks run.
+        // Until the end of the compressed frame, the function must not yield: all tasks of this thread share one
+        // compressor.
         let mut packed = gzip.frame();
         loop {
             let Some(frame) = text else {
@@ -202,7 +203,8 @@ impl LongAnswer {
                 return Ok(Some(packed.finish().into()));
             };
             packed.push(&frame);
-            // A frame with little text is sent now, because a long search has found only this text.
+            // A frame with little text is the result of a long search. It is sent now, because the next frame may take
+            // long, too.
             if packed.is_full() || frame.len() < FRAME_BYTES / 4 {
                 return Ok(Some(packed.end().into()));
             }
@@ -217,7 +219,8 @@ impl LongAnswer {
             self.share.wait_to_continue().await?;
             let text = next_text(&mut self.frames, &mut self.list, &mut self.share);
             self.pieces += 1;
-            // Writing YAML takes a hundred times as long as copying JSON, and compression takes ten times as long.
+            // Writing YAML takes a hundred times as long as copying JSON, and compression takes ten times as long. So
+            // the function yields after each piece.
             let is_slow = self.gzip.is_some() || self.list.writer.form().encoding == Encoding::Yaml;
             if is_slow || self.pieces >= PIECES_PER_TURN {
                 self.pieces = 0;
@@ -250,8 +253,8 @@ impl<S: Stream<Item = Result<Frame<Bytes>, BoxError>>> http_body::Body for ListB
     }
 }
 
-/// Returns the text of one frame; empty if no object matched. The answer's length for the write permit counts
-/// uncompressed bytes.
+/// Returns the text of one frame; empty if no object matched. Records the written bytes, before compression, in the
+/// write permit.
 fn next_text(frames: &mut VecDeque<Bytes>, list: &mut ListWriter, share: &mut AnswerPermit) -> Option<Bytes> {
     let text = frames.pop_front().or_else(|| list.next_frame().map(Bytes::from))?;
     share.count_written(if text.is_empty() { FRAME_BYTES } else { text.len() });
@@ -282,7 +285,8 @@ impl ListWriter {
         let frame = match self.writer.form() {
             AnswerForm { encoding: Encoding::Json, .. } => self.json_frame(),
             AnswerForm { encoding: Encoding::Protobuf, .. } => self.protobuf_frame(),
-            // The conversion of one object of a megabyte takes a tenth of a second.
+            // The conversion of one object of a megabyte takes a tenth of a second, so other tasks move to another
+            // thread.
             AnswerForm { encoding: Encoding::Yaml, .. } => run_in_place(|| self.yaml_frame()),
         };
         let Some(indent) = &mut self.indent else { return Some(frame) };
@@ -311,8 +315,8 @@ impl ListWriter {
         out
     }
 
-    /// Writes the items one by one: a parsed value of the whole list would need ten times the memory of the list's
-    /// text.
+    /// Writes the items one by one, because a parsed value of the whole list would need ten times the memory of the
+    /// list's text.
     fn yaml_frame(&mut self) -> Vec<u8> {
         let mut out = Vec::with_capacity(FRAME_BYTES + FRAME_BYTES / 4);
         if !std::mem::replace(&mut self.begun, true) {
@@ -336,8 +340,8 @@ impl ListWriter {
         out
     }
 
-    /// Returns the YAML text before the items, and the text after the items. YAML keys are sorted: a list's kind and
-    /// metadata follow its `items`, and a Table's `rows` are last.
+    /// Returns the YAML text before the items, and the text after the items. YAML keys are sorted, so a list's `items`
+    /// come before `kind` and `metadata`, and a Table's `rows` come last.
     fn around_yaml_items(&self) -> (String, String) {
         let mut empty = Vec::new();
         self.head(&mut empty);
@@ -348,7 +352,8 @@ impl ListWriter {
         (format!("{before}\n{items}:"), behind.to_owned())
     }
 
-    /// The first frame contains the length of the whole list. The frame is empty until the length is measured.
+    /// Returns the next frame. The first frame contains the length of the whole list, so the result is empty until the
+    /// length is measured.
     fn protobuf_frame(&mut self) -> Vec<u8> {
         let Some(length) = self.length.or_else(|| self.measured_at_once()) else { return Vec::new() };
         let mut out = Vec::with_capacity(FRAME_BYTES);
@@ -370,8 +375,8 @@ impl ListWriter {
         out
     }
 
-    /// Measures all items, with a yield after each frame of text. Costs a second pass, because the answer is never
-    /// complete in memory.
+    /// Measures the length of all items, with a yield after each frame of text. Costs a second pass over the objects,
+    /// because the answer is never complete in memory.
     async fn measure(&mut self) {
         let (mut cursor, mut length) = (self.cursor.clone(), 0);
         while self.measure_frame(&mut cursor, &mut length) {
@@ -387,7 +392,7 @@ impl ListWriter {
         self.length
     }
 
-    /// Adds the length of one frame of items. Returns false after the last item.
+    /// Adds the length of one frame of items to `length`. Returns false after the last item.
     fn measure_frame(&mut self, cursor: &mut ListCursor<Selection>, length: &mut usize) -> bool {
         let Self { view, writer, item_texts, item, metadata, .. } = self;
         item_texts.visit(FRAME_BYTES, cursor, view, &metadata.items, |object, version, mark| {
@@ -415,8 +420,8 @@ struct ItemTexts {
 }
 
 impl ItemTexts {
-    /// Visits the next items, together about `bytes` bytes of JSON, each with the text of its version and its cluster's
-    /// annotation. Returns false after the last item.
+    /// Calls `write` for the next items, together about `bytes` bytes of JSON, each with the text of its version and
+    /// the annotation of its cluster. Returns false after the last item.
     fn visit(
         &mut self,
         bytes: usize,
@@ -437,7 +442,8 @@ impl ItemTexts {
     }
 }
 
-/// Writes a list up to the bracket before its first item. `metadata` is the text between the braces of its metadata.
+/// Writes a list up to the bracket before its first item. `metadata` is the text between the braces of the list's
+/// metadata.
 fn list_head(kind: &ResourceKind, form: AnswerForm, metadata: &str, out: &mut Vec<u8>) {
     let (kind, api_version) = match form.shape {
         Representation::PartialMetadata(version) => ("PartialObjectMetadataList".into(), version.api_version().into()),
@@ -448,7 +454,7 @@ fn list_head(kind: &ResourceKind, form: AnswerForm, metadata: &str, out: &mut Ve
     out.extend_from_slice(head.as_bytes());
 }
 
-/// Writes a list of Tributary's own objects, each with its version. Text formats become JSON.
+/// Writes a list of Tributary's own objects, each with its version. For JSON and YAML, the result is JSON.
 pub(crate) fn whole_list(
     kind: &ResourceKind,
     writer: &mut ObjectWriter,

@@ -16,7 +16,7 @@ pub(crate) enum ObjectContext {
     Item,
 }
 
-/// Presence of column definitions in a Table. A watch defines columns only in its first event.
+/// Whether a Table defines its columns. A watch defines columns only in its first event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Columns {
     Defined,

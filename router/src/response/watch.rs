@@ -19,15 +19,16 @@ pub(crate) struct EventWriter {
     writer: ObjectWriter,
     epochs: Arc<Epochs>,
     present_epochs: Arc<ArcSwap<Epochs>>,
-    /// Whether the versions of the batch are the log's own.
+    /// True if the versions of the batch depend on the log alone. These versions follow changes of the list of clusters
+    /// (epoch).
     renews_epochs: bool,
     items: ItemVersions,
     by_cluster: HashMap<ClusterName, ClusterItemVersions>,
-    /// Presence of column definitions in the next Table.
+    /// Whether the next Table defines its columns.
     columns: Columns,
 }
 
-/// Input for an event's frame, computed while the caller has locked the log.
+/// Input for the frame of an event, which is computed while the caller has locked the log.
 pub(crate) enum Prepared {
     /// A cached frame that was encoded for another watch with the same form.
     Encoded(Bytes),
@@ -35,7 +36,8 @@ pub(crate) enum Prepared {
 }
 
 impl EventWriter {
-    /// Creates a writer for a watch that began with the first epochs.
+    /// Creates a writer for a watch. `epochs` are the lists of clusters at the start of the watch, and `present_epochs`
+    /// follows their changes.
     pub(crate) fn new(
         view: Arc<View>,
         writer: ObjectWriter,
@@ -46,8 +48,8 @@ impl EventWriter {
         Self { view, writer, epochs, present_epochs, renews_epochs: false, items, by_cluster, columns }
     }
 
-    /// Begins a batch after this position of the log; `None` if its versions contain a client's own components or an
-    /// earlier state.
+    /// Begins a batch after this position of the log. `position` is `None` while the versions of events depend on the
+    /// client's version, or on an earlier state.
     pub(crate) fn begin_batch(&mut self, log: &Log, position: Option<u64>) {
         self.renews_epochs = position.is_some();
         if let Some(position) = position {
@@ -55,8 +57,9 @@ impl EventWriter {
         }
     }
 
-    /// Takes the present epochs, unless the log has a later leave: until the watch has passed the leave of a replaced
-    /// cluster, its versions belong to that cluster, and the mark of the successor would be wrong.
+    /// Uses the present epochs from now on, unless a cluster leaves later in the log: until the watch has passed this
+    /// leave of a replaced cluster, its versions belong to the earlier cluster, and the mark of the new cluster would
+    /// be wrong.
     fn renew_epochs(&mut self, log: &Log, position: u64) {
         let present = self.present_epochs.load();
         if !Arc::ptr_eq(&present, &self.epochs) && !log.has_leave_from(position) {
@@ -65,10 +68,10 @@ impl EventWriter {
         }
     }
 
-    /// Returns an event's cached frame, or the text of its version. `log` is the log that returned the event. The log
+    /// Returns an event's cached frame, or the text of its version. `log` is the log that returned the event, and
     /// converts positions into versions.
     ///
-    /// The log still has the position of an event that it has just returned.
+    /// The log still contains the position of an event that it has just returned.
     pub(crate) fn prepare(&mut self, log: &Log, event: &ObjectEvent) -> Prepared {
         self.writer.now = jiff::Timestamp::now();
         if let EventVersion::Log(version) = &event.version
@@ -145,14 +148,15 @@ impl EventWriter {
             frame("BOOKMARK", &object, shape.form)
         };
         match text {
-            // The text depends on the rights of the users who may see it, so other users do not share the frame.
+            // The text depends on the rights of the group of users that may see it, so the frame cannot be cached for
+            // all users.
             Some(text) => make(&text),
             None => view.bookmarks.frame(version, shape, epochs, make),
         }
     }
 
-    /// Returns the key under which watches share an event's frame. A Table's ages change each second, so its key
-    /// contains the second. The first event of a Table defines the columns, and is not shared.
+    /// Returns the key under which watches share the frame of an event. A Table's ages change each second, so the key
+    /// for a Table contains the second. `None` for the first event of a Table, because this event defines the columns.
     fn shared(&self, event: &ObjectEvent) -> Option<EncodingKey> {
         let form = self.writer.form();
         let is_table = matches!(form.shape, Representation::Table(_));
@@ -183,7 +187,7 @@ pub(crate) fn error(status: &Status, form: AnswerForm) -> Bytes {
     }
 }
 
-/// Returns the frame of an event with this object, which is already in the encoding of the form.
+/// Returns the frame of an event. `object` must have the encoding of the form already.
 pub(crate) fn frame(event_type: &str, object: &[u8], form: AnswerForm) -> Bytes {
     let mut out = Vec::with_capacity(object.len() + 64);
     if form.encoding == Encoding::Protobuf {

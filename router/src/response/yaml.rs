@@ -1,4 +1,4 @@
-//! YAML that clients' parsers read as the original JSON.
+//! YAML that the parsers of clients read as the same value as the original JSON.
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::Value;
@@ -13,7 +13,7 @@ pub(crate) fn of_json(text: &[u8]) -> Option<String> {
     serde_saphyr::to_string_with_options(&Yaml(&value), options).ok()
 }
 
-/// JSON value displayed as YAML that Go's parser, used by kubectl and kube-apiserver, also reads correctly.
+/// JSON value that is formatted as YAML. Go's parser, which kubectl and kube-apiserver use, reads the same value.
 struct Yaml<'a>(&'a Value);
 
 impl Serialize for Yaml<'_> {
@@ -33,8 +33,8 @@ impl Serialize for Yaml<'_> {
     }
 }
 
-/// Returns whether a text must not be a YAML block. Go's parser takes a tab at the start of a line for indentation, and
-/// kube-apiserver writes no tab at the start of a line.
+/// Returns whether a text must not be written as a YAML block. Go's parser takes a tab at the start of a line for
+/// indentation, and kube-apiserver also avoids such lines.
 fn is_no_block(text: &str) -> bool {
     text.contains('\n') && text.contains('\t')
 }

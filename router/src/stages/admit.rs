@@ -29,22 +29,22 @@ pub(crate) struct Admitted {
     pub(crate) permit: AdmissionPermit,
 }
 
-/// Permits of a request. A health check needs no permits, so that a busy process still answers.
+/// Permits that a request has got on admission. A health check needs no permits, so that a busy process still answers.
 #[derive(Default)]
 pub(crate) struct AdmissionPermit {
-    /// Permit of requests in flight, until the answer begins; `None` for a long-running request.
+    /// Permit of requests in flight, which is released when the answer begins; `None` for a long-running request.
     #[expect(dead_code, reason = "it is dropped, never read")]
     in_flight: Option<FairPermit>,
-    /// Permit of long-running requests, until the request ends: for long-running requests, and for requests that may
-    /// switch protocols. `None` in personal mode.
+    /// Permit of long-running requests, which is released when the request ends. For long-running requests, and for
+    /// requests that may switch protocols. `None` in personal mode.
     long_running: Option<LongRunningPermit>,
 }
 
 /// Admits a request.
 ///
 /// # Errors
-/// 400, 403, 429, 431 and 508, as in the table of this file's head. 404 or 500 for a name that a foreign system no
-/// longer has for the cluster.
+/// 400, 403, 429, 431 and 508, as in the table at the head of this file. 404 or 500 if a foreign system no longer has
+/// the name for the cluster.
 pub(crate) fn admit(
     router: &Router,
     received: ReceivedRequest<'_>,
@@ -90,7 +90,8 @@ impl AdmissionPermit {
     }
 }
 
-/// Refuses names and queries that exceed the size limits. A cluster or workload itself limits requests to its own path.
+/// Refuses names and queries that exceed the size limits. Requests to a cluster's own path are not limited here,
+/// because the cluster or workload limits them itself.
 ///
 /// # Errors
 /// 400 with the limit.
@@ -127,7 +128,8 @@ mod tests {
 
     const CONSOLE: &str = "/clusters/a/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v/console";
 
-    /// All ServiceAccounts of one member, and all of their tokens, share one part of each limit.
+    /// All ServiceAccounts of one member, and all of their tokens, share one part of each limit, so that they cannot
+    /// exhaust the limit.
     #[tokio::test]
     async fn configured_user_is_admitted_despite_many_service_accounts_of_a_member() {
         let limits = Limits { requests_in_flight: 8, long_running_requests: 8, ..Limits::default() };

@@ -24,8 +24,8 @@ use crate::received::ReceivedRequest;
 use crate::request::ClientRequest;
 use crate::{Router, cluster_gateway, cluster_resource, forward, health, memory, response};
 
-/// Executes a plan. A future that sends requests to members is boxed: only answers from memory decide the size of each
-/// request's future.
+/// Executes a plan. Futures that send requests to members are boxed, so that they do not increase the future of
+/// requests that memory answers.
 ///
 /// # Errors
 /// Errors of memory, of a member or of Tributary's own documents.
@@ -121,7 +121,8 @@ async fn answer_resource(
         ResourcePlan::Unlisted => Box::pin(forward::unlisted::to_only_cluster(request, message)).await,
         ResourcePlan::SelfReview => Box::pin(forward::self_review::self_review(request, message)).await,
     }?;
-    // A refused caller must not cause requests to clusters, so only an answer records the reader.
+    // The reader is recorded only after an answer: recorded readers cause requests to clusters, and a refused caller
+    // must not cause these.
     match plan {
         ResourcePlan::List | ResourcePlan::ListLive => request.record_reader(KindReader::List),
         ResourcePlan::Watch => request.record_reader(KindReader::Watch),
@@ -130,7 +131,7 @@ async fn answer_resource(
     Ok(answer)
 }
 
-/// Answers a get from memory, or from clusters if memory does not show the object.
+/// Answers a get from memory. If memory does not show the object, forwards the get to clusters.
 async fn get(
     request: ClientRequest<'_>,
     message: Request<Body>,
@@ -148,7 +149,7 @@ async fn get(
         Err(refusal) if refusal.may_be_elsewhere() && (or_elsewhere || request.is_live_somewhere()) => {}
         answer => return answer,
     }
-    // Clusters also get the request if memory does not cache their objects.
+    // These clusters include clusters whose objects memory does not cache.
     let candidates = candidates_by_plan(request, ResourcePlan::Get { or_elsewhere }).await?;
     let request = request.about(request.resource, request.served, &candidates);
     Box::pin(one_object::get(request, message)).await
@@ -181,7 +182,8 @@ impl Router {
         if requests_clusters || shows_clusters {
             match caller.may_get_non_resource_url(report::PATH).await {
                 Err(refusal) if requests_clusters => return Err(refusal),
-                // While the process drains, all users get one answer, which names no cluster.
+                // While the process drains, users without the permission get the same answer as others, but without
+                // names of clusters.
                 permission => shows_clusters &= permission.is_ok(),
             }
         }
@@ -189,7 +191,8 @@ impl Router {
         Ok(health::answer_check(&info.path, query, &report, draining))
     }
 
-    /// Answers `/version` with the version of the oldest server, whose features exist in every cluster.
+    /// Answers `/version` with the version of the oldest server, because the features of this version exist in every
+    /// cluster.
     fn version(&self, preferences: &Preferences) -> Result<Response<Body>, Refusal> {
         preferences.fits_json_route()?;
         match self.fleet.oldest_version() {
@@ -203,7 +206,7 @@ impl Router {
         if self.rights.is_some() { refusal.without_names() } else { refusal }
     }
 
-    /// Returns the 503 while no cluster has answered, with the failures of the clusters.
+    /// Returns the 503 if no cluster has answered yet, with the failures of the clusters.
     fn no_cluster_answered(&self, what: &'static str) -> MemberRefusal {
         let failures = self.fleet.clusters().values().map(|cluster| cluster.failure()).collect();
         MemberRefusal::Unreported { what, failures }

@@ -1,5 +1,5 @@
-//! Rights of the user during the answer: refusals because of unknown rights, and Warnings about unknown rights.
-//! `candidates_by_plan` finds the clusters for forwarded requests, and [`memory`](crate::memory) the objects for reads.
+//! Rights of the user during the answer: refusals and Warnings because of unknown rights. `candidates_by_plan` finds
+//! the clusters for forwarded requests, and [`memory`](crate::memory) the objects for reads.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -45,7 +45,7 @@ pub(crate) async fn answer_by_rights(
     }
 }
 
-/// Adds the clusters with unknown rights to the answer, if the user may see the report.
+/// Adds the names of the clusters with unknown rights to the answer, if the user may see the report.
 async fn name_unknown_rights(
     router: &Router,
     caller: &Caller,

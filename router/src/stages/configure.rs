@@ -7,11 +7,11 @@ use tributary_sharing::body::Body;
 use super::staged_request::StagedRequest;
 use crate::forward::send::refuse_replaced;
 
-/// Refuses a user whom an earlier cluster of a reused name has authenticated: in the cluster that now has the name, an
-/// equal user name means another user.
+/// Refuses a user whom an earlier cluster of the same name has authenticated: in the cluster that has the name now, an
+/// equal user name may mean a different user.
 ///
 /// # Errors
-/// Those of the answer; 503 for such a user.
+/// The errors of the answer; 503 for such a user.
 pub(crate) fn refuse_replaced_user(
     request: &StagedRequest<'_>,
     answer: Result<Response<Body>, Refusal>,

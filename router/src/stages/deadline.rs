@@ -9,11 +9,11 @@ use crate::caller::Caller;
 use crate::time_limit::limit_for;
 
 /// Returns the answer, if the answer begins within the request's time limit. The future is borrowed, because each move
-/// copies it, and it is the largest part of a request's future. The future is still alive after the time limit, so the
-/// refusal can name the clusters that have not answered.
+/// copies it, and it is the largest part of a request's future. It must also live longer than the time limit, so that
+/// the refusal can name the clusters that have not answered.
 ///
 /// # Errors
-/// 400 for a limit that is not a duration, 504 after the limit; those of the answer.
+/// 400 for a limit that is not a duration, 504 after the limit; the errors of the answer.
 pub(crate) async fn answer_in_time<T>(
     request: &StagedRequest<'_>,
     caller: &Caller,

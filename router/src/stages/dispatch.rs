@@ -17,8 +17,8 @@ use crate::dispatch::{Dispatched, SchemaName};
 use crate::request_context::RequestArrival;
 use crate::{Router, health, response};
 
-/// Applies the policies, and sets the schema of the request. Without policies, only requests that are or may become
-/// long-running keep the outcome, because policies that are added later may refuse them.
+/// Applies the policies, and sets the schema of the request. Without policies, only a request that is or may become
+/// long-running needs a decision, because policies that are added later may refuse it.
 ///
 /// # Errors
 /// 403, 429 and 500 with the name of the policy; 400 for an impersonated user that is not valid text.
@@ -42,7 +42,7 @@ pub(crate) fn apply_policies(
     Ok(())
 }
 
-/// Sets the answer's Warning about clusters that refuse the request.
+/// Sets the answer's Warning about clusters whose policies refuse the request.
 pub(crate) fn record_denied_clusters(request: &mut StagedRequest<'_>, caller: &Caller) {
     request.warning = denied_warning(caller).map(Box::new);
 }
@@ -62,7 +62,7 @@ fn denied_warning(caller: &Caller) -> Option<HeaderValue> {
 
 impl Router {
     /// Answers a request for a cluster with `dispatch: DenyAll`, before authentication. `None` for other requests.
-    /// Costs one load without policies.
+    /// Costs one atomic load if there are no policies.
     pub fn refuse_frozen(&self, head: &Parts, arrival: &RequestArrival) -> Option<Response<Body>> {
         let started = Instant::now();
         let dispatch = self.dispatch.current()?;

@@ -46,8 +46,8 @@ fn written_at_door(status: &Status, door: Door, preferences: &Preferences) -> Re
     }
 }
 
-/// Last step of every answer: removes the body for HEAD, and adds the sandbox for browsers. Marks a cluster's own
-/// watch.
+/// Last step of every answer: removes the body for HEAD, adds the sandbox for browsers, and marks a watch of a
+/// cluster's own view.
 pub(crate) fn finish_answer(
     router: &Router,
     parsed: &ParsedRequest<'_>,
@@ -84,10 +84,10 @@ impl Router {
             None => written_at_door(status, door, preferences),
         };
         match info.resource() {
-            // A user in shared mode may not know every cluster, and Warnings name clusters.
+            // Warnings name clusters, and a user in shared mode may not know every cluster.
             Some(_) if self.rights.is_some() => {}
             Some(request) if info.cluster.is_none() && !matches!(refusal, Refusal::NoRoute | Refusal::Route(_)) => {
-                // Refused reads get the Warning about a deprecated version, too.
+                // A refused read also gets the Warning about a deprecated version.
                 if let Some(view) = self.views.all().find(|view| view.kind.resource == request.resource) {
                     view.warnings.add_to(response.headers_mut());
                 }
@@ -106,8 +106,8 @@ impl Router {
         response
     }
 
-    /// Returns whether kube-apiserver answers an unknown path with this beginning by a Status: below `/api`, and below
-    /// groups that exist.
+    /// Returns whether kube-apiserver answers an unknown path with this beginning by a Status, not by plain text: below
+    /// `/api`, and below groups that exist.
     fn has_root(&self, path: &str) -> bool {
         let mut segments = path.split('/').skip(1);
         match (segments.next(), segments.next()) {

@@ -1,4 +1,4 @@
-//! Metrics and traces of a request, by source, decision and cluster.
+//! Recording of metrics and traces of a request, by source, decision and cluster.
 
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
@@ -25,7 +25,7 @@ impl<'a> Observation<'a> {
         Self { started: Instant::now(), client: ClientClass::from_headers(headers), trace }
     }
 
-    /// Records the request in the log, and the resource in the trace.
+    /// Writes the request to the debug log, and records the requested resource in the trace.
     pub(crate) fn record_read(&self, request: &StagedRequest<'_>) {
         let info = request.received.info;
         tracing::debug!(user = request.user.info.username, verb = %info.verb, path = info.path, "request");
@@ -78,8 +78,8 @@ fn served_resource(info: &RequestInfo, merged_discovery: &MergedDiscovery) -> Op
     merged_discovery.served(info).map(|(request, _)| request.resource.group_resource().to_string())
 }
 
-/// Returns the cluster label of a request, if the cluster exists: requests for other names must not create metric
-/// series.
+/// Returns the cluster for the metric labels of a request. Only existing clusters, because requests for other names
+/// must not create metric series.
 fn counted_cluster(
     info: &RequestInfo,
     configuration: &ConfigurationSnapshot,

@@ -46,7 +46,8 @@ impl<'a> ParsedRequest<'a> {
         self.is_head
     }
 
-    /// Returns the request without its body. Removes `Upgrade` from the message if the target cannot switch protocols.
+    /// Returns the request without its body. Removes the header `Upgrade` from the message if the path cannot switch
+    /// protocols.
     ///
     /// # Errors
     /// The Status for an unparsable path or query.

@@ -13,7 +13,8 @@ use crate::configuration::ConfigurationSnapshot;
 use crate::plan::{Plan, ResourcePlan, plan, plan_at_karmada};
 use crate::{Router, asked, cluster_resource, forward};
 
-/// `Retry-After` in seconds of the refusal of a resource that a cluster without discovery may serve.
+/// `Retry-After`, in seconds, of the refusal of a resource that no discovery contains, while a cluster without
+/// discovery may serve it.
 const UNDISCOVERED_RETRY_AFTER: u32 = 5;
 
 /// Plan, and the configuration that the plan uses.
@@ -23,11 +24,11 @@ pub(crate) struct PlannedAnswer<'a> {
     pub(crate) renewed: Option<Box<ConfigurationSnapshot>>,
 }
 
-/// Plans the answer, and records its source for logs and metrics. If no known cluster serves the path, renews the
+/// Plans the answer, and records its source for logs and metrics. If no cluster is known to serve the path, renews the
 /// discovery of all clusters first: a cluster may have begun to serve the path.
 ///
 /// # Errors
-/// Those of [`plan`](crate::plan::plan); for a resource that a cluster may serve: 404, 429 or 503.
+/// The errors of [`plan`](crate::plan::plan). For a resource that a cluster may serve: 404, 429 or 503.
 pub(crate) async fn plan_answer<'a>(
     request: &StagedRequest<'a>,
     caller: &Caller,
@@ -55,7 +56,7 @@ pub(crate) async fn plan_answer<'a>(
     Ok(planned)
 }
 
-/// Returns whether a cluster may have begun to serve the path.
+/// Returns whether a renewal of discovery can find a cluster that serves the path.
 fn may_be_new(info: &RequestInfo) -> bool {
     let is_own = || info.resource().is_some_and(|request| cluster_resource::is_own(&request.resource));
     info.cluster.is_none() && info.path.starts_with("/api") && !is_own()
@@ -80,9 +81,9 @@ async fn plan_anew<'a>(
 }
 
 impl Router {
-    /// Refuses a resource that no discovery contains. If discovery of a cluster is missing, out of date, or without a
-    /// description of the version, the cluster may serve the resource. The answer must then not look like a deleted
-    /// object, and a client may repeat a list or watch.
+    /// Refuses a resource that no discovery contains. If the discovery of a cluster is missing, out of date, or without
+    /// a description of the version, the cluster may serve the resource. The answer must then not look like the answer
+    /// for a deleted object, and a client may repeat a list or watch.
     async fn unless_undiscovered(
         &self,
         configuration: &ConfigurationSnapshot,

@@ -1,5 +1,5 @@
-//! Clients with random actions: the clients list in every form, watch, lose streams at any byte, and resume at another
-//! router.
+//! Clients that list in every form and watch. A stream may break at any byte; the client then resumes, perhaps at
+//! another router.
 
 mod lists;
 
@@ -21,27 +21,27 @@ use crate::schedule::{COLORS, NAMESPACES, OBJECTS, Profile, TYPES};
 use crate::truth::{Clusters, History, Lie, Selection, State, Vector};
 use crate::world::{NAMES, Newest, REPLICAS, RESOURCE, World, integer, vector};
 
-/// A client's objects, by cluster and key.
+/// Objects of a client, by cluster and `namespace/name`.
 type Objects = BTreeMap<(String, String), State>;
 
-/// A client that lists and watches until the run ends.
 pub(crate) struct Client {
     world: Arc<World>,
     name: String,
     random: StdRng,
     selection: Selection,
     follower: Arc<Mutex<Option<Follower>>>,
-    /// The times of the last event and of the last version that the routers sent to the client.
     told: Told,
-    /// An older state that the client sometimes returns to, like a process that stores its state on disk.
+    /// An earlier state of the client. The client sometimes returns to it, like a process that restarts with the state
+    /// on its disk.
     checkpoint: Option<(Told, Follower)>,
-    /// The number of restores of members before the client's first list.
+    /// Value of `World::restores` at the client's first list. If the value has changed, the client lists again.
     born: u64,
     /// Whether the client pauses between two reads of the stream.
     slow: bool,
-    /// Whether the current watch must end with an ERROR event.
+    /// Whether the router must refuse the version of the current watch. An event is then an error.
     refused: bool,
-    /// The newest cluster under each name, as the routers' responses had shown before the watch.
+    /// For each router and cluster name, the newest cluster that the router had shown before the watch. An older
+    /// cluster in the watch is an error.
     newest: Newest,
     /// Number of replacements of each cluster that the router had shown before the watch.
     replacements: BTreeMap<String, usize>,
@@ -70,12 +70,11 @@ impl Told {
     }
 }
 
-/// The time for which a client can resume from a version, if no fault makes a router drop changes. A router keeps
-/// changes for five minutes. The limit is shorter, because a router may receive a slow member's change a minute before
-/// another router or a slow client.
+/// Age up to which a router must accept a version, unless a fault makes the router drop changes. A router keeps each
+/// change for five minutes after receipt. The limit is lower, because a router may receive a slow member's change a
+/// minute before another router or a slow client does.
 const KEPT_FOR: Duration = Duration::from_secs(200);
 
-/// The reason for the end of a stream.
 enum End {
     /// The stream ended, or the client closed it.
     Cut,
@@ -126,12 +125,10 @@ impl Client {
         }
     }
 
-    /// Returns the client's state for the checks at the end of the run.
     pub(crate) fn follower(&self) -> Arc<Mutex<Option<Follower>>> {
         Arc::clone(&self.follower)
     }
 
-    /// Returns the client's name and selection.
     pub(crate) fn describe(&self) -> (String, Selection) {
         (self.name.clone(), self.selection.clone())
     }
@@ -181,7 +178,6 @@ impl Client {
         self.resume(replica).await
     }
 
-    /// Chooses the router for the next request.
     fn replica(&mut self) -> usize {
         let any = self.random.random_range(0..REPLICAS);
         self.home.unwrap_or(any)
@@ -230,8 +226,9 @@ impl Client {
             let perhaps_another = self.world.with_truth(|truth| follower.is_perhaps_another(truth));
             (follower.version.clone().unwrap_or_default(), item, perhaps_another)
         };
-        // With several routers, no router knows which events another router sent before an integer resourceVersion, so
-        // a router must refuse the integer. With a single cluster, an integer is a complete version.
+        // No router knows which events other routers sent before an integer resourceVersion. So a router must refuse an
+        // integer, unless the client sends all requests to this router. With `topology` or `hides`, perhaps only one
+        // cluster is left. The router may then accept the integer, which is a complete version of one cluster.
         let refused = item.is_some() && !alone;
         self.refused = refused && !topology && !hides;
         let is_item = item.is_some();
@@ -303,8 +300,9 @@ impl Client {
     /// Reads a stream until the stream ends or the client closes it.
     async fn stream(&mut self, replica: usize, query: Vec<String>) -> anyhow::Result<End> {
         let path = format!("{}?{}", self.path(), query.join("&"));
-        // An integer resourceVersion has no mark of its cluster, so a watch from an integer may continue at a state
-        // before a replacement. For such a watch, the client therefore remembers no replacements.
+        // An integer resourceVersion does not show whether it is from before or after a replacement of the cluster. A
+        // watch from an integer may therefore continue at a state before a replacement, and the client must forget the
+        // replacements that it has seen.
         let is_after_item = self.follower.lock().as_ref().is_some_and(|follower| follower.item.is_some());
         (self.newest, self.replacements) = match is_after_item {
             true => (Newest::new(), BTreeMap::new()),
@@ -449,7 +447,8 @@ impl Client {
     }
 }
 
-/// The time since the first event that no bookmark has followed, in streams that must send bookmarks soon after events.
+/// Time since the first event after the last bookmark. Streams with integer resourceVersions must send a bookmark soon
+/// after each event.
 struct Unmarked {
     told: bool,
     since: Option<Instant>,

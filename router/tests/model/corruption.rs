@@ -13,7 +13,6 @@ use crate::schedule::Profile;
 use crate::truth::{Clusters, Component, History, Selection, State, Truth, Vector};
 use crate::world::{NAMES, World};
 
-/// A function that corrupts a correct stream.
 type Corrupt = fn(&mut Vec<Event>);
 
 /// The corruptions of a stream. Each simulates a defect in the merge, the cacher or the router.
@@ -66,7 +65,6 @@ const CORRUPTIONS_OF_INTEGERS: [(&str, Corrupt); 8] = [
     ("a_deletion_without_the_other_cluster_of_that_name", |events| drop(events.remove(7))),
 ];
 
-/// Returns one test for each corruption, and the tests of correct histories.
 pub(crate) fn trials() -> Vec<Trial> {
     let name = |name: &str| format!("checker::{name}");
     let mut trials = vec![
@@ -207,7 +205,7 @@ fn told(selection: &Selection, truth: &Truth, events: &[Event]) -> Result<(), St
     }
 }
 
-/// Returns the objects of both members at two revisions.
+/// Returns the objects of `a` at revision `a`, and the objects of `b` at revision `b`.
 fn objects(truth: &Truth, a: u64, b: u64) -> BTreeMap<(String, String), State> {
     let mut objects = BTreeMap::new();
     for (cluster, revision) in vector(a, b) {
@@ -224,8 +222,8 @@ fn objects(truth: &Truth, a: u64, b: u64) -> BTreeMap<(String, String), State> {
     objects
 }
 
-/// A router may refuse a version that precedes its relist of the member. A router also lists a single object to get the
-/// member's latest revision. This list is no relist, and no reason to refuse a version.
+/// A router may refuse a version from before its last relist of a member. To get a member's latest revision, a router
+/// lists a single object. Such a list is no relist, and no reason to refuse a version.
 fn refused_in_a_calm_run() -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(async {
@@ -290,9 +288,9 @@ fn pages_that_go_on_elsewhere() -> Result<(), Failed> {
     found_out(is_rest(&rest).map_err(|lie| lie.to_string()))
 }
 
-/// A client has received a deletion that its version does not cover. After the DELETED event of another cluster's
-/// object with the same name, the router sends the deleted object again. A client whose version covers the deletion
-/// does not receive the object. A missing event is an error for both clients.
+/// Two clusters have an object with the same name. A client has received the deletion of one object, but its version
+/// does not cover the deletion. When the other cluster's object is deleted, the router sends the first object again. If
+/// the version covers the deletion, the router does not send the object. In both cases an omitted event is an error.
 fn perhaps_owed() -> Result<(), Failed> {
     use Change::{Added, Deleted};
     let mut truth = truth();
@@ -322,8 +320,8 @@ fn perhaps_owed() -> Result<(), Failed> {
 }
 
 /// A client's version covers a revision with several deletions. If a router received only the first deletion before a
-/// relist, the router may send the later deletions again, with the last state. The router must not send the first
-/// deletion again, and must not repeat any deletion without a relist.
+/// relist, the router may send the later deletions again. The router must not send the first deletion again. Without a
+/// relist, the router must not repeat any deletion.
 fn deleted_again() -> Result<(), Failed> {
     let mut truth = truth();
     for (revision, key, value) in [(16, "n/x", "v1"), (17, "n/y", "v1"), (18, "n/y", "v2")] {
@@ -374,8 +372,8 @@ fn undone() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Another cluster replaces `a`, at lower revisions. An answer must not show objects of one cluster under a version of
-/// the other one, and a version of the earlier cluster must not count as one of the new cluster.
+/// A new cluster with lower revisions replaces the cluster `a`. A response must not show objects of one of these
+/// clusters under a version of the other. A version of the earlier cluster is no version of the new cluster.
 fn replaced() -> Result<(), Failed> {
     let mut truth = truth();
     let a = truth.clusters.get_mut("a").ok_or("there is no a")?;

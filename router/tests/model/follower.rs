@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::truth::{Component, History, Lie, Selection, State, Truth, Vector};
 use crate::world::are_one_member;
 
-/// A decoded event of a watch.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// An ADDED, MODIFIED or DELETED event.
@@ -15,10 +14,8 @@ pub(crate) enum Event {
     Bookmark { vector: Vector, initial_end: bool },
 }
 
-/// The resourceVersion of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
-    /// A decoded composite version.
     Vector(Vector),
     /// An integer resourceVersion, decoded into a cluster and its revision.
     Item(String, u64),
@@ -30,7 +27,7 @@ pub(crate) struct Item {
     pub(crate) cluster: String,
     pub(crate) revision: u64,
     key: String,
-    /// Whether the event repeated an object after the DELETED event of another cluster's object with the same name.
+    /// Whether the event sent the object again, because another cluster's object with the same name was deleted.
     again: bool,
 }
 
@@ -50,41 +47,41 @@ pub(crate) struct Expectations {
     pub(crate) may_go_back: BTreeSet<String>,
 }
 
-/// The state of one client, as the model checks it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Follower {
     pub(crate) selection: Selection,
-    /// The objects by cluster and key, as stored by a client that distinguishes clusters.
+    /// The objects by cluster and key, for a client that distinguishes the objects of different clusters.
     pub(crate) objects: BTreeMap<(String, String), State>,
-    /// The cluster of each name, as stored by a client that identifies objects only by name.
+    /// The cluster that has the object of each name, for a client that identifies objects only by name.
     pub(crate) names: BTreeMap<String, String>,
     /// The version to resume from; `None` before the first list or the end of the initial events.
     pub(crate) version: Option<Vector>,
     /// Whether the stream is still sending its initial events.
     initial: bool,
-    /// The key of a DELETED object that another cluster still has. The next event must be the ADDED of that cluster's
-    /// object.
+    /// The key of a deleted object, if another cluster has an object with the same name. The next event must be the
+    /// ADDED event of the other cluster's object.
     owed: Option<String>,
-    /// The earlier values of `owed` at the times when the stream was cut. After the client resumes, the stream must
-    /// send these objects again.
+    /// Keys from `owed` whose ADDED event was missing when the stream was cut. After the client resumes, the stream
+    /// must send these events.
     owed_later: BTreeSet<String>,
     /// The clusters whose changes the stream may repeat.
     may_repeat: BTreeSet<String>,
-    /// Deletions, by cluster and key, that the stream may repeat although the client's version covers them. Such a
-    /// deletion is not the first change of its revision.
+    /// Deletions, by cluster and key, that the stream may repeat although the client's version covers them. Each is a
+    /// later deletion of a revision with several changes.
     may_be_deleted_again: BTreeSet<(String, String)>,
     /// The clusters that a router relisted after the client's version. The stream may omit states of these clusters.
     listed_anew: BTreeSet<String>,
     /// The integer resourceVersion of the last event; `None` after a composite version. A client that takes its version
     /// from events would resume from the integer.
     pub(crate) item: Option<Item>,
-    /// The cluster of the last DELETED event, if the router may have sent the event with a version before the deletion.
-    /// The router does so if it does not know whether another cluster still has an object with the name.
+    /// The cluster of the last DELETED event, if the event's version may precede the deletion. A router sends such a
+    /// version while it does not know whether another cluster has an object with the same name.
     perhaps_owed: Option<String>,
 }
 
 impl Version {
-    /// Returns the revision of a single object in a list or in initial events.
+    /// Returns the revision in the resourceVersion of a listed object of `cluster`. `None` if the resourceVersion is of
+    /// another cluster, of several clusters, or of only a part of a revision.
     pub(crate) fn of_item(&self, cluster: &str) -> Option<Component> {
         match self {
             Self::Vector(vector) => vector.get(cluster).filter(|own| own.part.is_none() && vector.len() == 1).copied(),
@@ -93,9 +90,9 @@ impl Version {
     }
 }
 
-/// Checks that the version of an event covers the event's object. Otherwise a client that is cut off after the event
-/// may resume after a later deletion and keep the object forever. A DELETED event may have a version before the
-/// deletion.
+/// Checks that the version of an event covers the event's object. If it did not, a client that loses the stream after
+/// the event could resume after a later deletion, and keep the object forever. Only a DELETED event may have an earlier
+/// version.
 fn is_covered(
     truth: &Truth,
     (change, cluster, key, state): (Change, &str, &str, &State),
@@ -122,8 +119,8 @@ impl Follower {
         Self { selection, initial: true, ..Self::default() }
     }
 
-    /// Begins a stream from the client's version after a cut. The stream repeats changes that the client has received
-    /// and that its version does not cover.
+    /// Begins a stream from the client's version after a cut. If the client has received changes that its version does
+    /// not cover, the stream repeats these changes.
     pub(crate) fn resumed(&mut self, truth: &Truth) {
         self.initial = false;
         self.item = None;
@@ -136,8 +133,8 @@ impl Follower {
             let covered = version.get(cluster).into_iter().flat_map(|version| history.deleted_behind_others(*version));
             self.may_be_deleted_again.extend(covered.map(|(key, _)| (cluster.clone(), key.clone())));
             let exact = match version.get(cluster) {
-                // The stream repeats all changes that share a revision. A stream of one namespace also repeats a change
-                // that is the only one of its revision in the namespace.
+                // From a version in the middle of a revision, the stream repeats the revision's changes. In the view of
+                // one namespace, it may also repeat the revision's only change.
                 Some(version) if history.is_some_of_several(*version) => false,
                 Some(version) if version.part.is_some() && self.selection.namespace.is_some() => false,
                 Some(version) => truth.is_cluster_state(&self.selection, &self.objects, cluster, *version).is_ok(),
@@ -177,14 +174,14 @@ impl Follower {
         })
     }
 
-    /// Returns whether a component of the version may have the mark of a different cluster. No router can then decide
-    /// which cluster the version means.
+    /// Returns whether a component of the client's version may be marked with the wrong cluster. No router can then
+    /// decide which cluster the component means.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.version.iter().flatten().any(|(_, component)| component.is_doubtful)
     }
 
-    /// Returns whether two events may have the last event's integer resourceVersion: changes of the same revision, or a
-    /// repetition of the object after another cluster's DELETED event. Then the integer is ambiguous.
+    /// Returns whether another event may have the same integer resourceVersion as the last event: another change of the
+    /// revision, or the same object sent again after another cluster's DELETED event. The integer is then ambiguous.
     pub(crate) fn is_perhaps_another(&self, truth: &Truth) -> bool {
         let Some(Item { cluster, key, again, revision }) = &self.item else { return false };
         if truth.history(cluster).is_ok_and(|history| history.is_shared(*revision)) {
@@ -194,7 +191,8 @@ impl Follower {
         *again || others.any(|other| truth.ever_had(&self.selection, other, key))
     }
 
-    /// Returns whether the client has received all initial events, and all repeated objects of other clusters.
+    /// Returns whether the client has received all initial events, and all ADDED events that must follow the deletion
+    /// of another cluster's object.
     pub(crate) fn is_complete(&self) -> bool {
         !self.initial && self.owed.is_none() && self.owed_later.is_empty() && self.version.is_some()
     }
@@ -322,7 +320,7 @@ impl Follower {
             self.names.remove(key);
             let others = || self.objects.keys().filter(|(_, other)| other == key);
             if others().next().is_none() {
-                // The last object with this name is gone, so no repetition of another cluster's object follows.
+                // The last object with this name is gone, so no ADDED event of another cluster's object follows.
                 self.owed_later.remove(key);
             }
             // Three cases excuse a missing ADDED event for the other cluster's object:
@@ -356,9 +354,9 @@ impl Follower {
         Ok(())
     }
 
-    /// Returns whether the client's version may already cover this deletion. A router may have received only the first
-    /// deletions of a revision before it relisted the cluster. The router then cannot distinguish the remaining
-    /// deletions from later ones, so it sends all of them, once in each stream.
+    /// Returns whether the router may send this deletion although the client's version covers it. If a router received
+    /// only the first deletions of a revision before it relisted the cluster, it cannot distinguish the remaining
+    /// deletions from later ones. So the router sends all of them, once in each stream.
     fn is_deleted_again(&self, history: &History, place: &(String, String), state: &State) -> bool {
         let Some(has) = self.version.as_ref().and_then(|version| version.get(&place.0)) else { return false };
         self.may_be_deleted_again.contains(place)
@@ -366,7 +364,7 @@ impl Follower {
             && history.deleted_behind_others(*has).contains(&(&place.1, state))
     }
 
-    /// Applies the object of another cluster with the same name, after a DELETED event.
+    /// Applies the event after a DELETED event: the ADDED event of another cluster's object with the same name.
     fn again(&mut self, change: Change, owed: &str, place: (String, String), state: &State) -> Result<(), Lie> {
         let (cluster, key) = &place;
         if change != Change::Added || key != owed {
@@ -374,7 +372,8 @@ impl Follower {
                 "after DELETED {owed} another cluster's was to be told, not {change:?} {place:?}"
             )));
         }
-        // The client may have received this object's deletion, if its version does not cover the deletion.
+        // If the client's version does not cover the deletion of this object, the client may have received the deletion
+        // and lack the object.
         let held = self.objects.get(&place);
         if held != Some(state) && !self.may_repeat.contains(cluster) {
             return Err(Lie(format!("{cluster} {key} is told again as {state:?}; the client has it as {held:?}")));
@@ -414,8 +413,8 @@ impl Follower {
         Err(Lie(format!("{change:?} {cluster} {key} {state:?} has the version {revision} of {of}; {states}")))
     }
 
-    /// Checks a version from the stream and takes it as the place to resume from. `deleted` is the cluster of a DELETED
-    /// event.
+    /// Checks a version from the stream. The client resumes from this version later. `deleted` is the cluster of the
+    /// event if the event is DELETED.
     fn takes_version(
         &mut self,
         truth: &Truth,
@@ -445,8 +444,8 @@ impl Follower {
                 let may_be_listed = |had: &Component| listed.is_some_and(|listed| *had < listed.into());
                 let is_listed_anew = before.get(cluster).is_some_and(may_be_listed);
                 match exact {
-                    // The stream sends the later deletions of a revision together with the received part of the
-                    // revision.
+                    // The version covers only a part of a revision. The stream sends later deletions of the revision
+                    // together with this part, so the client's objects may differ from the version.
                     Err(_) if revision.part.is_some() || is_listed_anew => {
                         self.listed_anew.insert(cluster.clone());
                     }

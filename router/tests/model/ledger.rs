@@ -19,7 +19,6 @@ pub(crate) type Settled = BTreeMap<String, u64>;
 pub(crate) enum Verb {
     /// A server-side apply, which creates missing objects.
     Apply,
-    /// A JSON merge patch.
     Merge,
     Replace,
     Delete,
@@ -32,14 +31,13 @@ pub(crate) enum Meaning {
     Annotated(usize),
     /// A precondition identifies an object of this member by its uid, by its resourceVersion, or by both.
     Object {
-        /// The index of the member that has the object.
         member: usize,
-        /// The uid in the precondition.
         uid: Option<String>,
-        /// The state whose resourceVersion is in the precondition. Each state of an object has a unique value.
+        /// The object's state whose resourceVersion is in the precondition.
         state: Option<State>,
     },
-    /// The write has no annotation and no precondition: it means the only object with its name.
+    /// The write has no annotation and no precondition, so it affects the object with this name in the only cluster
+    /// that has one.
     Bare(Bare),
 }
 
@@ -56,11 +54,9 @@ pub(crate) enum Meaning {
 /// * since the arrival of the write, if the write creates the object, because the router asks all clusters then.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bare {
-    /// The router's knowledge of each of its clusters.
     pub(crate) known: Vec<Known>,
 }
 
-/// The router's knowledge of one cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) cluster: String,
@@ -74,7 +70,8 @@ pub(crate) struct Known {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
-    /// The unique value that the write sets in the object. A deletion sets no value, and its marker only identifies it.
+    /// The unique value that the write sets in the object. A deletion sets no value, so its marker only identifies the
+    /// write.
     pub(crate) marker: String,
     pub(crate) verb: Verb,
     /// The object's key, `namespace/name`.
@@ -82,7 +79,6 @@ pub(crate) struct Write {
     pub(crate) meaning: Meaning,
 }
 
-/// A change of one object in the history of a member.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) member: usize,
@@ -96,7 +92,6 @@ pub(crate) struct Change {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// A response with a 2xx code.
     Done,
     /// An error response which implies that the write was not carried out.
     Refused(u16),
@@ -118,7 +113,6 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Records a write before the client sends it.
     pub(crate) fn sent(&mut self, write: Write) {
         self.entries.push(Entry { write, outcome: None, landed: None });
     }
@@ -161,8 +155,7 @@ impl Ledger {
         for entry in self.entries.iter_mut().rev().filter(asked) {
             match entry.lands(change, truth, settled) {
                 Ok(()) => return Ok(()),
-                // If several writes could have deleted the object, the error of an unanswered write is the best
-                // explanation.
+                // If no write explains the deletion, the error for a write without a response is the most useful one.
                 Err(lie) if entry.outcome.is_none() => why = lie,
                 Err(_) => {}
             }
@@ -207,8 +200,9 @@ impl Write {
         }
     }
 
-    /// Checks the precondition against the object before the change. The resourceVersion of an apply that creates the
-    /// object has no meaning. After a restore, another state may have the resourceVersion.
+    /// Checks that the object before the change fulfills the precondition. An apply that creates the object may have
+    /// any resourceVersion. After a restore, the same resourceVersion may belong to another state, so it is not
+    /// checked.
     fn is_meant(&self, uid: Option<&str>, state: Option<&State>, change: &Change, truth: &Truth) -> Result<(), String> {
         let before = change.before.as_ref();
         if uid.is_some_and(|uid| before.is_none_or(|before| before.uid != uid)) {
@@ -224,11 +218,10 @@ impl Write {
 }
 
 impl Bare {
-    /// Returns a cluster that also has an object with this name, as far as the router could know.
+    /// Returns another cluster that has an object with this name, if the router could know of this object.
     fn rival(&self, change: &Change, truth: &Truth, settled: &Settled) -> Option<&Known> {
         let own = |known: &&Known| NAMES[change.member].contains(&&*known.cluster);
-        // If the router knows that this cluster had the object, the router may treat the object as the only one with
-        // its name.
+        // If the router knew that this cluster had the object, the router need not treat the write as a create.
         let was_there = self.known.iter().find(own).is_none_or(|own| own.had(&change.key, truth));
         let makes = change.before.is_none() && !was_there;
         let has = |known: &Known| {
@@ -243,7 +236,7 @@ impl Bare {
 }
 
 impl Known {
-    /// Returns whether the cluster had an object at its version or later.
+    /// Returns whether the cluster had the object at the version that the router served, or later.
     fn had(&self, key: &str, truth: &Truth) -> bool {
         truth.history(&self.cluster).is_ok_and(|history| match self.version {
             Some(version) => history.had_since_version(key, version),

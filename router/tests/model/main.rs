@@ -39,17 +39,15 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use run::RunKind;
 
-/// The number of seeds in each ordinary test run.
 const SEEDS: u64 = 200;
 
 /// The number of seeds for runs with users whose rights change.
 const RIGHTS_SEEDS: u64 = 100;
 
-/// The number of seeds in one test.
 const SEEDS_PER_TRIAL: u64 = 50;
 
-/// Seeds that once failed, each with the defect in the product. The run of a seed changes with the schedule, so each
-/// defect also has a smaller test beside the corrected code.
+/// Seeds whose runs once failed, each with the defect in the router. A change of the schedule changes the run of a
+/// seed, so each defect also has a smaller test beside the corrected code.
 const FAILED_ONCE: [(u64, &str); 17] = [
     (0, "deletions_of_one_revision_after_the_first_were_lost"),
     (2, "leaving_cluster_kept_its_version_at_a_deletion_before_another_cluster"),

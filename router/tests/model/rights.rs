@@ -33,15 +33,14 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 
 const MEMBERS: [&str; 2] = ["eu", "us"];
 const USERS: [&str; 3] = ["ann", "ben", "eve"];
-/// The namespaces in which users may get rights. The first entry means all namespaces.
+/// The namespaces in which users may get rights. An empty string means all namespaces.
 const PLACES: [&str; 4] = ["", "a", "b", "c"];
 const NAMES: [&str; 4] = ["w", "x", "y", "z"];
 
-/// The number of random steps in a run.
 const STEPS: usize = 120;
 
-/// The maximum number of replacements in a run. A router accepts the next replacement of a cluster only after 10 s, and
-/// this time doubles with each replacement.
+/// Maximum number of replacements of members by other clusters. A router accepts the next replacement of a cluster only
+/// after 10 s, and this pause doubles with each replacement.
 const REPLACEMENTS_MAX: usize = 2;
 
 /// The maximum time until all clients are up to date after the last fault: twice the longest delay between attempts to
@@ -61,7 +60,7 @@ struct World {
     failure: Mutex<Option<String>>,
 }
 
-/// The objects of a user: the value of each by cluster, namespace and name.
+/// The value of each object of a user, by cluster, namespace and name.
 type Objects = BTreeMap<(String, String, String), String>;
 
 /// Runs a seed in the caller's runtime. Returns the failure, if any, and the trace.
@@ -152,7 +151,6 @@ impl World {
         }
     }
 
-    /// Creates, changes or deletes an object.
     fn write(&self, number: usize, random: &mut StdRng) {
         let (member, mut truth) = (&self.members[number], self.truth.lock());
         let namespace = PLACES[random.random_range(1..PLACES.len())];
@@ -201,8 +199,8 @@ impl World {
         }
     }
 
-    /// Starts one fault. A task ends the fault later. No fault affects only roles and bindings: their watches may be
-    /// delayed by minutes according to the documentation, so the test could not judge any object.
+    /// Starts one fault. A task ends the fault later. No fault affects only roles and bindings: according to the
+    /// documentation, the router may then use rights that are minutes old, so the test could not judge any object.
     async fn failure(self: &Arc<Self>, number: usize, random: &mut StdRng) {
         let control = self.members[number].control().clone();
         let lasts = Duration::from_millis(match random.random_range(0..10) {
@@ -255,7 +253,7 @@ impl World {
             let control = self.members[number].control().clone();
             self.faults[number].fetch_add(1, Ordering::Relaxed);
             control.stop_listening().await;
-            // The earlier cluster completes the requests that it has received.
+            // In this time, the earlier cluster completes the requests that it has already received.
             sleep(Duration::from_millis(random.random_range(1..3000))).await;
             {
                 let mut truth = self.truth.lock();
@@ -339,7 +337,7 @@ impl World {
         seen
     }
 
-    /// Checks that a user may see an object in a response that began at this time.
+    /// Records a failure if the user may not see the object, in a response that began at `begun`.
     fn shown(&self, user: &str, object: &Value, begun: Instant) {
         let (cluster, namespace, _) = place(object);
         let value = text(&object["metadata"]["annotations"]["value"]);
@@ -376,7 +374,6 @@ impl World {
     }
 }
 
-/// The role that every user's bindings refer to.
 fn reader_role() -> Value {
     let rule = json!({"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": [RESOURCE]});
     rbac("ClusterRole", "", "reader", &json!({"rules": [rule]}))
@@ -394,7 +391,6 @@ fn rbac(kind: &str, namespace: &str, name: &str, of: &Value) -> Value {
     object
 }
 
-/// Returns an object's cluster, namespace and name.
 fn place(object: &Value) -> (String, String, String) {
     let metadata = &object["metadata"];
     (text(&metadata["annotations"]["tributary.dev/cluster"]), text(&metadata["namespace"]), text(&metadata["name"]))
@@ -407,7 +403,6 @@ fn objects(list: &Value) -> Objects {
     ours.map(|item| (place(item), text(&item["metadata"]["annotations"]["value"]))).collect()
 }
 
-/// Returns whether the run created the object.
 fn is_ours(object: &Value) -> bool {
     PLACES[1..].contains(&object["metadata"]["namespace"].as_str().unwrap_or_default())
 }

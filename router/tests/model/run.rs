@@ -15,7 +15,6 @@ use crate::truth::{Lie, Selection, State};
 use crate::world::{REPLICAS, RESOURCE, World};
 use crate::{rights, writer, writes};
 
-/// The number of clients that list and watch.
 const CLIENTS: u64 = 5;
 
 /// The maximum time until all clients are up to date after the last fault: twice the longest delay between a cacher's
@@ -27,19 +26,16 @@ const REST_WITHIN: Duration = Duration::from_secs(240);
 pub(crate) enum RunKind {
     /// The run tests versions and writes, with clients of one user.
     Versions,
-    /// The run tests users whose rights change.
     Rights,
 }
 
 impl RunKind {
     pub(crate) const ALL: [Self; 2] = [Self::Versions, Self::Rights];
 
-    /// Returns the kind with this name on the command line.
     pub(crate) fn of(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.word() == word)
     }
 
-    /// Returns the name of the kind on the command line.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Versions => "seed",
@@ -48,7 +44,6 @@ impl RunKind {
     }
 }
 
-/// The failure of a run, if any, and its trace.
 struct Outcome {
     failure: Option<String>,
     trace: Vec<String>,
@@ -60,7 +55,7 @@ struct Watched {
     follower: Arc<Mutex<Option<Follower>>>,
 }
 
-/// Runs a seed in a separate thread and runtime. The clock of the runtime stands still while any task can proceed.
+/// Runs a seed in a separate thread, on a runtime with a paused clock: time advances only while every task waits.
 fn run(kind: RunKind, seed: u64) -> Outcome {
     // Hash maps, timer jitter and tokio's choice among tasks use random numbers of the system, so the seed must
     // determine these numbers.
@@ -125,7 +120,6 @@ async fn in_runtime(kind: RunKind, seed: u64) -> Outcome {
 
 /// Waits until every client has all objects. The error names a client that lacks objects.
 async fn rest(world: &Arc<World>, watched: &[Watched]) -> anyhow::Result<()> {
-    // Writes continue until the routers have detected a pending restore.
     schedule::end_of_trouble(world).await?;
     let step = Duration::from_secs(5);
     let mut missing = String::new();
@@ -175,7 +169,7 @@ async fn all_have_everything(world: &World, watched: &[Watched]) -> anyhow::Resu
 
 type Objects = BTreeMap<(String, String), State>;
 
-/// Returns the objects of all configured members.
+/// Returns the selected objects of all configured members.
 fn union(world: &World, selection: &Selection) -> Objects {
     let configured = world.configured().1;
     world.with_truth(|truth| {

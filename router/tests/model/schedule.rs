@@ -14,20 +14,18 @@ use tributary_simulator::{Rejection, RequestKind};
 use crate::follower::Expectations;
 use crate::world::{MEMBERS, NAMES, REPLICAS, RESOURCE, World, service, vector};
 
-/// The values of the label `color`.
 pub(crate) const COLORS: [&str; 2] = ["red", "blue"];
 /// The values of the selectable field `spec.type`.
 pub(crate) const TYPES: [&str; 2] = ["ClusterIP", "NodePort"];
-/// The namespaces of every member.
 pub(crate) const NAMESPACES: [&str; 2] = ["default", "kube-public"];
-/// The names of objects, which are equal in all members.
+/// The names of objects. All members use the same names.
 pub(crate) const OBJECTS: [&str; 5] = ["a", "b", "b-1", "c", "d"];
 
 /// The maximum time until all routers detect a restore: two failed attempts with the longest delay between them.
 const NOTICED_WITHIN: Duration = Duration::from_secs(200);
 
-/// The maximum number of replacements in a run. A router accepts the next replacement of a cluster only after 10 s, and
-/// this time doubles with each replacement.
+/// Maximum number of replacements of members by other clusters. A router accepts the next replacement of a cluster only
+/// after 10 s, and this pause doubles with each replacement.
 const REPLACEMENTS_MAX: usize = 3;
 
 /// The properties of a run, derived from its seed. Each kind of fault is limited to some runs, so that the checks can
@@ -35,11 +33,9 @@ const REPLACEMENTS_MAX: usize = 3;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Profile {
     pub(crate) seed: u64,
-    /// The number of random steps in the run.
     pub(crate) steps: usize,
     /// Whether members drop the events in their watch windows.
     pub(crate) expires: bool,
-    /// Whether members are restored to earlier revisions.
     pub(crate) restores: bool,
     /// Whether clusters are added, removed and renamed.
     pub(crate) topology: bool,
@@ -50,13 +46,13 @@ pub(crate) struct Profile {
     pub(crate) deny: bool,
     /// Whether members sometimes send malformed responses.
     pub(crate) nonsense: bool,
-    /// Whether members forbid list and watch for some time, either for all namespaces at once or completely.
+    /// Whether members forbid lists and watches for some time: all of them, or only those of all namespaces.
     pub(crate) forbids: bool,
-    /// Whether single objects have integer resourceVersions.
+    /// Whether objects have integer resourceVersions (`itemResourceVersions: Integer`).
     pub(crate) integer: bool,
-    /// Whether each router serves separate clients, which resume from the integer resourceVersions of single objects.
+    /// Whether each client sends all requests to one router, so that it can resume from integer resourceVersions.
     pub(crate) alone: bool,
-    /// Whether reads without a version contain the members' latest state.
+    /// Whether reads without a version contain the members' latest state (`consistency: Quorum`).
     pub(crate) quorum: bool,
     /// Whether clients sometimes send composite versions in the compact form.
     pub(crate) compact: bool,
@@ -66,9 +62,9 @@ pub(crate) struct Profile {
     pub(crate) unmarked: bool,
     /// Whether watches deliver writes seconds late.
     pub(crate) lags: bool,
-    /// The cluster for new objects without a cluster name.
+    /// The cluster in which an object is created if the request names no cluster.
     pub(crate) placement: Option<&'static str>,
-    /// Whether other clusters replace members.
+    /// Whether members are replaced by other clusters.
     pub(crate) replaces: bool,
     /// The number of events in the members' watch windows.
     pub(crate) window: usize,
@@ -110,16 +106,17 @@ impl Profile {
             unmarked,
             lags,
             placement: placement(seed),
-            // A version from before a restore, or with an earlier cluster name, has no mark of its cluster. So a run
-            // with restores or renamed clusters has no replacements.
+            // A version from before a restore, or with an earlier name of the cluster, has no mark that identifies the
+            // cluster. So runs with restores or renamed clusters have no replacements.
             replaces: !restores && !topology && StdRng::seed_from_u64(seed ^ 0xab1e).random_bool(0.4),
             window: if small { 6 } else { 10_000 },
         }
     }
 
-    /// Returns the properties of the run that the checks may rely on.
+    /// Returns what the checks may assume about the run.
     pub(crate) fn expectations(&self) -> Expectations {
-        // Without bookmarks, or with late ones, a router relists the collection for a client that waits for a version.
+        // If bookmarks are missing or late, a router relists the collection for a client that waits for a version. So
+        // `unmarked` and `lags` exclude a calm run.
         let failure = [
             self.expires,
             self.restores,
@@ -139,8 +136,8 @@ impl Profile {
     }
 }
 
-/// Returns the cluster for new objects, in half of all runs. This choice has a separate random generator, so that the
-/// runs of existing seeds stay equal.
+/// Returns the default cluster for new objects in half of all runs, and `None` in the other half. This choice has a
+/// separate random generator, so that the runs of existing seeds stay the same.
 fn placement(seed: u64) -> Option<&'static str> {
     let mut random = StdRng::seed_from_u64(seed ^ 0x91ace);
     let [name, _] = NAMES.choose(&mut random)?;
@@ -250,12 +247,11 @@ async fn failure(world: &Arc<World>, random: &mut StdRng) -> anyhow::Result<()> 
             control.reject(Some(Rejection { kinds, retry_after, ..Rejection::all(code) }));
             heal(lasts, move || control.reject(None));
         }
-        // A member that receives no writes because of a restore must stay reachable until the routers detect the
-        // restore.
+        // A member that is frozen for a restore must stay reachable until the routers detect the restore.
         7 if !world.is_frozen(number) => {
             note("down");
             control.stop_listening().await;
-            // A member that is stopped for a restore starts again with the restore.
+            // If the member is frozen for a restore in the meantime, the restore starts it again.
             let world = Arc::clone(world);
             tokio::spawn(async move {
                 sleep(lasts).await;
@@ -312,7 +308,7 @@ async fn failure(world: &Arc<World>, random: &mut StdRng) -> anyhow::Result<()> 
             let cluster_wide_only = random.random_bool(0.5);
             note(&format!("forbids {kinds:?} with {code}, in all namespaces at once only: {cluster_wide_only}"));
             control.reject(Some(Rejection { kinds, cluster_wide_only, ..Rejection::all(code) }));
-            // Open streams of the cluster continue unless this fault cuts them.
+            // Without this cut, open streams of the member continue during the fault.
             if random.random_bool(0.5) {
                 control.cut_streams();
             }
@@ -411,7 +407,7 @@ async fn replace(world: &Arc<World>, number: usize, random: &mut StdRng) -> anyh
     let (member, name) = (Arc::clone(&world.members[number]), NAMES[number][0]);
     let control = member.control().clone();
     control.stop_listening().await;
-    // The earlier cluster completes the requests that it has received.
+    // In this time, the earlier cluster completes the requests that it has already received.
     sleep(Duration::from_millis(random.random_range(1..3000))).await;
     if world.is_quiet() {
         control.start_listening().await;
@@ -439,7 +435,8 @@ async fn replace(world: &Arc<World>, number: usize, random: &mut StdRng) -> anyh
     Ok(())
 }
 
-/// Returns whether the member's revision has reached the version of every router.
+/// Returns whether no router shows a later version of the member than the member's revision, so that every router has
+/// detected the restore.
 async fn is_noticed(world: &World, number: usize) -> anyhow::Result<bool> {
     let revision = world.members[number].control().revision();
     for replica in 0..REPLICAS {

@@ -12,25 +12,25 @@ use tributary_simulator::compact;
 /// A decoded composite version: cluster → component.
 pub(crate) type Vector = BTreeMap<String, Component>;
 
-/// A component of a composite version. The component covers all changes of a revision, or all earlier changes and the
-/// first `part` changes of the revision.
+/// A component of a composite version. It covers all changes up to the end of the revision or, with `part`, all earlier
+/// revisions and the first `part` changes of this revision.
 #[derive(Clone, Copy)]
 pub(crate) struct Component {
     pub(crate) revision: u64,
-    /// The number of covered changes of the revision; `None` for all changes.
+    /// Number of covered changes of the revision; `None` for all of them.
     pub(crate) part: Option<usize>,
-    /// The cluster of the component. The order of components ignores this field and compares revisions.
+    /// The cluster of the component. Comparisons of components ignore this field.
     of: Of,
-    /// Whether the mark may be the mark of a different cluster.
+    /// Whether `of` may be the wrong cluster.
     pub(crate) is_doubtful: bool,
 }
 
-/// The cluster of a component, among the clusters that had the name.
+/// The cluster of a component, among the successive clusters that had one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Of {
-    /// The cluster is unknown, because the version is a number.
+    /// The cluster is unknown, because the version is an integer.
     Any,
-    /// The first cluster with this name. A version from this cluster is a text without a mark.
+    /// The first cluster with this name. Its versions have no mark.
     First,
     Marked(u32),
 }
@@ -80,7 +80,7 @@ impl Component {
         }
     }
 
-    /// Returns whether two versions of one cluster name are from the same cluster, by their marks.
+    /// Returns whether two versions of one cluster name have the same mark, so are from the same cluster.
     pub(crate) fn is_of_cluster_of(self, other: Self) -> bool {
         self.of == other.of
     }
@@ -128,30 +128,27 @@ pub(crate) struct Clusters {
     pub(crate) names: Vec<String>,
 }
 
-/// The states of an object as pairs of (first step, state).
+/// The states of an object, each with the step at which it began.
 type States = Vec<(usize, Option<State>)>;
 
-/// The history of one member.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     objects: BTreeMap<String, States>,
-    /// The eras in order. The steps in an era are ascending.
+    /// The eras in order. Each era continues the numbers of the steps.
     eras: Vec<Era>,
-    /// The uid of kube-system in each cluster that was the member, in order.
+    /// For each of the successive clusters that were the member: the uid of its namespace kube-system.
     uids: Vec<String>,
     next: usize,
-    /// The latest revision at which a router relisted the member; the first list of each router does not count.
+    /// The highest revision at which a router relisted the member. The first list of each router is no relist.
     pub(crate) listed_anew: Option<u64>,
 }
 
-/// An era: the time between two restores.
 #[derive(Clone, Debug, Default)]
 struct Era {
-    /// The index of the cluster's uid in the list of uids.
+    /// Index of the era's cluster in `History::uids`.
     cluster: usize,
     /// The first revision of the era. Versions up to this revision also belong to the previous era.
     base: u64,
-    /// The first step of the era.
     first: usize,
     steps: Vec<(u64, usize)>,
     /// The last revision of the era; `None` for the current era.
@@ -177,13 +174,12 @@ impl fmt::Display for Lie {
 }
 
 impl Selection {
-    /// Returns whether the client selects this cluster.
     pub(crate) fn wants(&self, cluster: &str) -> bool {
         let is_named = |Clusters { among, names }: &Clusters| names.iter().any(|name| name == cluster) == *among;
         self.clusters.as_ref().is_none_or(is_named)
     }
 
-    /// Returns whether the client selects an object in this state. The cluster must be selected.
+    /// Returns whether the client selects an object in this state, if it selects the object's cluster.
     pub(crate) fn matches(&self, key: &str, state: &State) -> bool {
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));
         let is = |wanted: &Option<String>, own: &str| wanted.as_deref().is_none_or(|wanted| wanted == own);
@@ -243,28 +239,27 @@ impl History {
     }
 
     /// Returns the number of replacements before the cluster of a version. Returns `None` if the version may belong to
-    /// any cluster: revision 0 is sent for a cluster that is about to leave, and the mark of an empty uid for a cluster
-    /// that reports no uid.
+    /// any cluster: a router sends revision 0 for a cluster that is about to leave, and the mark of an empty uid for a
+    /// cluster that reports no uid.
     pub(crate) fn cluster_of(&self, Component { revision, of, is_doubtful, .. }: Component) -> Option<usize> {
         match of {
             _ if self.replacements() == 0 || revision == 0 || is_doubtful => None,
             Of::Any => None,
             Of::First => Some(0),
             Of::Marked(mark) if mark == compact::mark("") => None,
-            // A mark without a known uid belongs to a cluster that never existed.
+            // A mark that matches no uid belongs to a cluster that never existed.
             Of::Marked(mark) => {
                 Some(self.uids.iter().position(|uid| compact::mark(uid) == mark).unwrap_or(self.uids.len()))
             }
         }
     }
 
-    /// The number of replacements before the cluster that had an object in this state.
+    /// Returns the number of replacements before the cluster that had an object in this state.
     pub(crate) fn cluster_of_state(&self, key: &str, state: &State) -> Option<usize> {
         let step = self.step_in(key, state)?;
         self.eras.iter().rev().find(|era| era.first <= step).map(|era| era.cluster)
     }
 
-    /// The uid of a version's cluster.
     pub(crate) fn uid_of(&self, version: Component) -> Option<&String> {
         self.uids.get(self.cluster_of(version)?)
     }
@@ -274,7 +269,6 @@ impl History {
         self.next - 1
     }
 
-    /// Returns the revision of the last change.
     pub(crate) fn latest(&self) -> u64 {
         let era = self.eras.last();
         era.map_or(0, |era| era.steps.last().map_or(era.base, |(revision, _)| *revision))
@@ -307,7 +301,7 @@ impl History {
         self.restores() > 0 && self.eras.last().is_some_and(|era| revision <= era.base)
     }
 
-    /// Returns whether a restore has undone a version. The version then stands for another state, now or later.
+    /// Returns whether a restore has undone a version. A later change may then reuse the revision for another state.
     fn is_of_either_era(&self, revision: u64) -> bool {
         let Some((last, earlier)) = self.eras.split_last() else { return false };
         let mut earlier = earlier.iter().filter(|era| era.cluster == last.cluster);
@@ -350,18 +344,16 @@ impl History {
         steps
     }
 
-    /// Returns the version up to which a router repeats no change to a resuming client. If several changes share a
-    /// revision, the router may repeat all of them except the first.
+    /// Returns the part of a version whose changes a router does not send again to a client that resumes. If the
+    /// version covers only a part of a revision, the router may repeat all changes of this part except the first.
     fn promised(version: Component) -> Component {
         Component { part: version.part.map(|part| part.min(1)), ..version }
     }
 
-    /// Returns whether several changes share this revision.
     pub(crate) fn is_shared(&self, revision: u64) -> bool {
         (0..self.eras.len()).any(|era| self.steps_at(revision, era).len() > 1)
     }
 
-    /// Returns whether a step is a deletion.
     fn is_deletion(&self, step: usize) -> bool {
         self.objects.values().flatten().any(|(own, state)| *own == step && state.is_none())
     }
@@ -371,8 +363,9 @@ impl History {
         (0..self.eras.len()).any(|era| self.steps_at(revision, era).into_iter().any(|step| self.is_deletion(step)))
     }
 
-    /// Returns the last states of objects whose deletion follows another change of the version's revision. The result
-    /// is empty for a part of a revision, because routers may always repeat these deletions.
+    /// Returns the last states of objects whose deletion is in the version's revision, but not as its first change. The
+    /// result is empty if the version covers only a part of the revision, because routers may always repeat these
+    /// deletions.
     pub(crate) fn deleted_behind_others(&self, version: Component) -> Vec<(&String, &State)> {
         if version.part.is_some() {
             return Vec::new();
@@ -388,17 +381,15 @@ impl History {
         deleted.collect()
     }
 
-    /// Returns whether the history has a revision with several changes.
     pub(crate) fn shares_revisions(&self) -> bool {
         self.eras.iter().any(|era| era.steps.windows(2).any(|pair| pair[0].0 == pair[1].0))
     }
 
-    /// Returns whether a version covers only some of several changes that share a revision.
+    /// Returns whether a version covers only a part of a revision with several changes.
     pub(crate) fn is_some_of_several(&self, version: Component) -> bool {
         version.part.is_some() && self.is_shared(version.revision)
     }
 
-    /// Returns the keys of all objects that ever existed.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &String> {
         self.objects.keys()
     }
@@ -427,8 +418,8 @@ impl History {
         self.steps_of(version).into_iter().chain(in_namespace).any(|step| then(step) == shown)
     }
 
-    /// Returns the steps that a part of a revision may stand for in a namespace. The view of a namespace counts only
-    /// changes in the namespace.
+    /// Returns the steps that a version in the middle of a revision may stand for in the view of one namespace. This
+    /// view counts only changes in the namespace.
     fn steps_in(&self, namespace: &str, version: Component) -> Vec<usize> {
         let Some(at) = version.part.and_then(|part| part.checked_sub(1)) else { return Vec::new() };
         let of_it = self.objects.iter().filter(|(key, _)| key.split('/').next() == Some(namespace));
@@ -437,10 +428,10 @@ impl History {
         steps.filter_map(|steps| steps.into_iter().filter(|step| own.contains(step)).nth(at)).collect()
     }
 
-    /// Checks a client that has this state of an object and resumes after a version. Returns whether the stream brings
-    /// the client to the current state. The version may guarantee fewer changes than the client has received, but the
-    /// stream never repeats a guaranteed change. After a relist, the stream may omit a change that the version covers,
-    /// if it sends a later change.
+    /// Returns whether a client that has the state `shown` of an object, and resumes from `version`, receives the
+    /// current state. The client may already have received later changes, which the stream repeats if the version does
+    /// not guarantee them. The stream never repeats a guaranteed change. After a relist, the stream may omit a change
+    /// that the version covers, if it sends a later change.
     pub(crate) fn is_resumable(
         &self,
         selection: &Selection,
@@ -492,7 +483,6 @@ impl History {
         self.steps_of(version).into_iter().all(|step| self.has_had_since(key, step))
     }
 
-    /// Returns whether an object existed at a step or later.
     pub(crate) fn had_since(&self, key: &str, step: usize) -> bool {
         self.since(key, step).is_some_and(|mut states| states.any(|state| state.is_some()))
     }
@@ -525,8 +515,8 @@ fn state_at(states: &States, step: usize) -> Option<&State> {
 }
 
 impl Truth {
-    /// Returns whether a restore of a cluster has undone its component of a composite version. The version then stands
-    /// for another state, now or later.
+    /// Returns whether a restore of a cluster has undone the cluster's component in a composite version. A later change
+    /// may then reuse the revision for another state.
     pub(crate) fn is_of_either_era(&self, vector: &Vector) -> bool {
         let mut components = vector.iter();
         components.any(|(cluster, component)| {
@@ -534,8 +524,7 @@ impl Truth {
         })
     }
 
-    /// Checks all objects of a collection against the state at a composite version. The collection is the result of a
-    /// list or of initial events.
+    /// Checks that the objects of a list or of initial events are exactly the state at a composite version.
     pub(crate) fn is_state(
         &self,
         selection: &Selection,
@@ -551,8 +540,8 @@ impl Truth {
         Ok(())
     }
 
-    /// Checks the objects after a position in a collection against the state at a composite version. The order is by
-    /// cluster name and key.
+    /// Checks that these objects are exactly the state at a composite version, without the objects up to `after` in the
+    /// order of cluster name and key.
     pub(crate) fn is_state_after(
         &self,
         selection: &Selection,
@@ -632,9 +621,9 @@ impl Truth {
             && states.into_iter().flatten().any(|(_, state)| selection.of(key, state.as_ref()).is_some())
     }
 
-    /// Marks the components of clusters that were replaced since the request began. `since` has the numbers of
-    /// replacements at that time. A watch, or a list that waits, may combine the marks and objects of the earlier and
-    /// the new cluster, so such a component identifies neither cluster.
+    /// Sets `is_doubtful` in the components of clusters that were replaced since the request began. `since` contains
+    /// the number of replacements of each cluster before the request. A watch, or a list that waits, may combine the
+    /// marks and objects of the earlier and the new cluster, so such a component identifies neither cluster.
     pub(crate) fn doubts(&self, since: &BTreeMap<String, usize>, vector: &mut Vector) {
         for (name, component) in vector {
             let replacements = self.history(name).map_or(0, History::replacements);
@@ -642,7 +631,6 @@ impl Truth {
         }
     }
 
-    /// Returns the history of the cluster with this name.
     pub(crate) fn history(&self, cluster: &str) -> Result<&History, Lie> {
         self.clusters.get(cluster).ok_or_else(|| Lie(format!("there is no cluster {cluster:?}")))
     }

@@ -44,7 +44,6 @@ const LEARNT_WITHIN: Duration = Duration::from_secs(2);
 /// The creation time of generated objects, in seconds since 1970. The value has no meaning.
 pub(crate) const EPOCH: i64 = 1_700_000_000;
 
-/// All parts of a run.
 pub(crate) struct World {
     pub(crate) profile: Profile,
     pub(crate) expected: Expectations,
@@ -58,21 +57,20 @@ pub(crate) struct World {
     changing: AtomicU64,
     /// The clusters that every router has.
     settled: Mutex<Settled>,
-    /// The last time at which a router had no cluster, or was about to lose its last cluster.
+    /// The last time at which the configuration had no cluster, or was about to lose its last cluster.
     bare: Mutex<Option<Instant>>,
     truth: Mutex<Known>,
     ledger: Mutex<Ledger>,
     /// The members that receive no writes until all routers and clients have detected their restore.
     pub(crate) frozen: Mutex<BTreeSet<usize>>,
-    /// The number of restores that all routers and clients have detected. An older version of a client may stand for
-    /// another state after a restore.
+    /// The number of restores that all routers and clients have detected. A version that a client received before a
+    /// restore may stand for another state afterwards.
     pub(crate) restores: AtomicU64,
     pub(crate) followers: Mutex<Vec<Arc<Mutex<Option<Follower>>>>>,
-    /// The number of replacements before the newest cluster of a name that a router has shown.
     newest: Mutex<Newest>,
-    /// The composite versions that clients received, with the time.
+    /// The composite versions that clients received, each with the time of receipt.
     pub(crate) vectors: Mutex<Vec<(Instant, Vector)>>,
-    /// Whether the run has ended its faults. Clients then no longer close their streams.
+    /// Whether the faults have ended. Clients then no longer close their streams.
     pub(crate) quiet: AtomicBool,
     values: AtomicU64,
     fingerprints: AtomicU64,
@@ -109,17 +107,17 @@ struct Known {
     read: [usize; MEMBERS],
 }
 
-/// Returns the latest revision at which a router relisted the member, without the first list of each router. A list of
-/// one object does not count: the router uses it to get the latest revision.
+/// Returns the highest revision at which a router relisted the member. The first list of each router is no relist, and
+/// neither is a list of one object, with which a router gets the latest revision.
 fn listed_anew(lists: &[Listed]) -> Option<u64> {
     let lists = lists.iter().filter(|list| list.resource == RESOURCE && list.limit != 1);
     lists.skip(REPLICAS).map(|list| list.revision).max()
 }
 
-/// The number of replacements before the newest cluster that a router has shown, by router and name.
+/// For each router and cluster name: the newest cluster that the router has shown, as the number of replacements before
+/// it.
 pub(crate) type Newest = BTreeMap<(usize, String), usize>;
 
-/// A response with its whole body.
 pub(crate) struct Answer {
     pub(crate) code: u16,
     pub(crate) warnings: String,
@@ -230,9 +228,9 @@ impl World {
         Ok(setups)
     }
 
-    /// Returns whether a router's relist explains the refusal of a version: the router lacks the changes before the
-    /// relist, which another router may have sent. A relist needs no fault: if no bookmark shows that a revision is
-    /// complete, the router relists.
+    /// Returns whether a relist explains the refusal of a version. After a relist, a router lacks earlier changes,
+    /// which another router may have sent. A relist needs no fault: if no bookmark shows that a revision is complete,
+    /// the router relists.
     pub(crate) fn is_explained(&self, code: u64, version: &Vector) -> bool {
         let mut components = version.iter();
         code == 410
@@ -243,9 +241,9 @@ impl World {
             })
     }
 
-    /// Returns whether a router that keeps changes for `kept_for` may have dropped a part of a revision. The time
-    /// begins with the arrival of a change. In an idle cluster, a bookmark may repeat the revision of this change long
-    /// afterwards.
+    /// Returns whether a router that keeps changes for `kept_for` may have dropped a part of the version's revision. A
+    /// router keeps a change for this time after receipt. In an idle cluster, a bookmark may send the revision of the
+    /// change long afterwards.
     pub(crate) fn may_have_forgotten(&self, version: &Vector, kept_for: Duration) -> bool {
         let is_part = |truth: &Truth| {
             let mut components = version.iter();
@@ -303,7 +301,7 @@ impl World {
         self.configured.lock().1.is_empty() || self.bare.lock().is_some_and(learning)
     }
 
-    /// Configures every cluster again, as after a change of its credentials.
+    /// Configures every cluster again without a change of its members, like a change of credentials.
     pub(crate) async fn reconfigure(&self) -> anyhow::Result<()> {
         self.fingerprints.fetch_add(1, Ordering::Relaxed);
         self.configure(|_| {}).await
@@ -314,7 +312,7 @@ impl World {
         self.router(replica).drain();
         let mut count = self.configured().0;
         let router = self.new_router(replica).await?;
-        // Configuration changes during the start have reached only the old router.
+        // The old router has received the configuration changes during the start, and the new router has not.
         while self.configured().0 != count {
             count = self.configured().0;
             router.set_clusters(self.setups().await?);
@@ -376,20 +374,20 @@ impl World {
         self.send(replica, "GET", path, None).await
     }
 
-    /// The newest clusters that the routers have shown so far.
+    /// Returns the newest clusters that the routers have shown so far.
     pub(crate) fn newest(&self) -> Newest {
         self.newest.lock().clone()
     }
 
-    /// The number of replacements of each cluster that a router has shown.
+    /// Returns how often each cluster was replaced, as far as this router has shown.
     pub(crate) fn shown_replacements(&self, replica: usize) -> BTreeMap<String, usize> {
         let newest = self.newest.lock();
         let of_it = newest.iter().filter(|((of, _), _)| *of == replica);
         of_it.map(|((_, name), replacements)| (name.clone(), *replacements)).collect()
     }
 
-    /// Checks that the version of an answer names no replaced cluster. A cluster counts as replaced if this router's
-    /// answers before the request have shown its successor.
+    /// Checks that the version in a response is not of a replaced cluster, if this router has shown the successor
+    /// before the request.
     pub(crate) fn is_of_newest(&self, replica: usize, before: &Newest, vector: &Vector) -> Result<(), Lie> {
         if self.names_earlier(replica, before, vector) {
             return Err(Lie(format!("{vector:?} names an earlier cluster than router {replica} has shown")));
@@ -405,7 +403,7 @@ impl World {
         })
     }
 
-    /// Returns whether a version names a replaced cluster, whose successor a router's earlier answers have shown.
+    /// Returns whether a version is of a replaced cluster, although the router has shown the successor before.
     pub(crate) fn names_earlier(&self, replica: usize, before: &Newest, vector: &Vector) -> bool {
         let is_earlier = |truth: &Truth, name: &String, component: Component| {
             let cluster = truth.history(name).ok().and_then(|own| own.cluster_of(component));
@@ -442,9 +440,9 @@ impl World {
         }
     }
 
-    /// Returns whether a client has a revision that the member has not reached, from a composite version or from a
-    /// later event's integer. A router that started after a restore cannot detect the undone revision after the member
-    /// has exceeded it (`docs/consistency.md`, "Restores").
+    /// Returns whether a client has a higher revision of the member than the member itself, in a composite version or
+    /// in the integer of a later event. A router that started after a restore cannot detect the undone revision once
+    /// the member has exceeded it (`docs/consistency.md`, "Restores").
     pub(crate) fn is_followed_beyond(&self, number: usize) -> bool {
         let revision = self.members[number].control().revision();
         let is_beyond = |follower: &Follower| {
@@ -465,7 +463,7 @@ impl World {
         look(&known.truth)
     }
 
-    /// Changes a member without a write of a client.
+    /// Runs `act`, which changes a member without a client's write. The ledger does not check these changes.
     pub(crate) fn by_itself<T>(&self, act: impl FnOnce() -> T) -> T {
         self.with_truth(|_| ());
         let done = act();
@@ -523,7 +521,8 @@ impl World {
         })
     }
 
-    /// Returns the compact form of a composite version, unless the version contains a cluster that is not configured.
+    /// Returns the compact form of a composite version. Returns `None` if the version contains a cluster that is not
+    /// configured.
     pub(crate) fn compact(&self, vector: &Vector) -> Option<String> {
         let configured = self.configured().1.into_iter();
         let uids: Option<BTreeMap<_, _>> = self.with_truth(|truth| {
@@ -546,7 +545,7 @@ impl World {
         Ok((cluster, key, state, self.version(&object["metadata"]["resourceVersion"])?))
     }
 
-    /// Decodes the resourceVersion of a single object in the form of this run.
+    /// Decodes the resourceVersion of an object: an integer or a composite version, depending on the run.
     pub(crate) fn version(&self, version: &Value) -> Result<Version, Lie> {
         if !self.profile.integer {
             return vector(version).map(Version::Vector);
@@ -559,7 +558,8 @@ impl World {
         Ok(Version::Item((*name).to_owned(), number / 10_000))
     }
 
-    /// Returns whether the run must not write to a member.
+    /// Returns whether the run must not write to a member, because not all routers and clients have detected its
+    /// restore.
     pub(crate) fn is_frozen(&self, member: usize) -> bool {
         self.frozen.lock().contains(&member)
     }
@@ -568,7 +568,6 @@ impl World {
         format!("v{}", self.values.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Returns whether the run has ended its faults.
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet.load(Ordering::Relaxed)
     }
@@ -646,14 +645,13 @@ pub(crate) fn are_one_member(one: &str, other: &str) -> bool {
     one == other || NAMES.iter().any(|names| names.contains(&one) && names.contains(&other))
 }
 
-/// Returns the index of a cluster in integer resourceVersions. Each name has a different index, so a renamed cluster
-/// counts as a new cluster.
+/// Returns the index of a cluster in integer resourceVersions. Each name has a different index, so a renamed cluster is
+/// a new cluster.
 fn index_of(name: &str) -> Option<u16> {
     let at = NAMES.iter().flatten().position(|own| *own == name)?;
     u16::try_from(at).ok().map(|at| at * 11)
 }
 
-/// Returns the integer resourceVersion for a cluster's revision.
 pub(crate) fn integer(cluster: &str, revision: u64) -> String {
     (revision * 10_000 + u64::from(index_of(cluster).unwrap_or_default())).to_string()
 }

@@ -1,5 +1,5 @@
-//! A client that writes through the routers in any state of the clusters. The objects' names exist in no cluster, in
-//! one or in several. Its writes have an annotation, a precondition, or neither. [`crate::ledger`] checks which object
+//! A client that writes through the routers in any state of the clusters. An object's name may exist in no cluster, in
+//! one, or in several. A write has an annotation, a precondition, or neither. [`crate::ledger`] checks which object
 //! each write changes.
 
 use std::collections::VecDeque;
@@ -43,7 +43,6 @@ struct Client {
     count: usize,
 }
 
-/// An object that the client has read through a router.
 #[derive(Clone)]
 struct Read {
     member: usize,
@@ -105,7 +104,7 @@ impl Client {
         let name = self.pick(if own { &OWN_OBJECTS } else { &OBJECTS });
         let key = format!("{namespace}/{name}");
         let any = *[Verb::Apply, Verb::Apply, Verb::Merge, Verb::Replace, Verb::Delete].choose(&mut self.random)?;
-        // `DeleteOptions` have no annotations.
+        // A deletion cannot name its cluster in an annotation, because `DeleteOptions` have none.
         let annotated = if any == Verb::Delete { Verb::Apply } else { any };
         let (verb, key, meaning, metadata) = match self.random.random_range(0..3) {
             0 => {
@@ -139,7 +138,7 @@ impl Client {
         Some((Write { marker, verb, key, meaning }, path, body))
     }
 
-    /// Chooses a name of a member's cluster: usually the configured name, if there is one.
+    /// Chooses one of a member's two cluster names: usually the configured name, if there is one.
     fn cluster(&mut self, names: &[&'static str; 2]) -> &'static str {
         let configured = self.world.configured().1;
         let has = names.iter().find(|name| configured.contains_key(**name)).copied();
@@ -195,8 +194,8 @@ impl Client {
     }
 }
 
-/// Returns the outcome of a write from its response. An error response without a note that the write may have been
-/// carried out means that the write was not carried out.
+/// Returns the outcome of a write from its response. After an error response the write was not carried out, unless the
+/// message says that it may have been.
 fn outcome(answer: &Answer) -> Outcome {
     let message = answer.json["message"].as_str().unwrap_or_default();
     match answer.code {

@@ -23,25 +23,21 @@ use tributary_router::{
 };
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
-/// The time limit for an expected event. The limit detects missing events and does not measure speed.
+/// Time limit for an expected event. The limit is high, because it only detects missing events.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// The time after which a test assumes that no event will arrive.
+/// Time after which a test assumes that an unexpected event will not arrive.
 pub(crate) const QUIET: Duration = Duration::from_millis(150);
 
-/// The annotation that names the cluster of an object.
 pub(crate) const ANNOTATION: &str = "tributary.dev/cluster";
 
-/// The path of the ConfigMaps in the namespace `default`.
 pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Members, and a router over some of these members.
 pub(crate) struct Fixture {
     pub(crate) members: Vec<SimulatedCluster>,
     pub(crate) router: Arc<Router>,
 }
 
-/// A response with its whole body.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -56,7 +52,6 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Checks that the code is 2xx, and returns the body as JSON.
     #[track_caller]
     pub(crate) fn ok(&self) -> Value {
         assert!((200..300).contains(&self.code), "{} {}", self.code, String::from_utf8_lossy(&self.body));
@@ -85,7 +80,6 @@ impl Answer {
     }
 }
 
-/// Returns the configuration of a member without pods, which starts fast.
 pub(crate) fn config(name: &str) -> SimulatorConfig {
     SimulatorConfig { name: name.to_owned(), pods: 0, namespaces: 1, nodes: 1, ..SimulatorConfig::default() }
 }
@@ -183,7 +177,6 @@ impl Fixture {
         other
     }
 
-    /// Sets the router's clusters to these members.
     pub(crate) async fn set_clusters(&self, names: &[impl AsRef<str>]) {
         let mut setups = Vec::new();
         for name in names {
@@ -219,12 +212,13 @@ impl Fixture {
             own.is_some_and(|own| own.problem.is_some() || own.refusal.is_some())
         })
         .await;
-        // The router notifies the cluster's cachers through a channel, which takes no time on the paused clock.
+        // The router notifies the cluster's cachers through a channel. This needs no timer, so the function waits in
+        // real time, and the paused clock stands still.
         quiet_without_time().await;
     }
 
-    /// Opens each kind of client connection to a member, so that a test can use the connections within [`at_once`]. A
-    /// new connection waits for the member's HTTP/2 settings with a timer.
+    /// Opens each kind of connection to a member for clients' requests. A new connection waits for the member's HTTP/2
+    /// settings with a timer, so a test must open it before [`at_once`].
     pub(crate) async fn connect_clients(&self, member: &str) {
         let own = format!("/clusters/{member}{CONFIG_MAPS}");
         for path in [format!("{own}/nothing"), format!("{own}?watch=1")] {
@@ -232,7 +226,6 @@ impl Fixture {
         }
     }
 
-    /// Waits until the router has received a member's revision.
     pub(crate) async fn see(&self, member: &str, revision: u64) {
         let version = composite(&json!({ member: revision.to_string() }));
         self.get(&format!("{CONFIG_MAPS}?limit=1&resourceVersion={version}&resourceVersionMatch=NotOlderThan"))
@@ -244,12 +237,11 @@ impl Fixture {
         Client { router: Arc::clone(&self.router), peer: None, user: tester(), mount: Mount::default(), prefix: "" }
     }
 
-    /// Returns a client with a separate connection.
+    /// Returns a client with its own connection, identified by the port.
     pub(crate) fn connection(&self, port: u16) -> Client {
         self.client().by_port(port)
     }
 
-    /// Returns a client of a user in groups.
     pub(crate) fn user(&self, name: &str, groups: &[String]) -> Client {
         self.user_of(name, groups, "test".into())
     }
@@ -261,7 +253,6 @@ impl Fixture {
         self.of_user(user)
     }
 
-    /// Returns a client of this user.
     pub(crate) fn of_user(&self, user: User) -> Client {
         Client { user, ..self.client() }
     }
@@ -270,7 +261,6 @@ impl Fixture {
         self.client().send("GET", path, &[], "").await
     }
 
-    /// Sends a request with a JSON body.
     pub(crate) async fn write(&self, method: &str, path: &str, body: &Value) -> Answer {
         self.client().send(method, path, &[("content-type", "application/json")], &body.to_string()).await
     }
@@ -286,8 +276,8 @@ impl Fixture {
         self.client().watch(path).await
     }
 
-    /// Makes changes while a watch is open. Checks that a watch from the version of each event receives all later
-    /// events.
+    /// Makes changes while a watch is open. Then checks, for each event, that a watch from its version receives all
+    /// later events.
     pub(crate) async fn resumes_after_each(&self, events: &mut Events) {
         let mut told = Vec::new();
         for number in 0..6 {
@@ -304,7 +294,7 @@ impl Fixture {
         }
     }
 
-    /// Returns the ConfigMaps of `default` in all members, by cluster and name: the expected content of a list.
+    /// Returns the ConfigMaps of `default` in all members, by cluster and name. A test compares them with a list.
     pub(crate) fn config_maps_of_members(&self) -> BTreeMap<(String, String), Value> {
         let mut all = BTreeMap::new();
         for member in &self.members {
@@ -322,14 +312,13 @@ fn tester() -> User {
     User::named("test", "tester")
 }
 
-/// A client that sends requests to a router.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) router: Arc<Router>,
-    /// The client's connection. All clients with `None` share one connection.
+    /// The client's connection. `None` stands for one connection that all such clients share.
     peer: Option<SocketAddr>,
     pub(crate) user: User,
-    /// The API at the root of the client's host: the merged view or one cluster.
+    /// What the client's host serves at the root path: the merged view or one cluster.
     mount: Mount,
     /// The path prefix of each request.
     prefix: &'static str,
@@ -341,13 +330,12 @@ impl Client {
         Self { mount: Mount::Cluster(cluster.parse().unwrap()), ..self }
     }
 
-    /// Returns the client at another entry.
     pub(crate) fn at_mount(self, mount: Mount) -> Self {
         Self { mount, ..self }
     }
 
-    /// Returns the client at the aggregated entry with the doors of Karmada. Karmada knows these members by their names
-    /// in Tributary.
+    /// Returns the client at the aggregated entry with the doors of Karmada, for members with the same names in Karmada
+    /// and in Tributary.
     pub(crate) fn at_doors_of_karmada(self, names: &[&str]) -> Self {
         let doors = self.open_doors(&[ForeignSystem::Karmada], names);
         Self { mount: Mount::Aggregated(doors), ..self }
@@ -378,12 +366,11 @@ impl Client {
         Self { prefix, ..self }
     }
 
-    /// Returns the client with another connection.
     pub(crate) fn by_port(self, port: u16) -> Self {
         Self { peer: Some(SocketAddr::from(([127, 0, 0, 1], port))), ..self }
     }
 
-    /// Returns the client with a connection from another address.
+    /// Returns the client at another IP address.
     pub(crate) fn at_address(self, address: IpAddr) -> Self {
         Self { peer: Some(SocketAddr::from((address, 1))), ..self }
     }
@@ -393,7 +380,7 @@ impl Client {
         self.ask(method, path, headers, text).await.response
     }
 
-    /// Sends a request. Returns the response with its body unread, and the router's information for the server.
+    /// Sends a request. Returns the response with its body unread, and the router's notes for the HTTP server.
     pub(crate) async fn ask(
         &self,
         method: &str,
@@ -413,7 +400,6 @@ impl Client {
         tokio::time::timeout(SOON * 6, self.router.handle(request, &context)).await.expect("an answer in time")
     }
 
-    /// Opens a watch. Panics if the response is not 200.
     pub(crate) async fn watch(&self, path: &str) -> Events {
         self.watch_as(path, &[]).await
     }
@@ -440,7 +426,7 @@ impl Client {
 pub(crate) struct Events {
     body: Body,
     buffer: BytesMut,
-    /// The length of the buffer's prefix without a line feed.
+    /// Number of bytes at the start of the buffer that contain no line feed.
     scanned: usize,
 }
 
@@ -471,7 +457,6 @@ impl Events {
         }
     }
 
-    /// Returns the next event. Panics if no event arrives within [`SOON`].
     pub(crate) async fn soon(&mut self) -> Value {
         tokio::time::timeout(SOON, self.next()).await.expect("an event").expect("not the end")
     }
@@ -519,7 +504,6 @@ pub(crate) fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Returns the cluster in an object's annotation.
 pub(crate) fn cluster(object: &Value) -> String {
     object["metadata"]["annotations"][ANNOTATION].as_str().unwrap_or_default().to_owned()
 }
@@ -545,16 +529,15 @@ pub(crate) fn items(list: &Value) -> Vec<String> {
     items.iter().map(|item| format!("{}/{}", cluster(item), name(item))).collect()
 }
 
-/// Advances the paused clock by this time.
 pub(crate) async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::sleep(time).await;
     tokio::time::resume();
 }
 
-/// Runs `work` while the clock stands still, which proves that `work` needs no timer. The clock is paused, and pending
-/// blocking work prevents it from leaping. If `work` waits for a timer, the blocking work ends after a minute, and the
-/// test fails.
+/// Runs `work` while the clock stands still, which proves that `work` needs no timer. The clock is paused, and a
+/// pending blocking task prevents tokio from advancing it. If `work` waits for a timer, the blocking task ends after a
+/// minute, and the test fails.
 pub(crate) async fn at_once<T>(work: impl Future<Output = T>) -> T {
     tokio::time::pause();
     let (done, waiting) = std::sync::mpsc::channel::<()>();
@@ -566,7 +549,7 @@ pub(crate) async fn at_once<T>(work: impl Future<Output = T>) -> T {
     value
 }
 
-/// Runs all tasks that need no timer, for the real time [`QUIET`].
+/// Lets all tasks run that need no timer, for the real time [`QUIET`]. The paused clock does not advance.
 pub(crate) async fn quiet_without_time() {
     #[expect(
         clippy::disallowed_methods,
@@ -576,8 +559,8 @@ pub(crate) async fn quiet_without_time() {
     tokio::task::spawn_blocking(sleep).await.unwrap();
 }
 
-/// Repeats a request until the response is not 504, for [`SOON`] at most. On a slow machine the router may receive a
-/// write too late.
+/// Repeats a request until the response is not 504, for [`SOON`] at most. On a slow machine the router may need more
+/// time to receive a write than a request waits.
 pub(crate) async fn in_time<F: Future<Output = Answer>>(mut ask: impl FnMut() -> F) -> Answer {
     let deadline = tokio::time::Instant::now() + SOON;
     loop {

@@ -1,4 +1,4 @@
-//! Tests of writes, and of the cluster that each write affects.
+//! Tests of writes, and of the choice of the cluster that receives a write.
 
 pub(crate) mod forwarding;
 pub(crate) mod grounds;

@@ -89,7 +89,9 @@ pub struct View {
     /// Record of the resourceVersions that this view of all namespaces, and the views of its single namespaces, have
     /// sent to clients.
     handovers: Handovers,
-    /// Log position before which a watch cannot resume from the resourceVersion of a single object.
+    /// Log position before which a watch cannot resume from the resourceVersion of a single object. A client that
+    /// received an event from before this position may already have had more events than the event's resourceVersion
+    /// describes.
     pub handed_out: HandedOut,
     /// Maximum size of the cached objects of one cluster, in bytes.
     collection_bytes: u64,
@@ -208,7 +210,7 @@ impl View {
         self.past.trim();
     }
 
-    /// Records a read, so that the view stays cached.
+    /// Records a read. A view that is read stays in memory.
     pub fn touch(&self) {
         self.used.record_use();
     }
@@ -218,7 +220,7 @@ impl View {
         if self.watchers.load(Ordering::Relaxed) > 0 { Duration::ZERO } else { self.used.elapsed() }
     }
 
-    /// Counts a watch of this view until the returned guard is dropped.
+    /// Registers a watch of this view until the returned guard is dropped.
     pub fn watching(self: &Arc<Self>) -> Watching {
         self.watchers.fetch_add(1, Ordering::Relaxed);
         self.counters.watches.inc();
@@ -233,7 +235,7 @@ impl Drop for View {
     }
 }
 
-/// Guard of a counted watch of a view. Dropping the guard decreases the number of watches.
+/// Guard of a registered watch of a view. Dropping the guard removes the registration.
 pub struct Watching {
     view: Arc<View>,
 }

@@ -34,18 +34,18 @@ use crate::view::{View, ViewedResource};
 use definition::{Definition, DefinitionChange};
 use shared_tasks::{SharedTask, SharedTasks};
 
-/// Interval in which unused views and old log entries are dropped.
+/// Interval between two removals of unused views and old log entries.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Interval in which the CRDs of views in use are checked. A change of a CRD through this process is noticed at once,
-/// and any other change within this interval. A check costs a GET of metadata for each CRD.
+/// Interval between two checks of the CRDs of views in use. Tributary notices a change of a CRD through this process at
+/// once, and any other change within this interval. A check costs a GET of metadata for each CRD.
 const DEFINITION_INTERVAL: Duration = Duration::from_secs(10);
 
-/// First and longest pause before the next request for a CRD that no cluster returned. The pause doubles each time,
+/// First and longest pause before the next request for a CRD that no cluster has returned. The pause doubles each time,
 /// because most clusters that forbid reads of their CRDs always forbid them.
 const LOOKUP_RETRY: std::ops::RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(600);
 
-/// Time after its last use for which the CRD of a view is still checked.
+/// If a view was not used for longer than this time, its CRD is no longer checked.
 const USED_WITHIN: Duration = Duration::from_secs(60);
 
 type ViewKey = (GroupVersionResource, Option<String>);
@@ -71,7 +71,7 @@ type CachedViews = HashMap<ViewKey, CachedView, RandomState>;
 struct CachedView {
     view: Arc<View>,
     described: DefinitionSourceState,
-    /// The client whose fair share of views contains this view. For a view of one namespace: the client that began to
+    /// The client to whose share of the limit this view belongs. For a view of one namespace: the client that began to
     /// use the view when no other client used it.
     user: ShareKey,
 }
@@ -79,13 +79,14 @@ struct CachedView {
 enum DefinitionSourceState {
     /// Built-in definitions, which never change.
     BuiltIn,
-    /// The CRD of a cluster.
+    /// The CRD of a cluster, or the columns and fields that a cluster shows in place of its CRD.
     By(Definition),
     /// No cluster has returned the CRD yet. The next request is sent at the time `again`.
     NotYet { again: Instant, pause: Duration },
 }
 
-/// Views by resource. If a cluster forbids reads of all namespaces, also by namespace.
+/// Views by resource. Views of single namespaces exist only if a cluster forbids reads of all namespaces, or if the
+/// configuration names the cached namespaces.
 pub struct Views {
     fleet: Arc<Fleet>,
     policies: Arc<ArcSwap<Policies>>,
@@ -120,7 +121,7 @@ impl Views {
                 views.sweep();
                 views.end_clashing();
                 for view in views.weak_views() {
-                    // Holds a reference to only one view at a time, because a referenced view counts as used.
+                    // Keeps a reference to only one view at a time, because a view with a reference is treated as used.
                     if let Some(view) = view.upgrade() {
                         view.follow_fleet();
                         view.trim();
@@ -209,9 +210,9 @@ impl Views {
         }
     }
 
-    /// Returns the running request for a CRD; starts a request if none is running. If Tributary may not read the CRD,
-    /// the request reads a Table of the resource instead. If Tributary's account may not list all namespaces either,
-    /// the Table is of `namespace`, or else of a namespace that has a view.
+    /// Returns the running request for a CRD, and starts a request if none is running. If Tributary may not read the
+    /// CRD, the request reads a Table of the resource instead. If Tributary's account may not list all namespaces
+    /// either, the request reads the Table of `namespace`, or else of a namespace that has a view.
     fn look_up_definition(
         self: &Arc<Self>,
         served: &ServedResource,
@@ -236,7 +237,7 @@ impl Views {
         of_resource.find_map(|(_, namespace)| namespace.clone())
     }
 
-    /// Applies the result of a request to the views that were started without the CRD.
+    /// Applies the result of a CRD request to the views that were started without the CRD.
     fn apply_definition(&self, resource: &GroupVersionResource, found: Option<&Definition>) {
         let mut outdated = Vec::new();
         for (key, cached) in self.by_key.write().iter_mut().filter(|(key, _)| key.0 == *resource) {
@@ -284,14 +285,14 @@ impl Views {
         parts.iter().for_each(|(_, cached)| cached.view.end());
     }
 
-    /// All views. A view of all namespaces comes before the views of single namespaces that it supplies.
+    /// Returns all views. A view of all namespaces comes before the views of single namespaces that it supplies.
     fn weak_views(&self) -> Vec<Weak<View>> {
         let by_key = self.by_key.read();
         let (parts, wholes): (Vec<_>, Vec<_>) = by_key.values().partition(|cached| cached.view.is_namespace_view());
         wholes.into_iter().chain(parts).map(|cached| Arc::downgrade(&cached.view)).collect()
     }
 
-    /// Returns all views, one view at a time, because a reference to a view makes the view count as used.
+    /// Returns all views, one view at a time, because a view with a reference is treated as used.
     pub fn all(&self) -> impl Iterator<Item = Arc<View>> {
         self.weak_views().into_iter().filter_map(|view| view.upgrade())
     }
@@ -304,8 +305,8 @@ impl Views {
         Some(view)
     }
 
-    /// Returns the view of a resource, and starts the view if necessary. The first read of a custom resource, in the
-    /// namespace `read` or in all namespaces, waits up to 2 s for the CRD.
+    /// Returns the view of a resource, and starts the view if necessary. The first read of a custom resource waits up
+    /// to 2 s for the CRD. `read` is the namespace of this read, or `None` for all namespaces.
     pub async fn get_or_start(
         self: &Arc<Self>,
         served: &ServedResource,
@@ -317,7 +318,7 @@ impl Views {
             view.touch();
             return view;
         }
-        // Two concurrent callers may both reach this line. The second caller then uses the view of the first.
+        // Two concurrent callers may both create a view. The second caller then uses the view of the first.
         let described = self.described(served, read).await;
         let definition = match &described {
             DefinitionSourceState::By(definition) => Some(definition),
@@ -358,8 +359,8 @@ impl Views {
     }
 
     /// Returns the view of one namespace that uses the view of all namespaces, and starts it if necessary. If the
-    /// number of views has reached the limit, the new view replaces the least recently used one. Clients share the
-    /// views in use as in [`FairShare`].
+    /// number of views has reached the limit, the new view replaces the least recently used view that is not in use.
+    /// Clients share the limit as in [`FairShare`].
     ///
     /// # Errors
     /// 429 with the limit, if all views in this client's share are in use.
@@ -410,7 +411,8 @@ impl Views {
         if parts.clone().count() >= self.limits.namespace_views {
             let unused =
                 parts.filter(|(_, cached)| is_unused(&cached.view)).max_by_key(|(_, cached)| cached.view.idle());
-            // An unused view exists, because fewer views are in use than the limit allows.
+            // An unused view exists, because fewer views are in use than the limit allows, but the number of views has
+            // reached the limit.
             if let Some(least) = unused.map(|(key, _)| key.clone()) {
                 ended = by_key.remove(&least);
             }
@@ -427,16 +429,18 @@ impl Views {
         Ok(view)
     }
 
-    /// The view of one namespace, if the view is in use. A second client of the view takes no part of the shared limit.
+    /// Returns the view of one namespace, if the view is in use. Only the first client of a view uses up its share of
+    /// the limit.
     fn namespace_view_in_use(&self, whole: &Arc<View>, sought: &ViewKeyRef<'_>) -> Option<Arc<View>> {
         let by_key = self.by_key.read();
         let view = &by_key.get(sought)?.view;
         (view.is_namespace_view_of(whole) && !is_unused(view)).then(|| Arc::clone(view))
     }
 
-    /// Frees capacity for a view of one more namespace: ends a watched view without objects, for which `is_idle`
-    /// returns true. Prefers a view that the same client started. Returns whether a view was ended and the capacity
-    /// suffices. The watches of the ended view end with a bookmark, as kube-apiserver's watches do from time to time.
+    /// Frees capacity for a view of one more namespace. Ends a watched view without objects, for which `is_idle`
+    /// returns true, preferably a view that the same client started. Returns whether a view was ended and the capacity
+    /// now suffices. The watches of the ended view end with a bookmark, as kube-apiserver's watches do from time to
+    /// time.
     pub fn end_idle_namespace_view(
         &self,
         whole: &Arc<View>,
@@ -491,7 +495,8 @@ impl Views {
     }
 }
 
-/// Returns whether no request, no watch, and no view of a single namespace uses the view: only the table refers to it.
+/// Returns whether no request, no watch, and no view of a single namespace uses the view, so that only `Views` refers
+/// to it.
 fn is_unused(view: &Arc<View>) -> bool {
     Arc::strong_count(view) == 1
 }
@@ -523,8 +528,8 @@ impl ViewUsage {
 }
 
 /// Returns whether a view still has the kind and scope that members serve, and has its own cachers. Kind and scope
-/// change if a CRD is recreated. A changed policy may name a namespace whose view has no cachers, because the view of
-/// all namespaces supplied its objects.
+/// change if a CRD is recreated. A view has no cachers of its own if the view of all namespaces supplies its objects.
+/// If a changed policy caches the namespace alone, such a view must be replaced.
 fn is_of_kind(view: &View, served: &ServedResource) -> bool {
     view.kind.nature() == served.description.nature() && !view.is_namespace_view()
 }

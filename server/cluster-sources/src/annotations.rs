@@ -1,13 +1,15 @@
 //! Annotations of foreign objects that Tributary reads.
 
-/// The annotation of an item with the name of its member.
+/// Annotation of an object in a foreign list. Sets the name of the member that the object becomes.
 pub const CLUSTER_NAME: &str = "tributary.dev/cluster-name";
 
-/// The annotation of an item with the index of its member in integer item versions.
+/// Annotation of an object in a foreign list. Sets the cluster index of its member, which integer resourceVersions of
+/// objects contain.
 pub const CLUSTER_INDEX: &str = "tributary.dev/cluster-index";
 
-/// The annotation of a Secret with the only member that gets the credential (`docs/hub.md`).
+/// Annotation of a Secret. Names the only member that may use the Secret's credential (`docs/hub.md`).
 pub(crate) const CREDENTIAL_OF: &str = "tributary.dev/credential-of";
 
-/// The annotation of a Secret with the only hosts that get the credential, separated by commas.
+/// Annotation of a Secret. Lists the only hosts to which Tributary may send the Secret's credential, separated by
+/// commas.
 pub(crate) const CREDENTIAL_HOSTS: &str = "tributary.dev/hosts";

@@ -17,13 +17,13 @@ use crate::secret::Secret;
 use crate::server_trust::{ServerTrust, UnverifiedServers};
 use crate::url::{read_endpoint, read_proxy};
 
-/// The requirement for the labels of the Secrets.
+/// Label selector of the Secrets that describe clusters.
 pub(crate) const LABEL: &str = "argocd.argoproj.io/secret-type=cluster";
 
 const SERVER: &str = "server";
 const CONFIG: &str = "config";
 
-/// The fields with credentials, for messages.
+/// Names of the fields with credentials, for error messages.
 const FIELDS: &str = "bearerToken, or tlsClientConfig with certData and keyData";
 
 #[derive(Default, Deserialize)]
@@ -72,7 +72,7 @@ struct ExecProviderConfig {
     config: Option<Value>,
 }
 
-/// The fields with data are base64 of PEM text.
+/// `caData`, `certData` and `keyData` contain base64 of PEM text.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct TlsClientConfig {
@@ -169,7 +169,7 @@ fn read_command(exec: ExecProviderConfig, place: &str) -> Result<CredentialComma
     Ok(CredentialCommand { cluster_config: exec.config, ..command })
 }
 
-/// Returns the namespaces that Argo CD manages; `None` for all.
+/// Returns the namespaces to which Argo CD is limited in the cluster; `None` if Argo CD manages all namespaces.
 fn read_scope(secret: &Secret) -> Result<Option<NamespaceScope>, SourceRefusal> {
     let text = secret.text("namespaces")?.unwrap_or_default();
     let namespaces: Vec<String> =

@@ -12,7 +12,7 @@ use crate::url::{read_endpoint, read_proxy};
 /// The label with the type of the credential.
 pub(crate) const CREDENTIAL_TYPE: &str = "cluster.core.oam.dev/cluster-credential-type";
 
-/// The annotation with rules for identities.
+/// Annotation with the rules that decide which user a cluster sees.
 pub(crate) const RULES: &str = "cluster.core.oam.dev/cluster-gateway-proxy-configuration";
 
 /// The label of KubeVela 1.1, which KubeVela replaces by [`CREDENTIAL_TYPE`] (`UpgradeExistingClusterSecret`).

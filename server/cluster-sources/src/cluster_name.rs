@@ -1,4 +1,5 @@
-//! The names of members: one rule for all foreign systems, without memory, so that all replicas give the same names.
+//! Derives the names of members from the names in foreign systems. The same function without stored state serves all
+//! systems, so all replicas derive the same names.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +13,8 @@ use crate::annotations::CLUSTER_NAME;
 /// The name of the hub itself in cluster-gateway's API.
 const LOCAL: &str = "local";
 
-/// Number of bytes of the hash. 5 bytes are 10 digits: among 10,000 names, two have one hash with a probability of
-/// 0.005 %.
+/// Number of bytes of the hash, which become 10 hexadecimal digits. Among 10,000 names, the probability that two names
+/// have the same hash is 0.005 %.
 const HASH_BYTES: usize = 5;
 
 /// Maximum length of the readable part before the hash and its dash.
@@ -22,11 +23,13 @@ const SLUG_MAX: usize = ClusterName::LENGTH_MAX - 2 * HASH_BYTES - 1;
 /// The readable part for a name without any letter or digit.
 const EMPTY_SLUG: &str = "cluster";
 
-/// Returns the name of the member for a foreign name, which may be any text. A name that is a valid cluster name stays.
-/// Any other name, and the reserved names `all` and `local`, become a slug with a hash of the foreign name.
+/// Returns the name of the member for a foreign name, which may be any text. A valid cluster name stays the same. Every
+/// other name, and the reserved names `all` and `local`, become a slug (the readable part) and a hash of the foreign
+/// name.
 ///
-/// The hash keeps names with one slug apart. A foreign name can equal the result for a different name, as can two
-/// results with one hash; the hub then refuses the younger item.
+/// The hash distinguishes foreign names with the same slug. Two foreign names can still have the same member name, if
+/// one of them equals the derived name of the other, or if their hashes are equal. The hub then refuses the younger
+/// item.
 pub fn derive_cluster_name(foreign: &str) -> ClusterName {
     match valid_name(foreign) {
         Some(name) => name,
@@ -59,10 +62,11 @@ fn slug(text: &str) -> String {
     if slug.is_empty() { EMPTY_SLUG.to_owned() } else { slug.to_owned() }
 }
 
-/// Returns the name that an annotation of the item gives, or else the name that the foreign name gives.
+/// Returns the name of the item's member: from the item's annotation, or derived from the foreign name if the
+/// annotation is absent.
 ///
 /// # Errors
-/// The annotation is not a cluster name.
+/// The annotation is not a valid cluster name.
 pub(crate) fn choose_cluster_name(
     foreign: &str,
     annotations: &BTreeMap<String, String>,

@@ -6,7 +6,7 @@ use tributary_crds::{Credentials, SecretText};
 
 use crate::SourceRefusal;
 
-/// Checks PEM text. Returns base64 of the text. `place` is the field, for messages.
+/// Checks PEM text. Returns base64 of the text. `place` names the field in error messages.
 pub(crate) fn encode_pem(text: &str, place: &str) -> Result<String, SourceRefusal> {
     if text.contains("-----BEGIN") {
         return Ok(STANDARD.encode(text));
@@ -53,11 +53,11 @@ pub(crate) fn with_certificate(certificate: String, key: String) -> Credentials 
     }
 }
 
-/// Returns the token, or the client certificate with its key. For messages, `place` is the object with all of them, and
-/// `fields` has their names.
+/// Returns credentials with the token, or with the client certificate and its key. In error messages, `place` names the
+/// object, and `fields` names its fields with credentials.
 ///
 /// # Errors
-/// Both are given, or neither.
+/// The object has a token and a client certificate, or no complete credential.
 pub(crate) fn choose_credentials(
     token: Option<SecretText>,
     certificate: Option<String>,

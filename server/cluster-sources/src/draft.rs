@@ -20,7 +20,7 @@ pub(crate) struct ItemDraft {
     pub(crate) name: ClusterName,
     pub(crate) metadata: ObjectMetadata,
     pub(crate) spec: UpstreamClusterSpec,
-    /// Labels that the member gets in any case.
+    /// Location labels. The member gets them even if the source's placement labels do not select them.
     pub(crate) location: BTreeMap<String, String>,
     /// The command that prints the credential, if the credential is not in `spec`.
     pub(crate) command: Option<CredentialCommand>,

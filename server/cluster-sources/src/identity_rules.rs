@@ -1,4 +1,5 @@
-//! Reads the identity of a source. cluster-gateway ignores, or panics on, rules that are refused here.
+//! Compiles the identity rules of a source. This module refuses some rules that cluster-gateway ignores, or on which it
+//! panics.
 
 use serde_json::{Value, json};
 use tributary_authentication::{ExchangeRule, IdentityPolicy, IdentityRules, RuleSource, UserInfo};
@@ -10,7 +11,7 @@ use crate::SourceRefusal;
 /// Compiles the identity of a source.
 ///
 /// # Errors
-/// The first rule that is wrong.
+/// A rule is invalid. The refusal names the first invalid rule.
 pub(crate) fn read_identity(identity: &SourceIdentity) -> Result<IdentityPolicy, SourceRefusal> {
     match identity.kind {
         IdentityType::Impersonate => Ok(IdentityPolicy::Impersonate),
@@ -21,11 +22,11 @@ pub(crate) fn read_identity(identity: &SourceIdentity) -> Result<IdentityPolicy,
     }
 }
 
-/// Compiles rules. With `is_strict`, patterns must match the whole name. `field` is the path of the rules, for
+/// Compiles rules. With `is_strict`, patterns must match the whole name. `field` is the path of the rules, for error
 /// messages.
 ///
 /// # Errors
-/// The first rule with a wrong pattern, or with a target that does not fit its type.
+/// The pattern of a rule is invalid, or its target is not allowed for its type. The refusal names the first such rule.
 fn compile_rules(rules: &[IdentityRule], is_strict: bool, field: &str) -> Result<IdentityRules, SourceRefusal> {
     let compiled = rules.iter().enumerate().map(|(index, rule)| {
         let place = if rule.name.is_empty() { String::new() } else { format!(" ({})", rule.name) };
@@ -34,11 +35,12 @@ fn compile_rules(rules: &[IdentityRule], is_strict: bool, field: &str) -> Result
     compiled.collect()
 }
 
-/// Compiles the rules of a ClusterGatewayProxyConfiguration. All rules apply to the cluster of the Secret alone, as in
-/// cluster-gateway. With `is_strict`, patterns must match the whole name. `place` names the text, for messages.
+/// Compiles the rules of a ClusterGatewayProxyConfiguration in a Secret. As in cluster-gateway, each rule applies to
+/// the Secret's own cluster, even if its field `source.cluster` names a different one. With `is_strict`, patterns must
+/// match the whole name. `place` names the Secret's text in error messages.
 ///
 /// # Errors
-/// The text has a different form, an unknown field, or a wrong rule.
+/// The text is not YAML, lacks the rules, or has an unknown field or an invalid rule.
 pub fn parse_identity_rules(text: &str, is_strict: bool, place: &str) -> Result<IdentityRules, SourceRefusal> {
     const FIELD: &str = "spec.clientIdentityExchanger.rules";
     let refuse = |problem: &str| SourceRefusal::new("InvalidRules", format!("{place}: {problem}"));
@@ -47,7 +49,8 @@ pub fn parse_identity_rules(text: &str, is_strict: bool, place: &str) -> Result<
         .map_err(|_| refuse("The text is not YAML. Correct the text."))?;
     let rules = document.pointer("/spec/clientIdentityExchanger/rules");
     let rules = rules.ok_or_else(|| refuse(&format!("{FIELD} is missing. Add the rules, or remove the text.")))?;
-    // The schema of ClusterSource finds unknown fields. An unknown field may restrict a rule.
+    // Decoding the rules as a ClusterSource detects unknown fields. They are refused, because an unknown field may
+    // restrict a rule.
     let source = json!({
         "apiVersion": API_VERSION, "kind": "ClusterSource", "metadata": {"name": "rules"},
         "spec": {"identity": {"rules": rules}},
@@ -67,7 +70,8 @@ fn compile_rule(rule: &IdentityRule, is_strict: bool, place: &str) -> Result<Exc
         (IdentityRuleType::PrivilegedIdentityExchanger, Some(_)) => {
             return Err(refuse(".target has no effect with PrivilegedIdentityExchanger. Remove it.".to_owned()));
         }
-        // Without a user, cluster-gateway sends no impersonation: the caller would get the stored credential.
+        // Without a target user, cluster-gateway impersonates nobody, so the caller would get the rights of the stored
+        // credential.
         (IdentityRuleType::StaticMappingIdentityExchanger, target)
             if target.as_ref().is_none_or(|target| target.user.is_empty()) =>
         {
@@ -139,7 +143,7 @@ mod tests {
         }
     }
 
-    /// cluster-gateway ignores these errors, or panics.
+    /// cluster-gateway ignores the errors in these texts, or panics.
     #[test]
     fn configuration_of_cluster_gateway_is_read_completely_or_refused() {
         let parse = |text: &str| parse_identity_rules(text, false, "annotation");
@@ -147,7 +151,7 @@ mod tests {
         let rules = parse(&format!(
             "{head}    - {{name: a, type: PrivilegedIdentityExchanger, source: {{user: ann, cluster: us}}}}\n"
         ));
-        // A rule of a Secret applies to the cluster of the Secret.
+        // The rule names cluster `us`, but applies to the Secret's own cluster `eu`.
         let ann = UserInfo { username: "ann".to_owned(), ..UserInfo::default() };
         assert_eq!(rules.unwrap().exchange(&ann, "eu"), ExchangedIdentity::Stored);
         for (text, problem) in [

@@ -14,11 +14,11 @@ use crate::source_kind::SourceKind;
 /// A member that a source yields. Serializes with its credentials.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SourceItem {
-    /// The kind of the list.
+    /// The kind of the foreign list that contains the object.
     pub list: SourceKind,
-    /// The object of the list.
+    /// The object of the foreign list from which the member was read.
     pub object: ItemObject,
-    /// The name in the foreign system, by which the system's clients name the cluster.
+    /// The name of the cluster in the foreign system. Clients of that system address the cluster by this name.
     pub foreign_name: String,
     /// The name of the member.
     pub name: ClusterName,
@@ -40,8 +40,8 @@ pub struct SourceItem {
     /// The uid of the namespace kube-system according to the foreign system. The cluster itself can report a different
     /// uid.
     pub uid: Option<String>,
-    /// The token with which requests of users impersonate them, if it differs from the token for Tributary's own
-    /// requests (Karmada).
+    /// The token for requests that impersonate users, if it differs from the token for Tributary's own requests
+    /// (Karmada).
     pub impersonator: Option<SecretText>,
     /// Headers of the request to the proxy in `spec.proxyURL`. They can contain a password.
     pub proxy_headers: BTreeMap<String, Vec<SecretText>>,
@@ -72,8 +72,8 @@ pub struct ItemObject {
 }
 
 impl SourceItem {
-    /// Returns the member in the form of a configuration object. The uid is left out, because the cluster has not
-    /// proved it.
+    /// Returns the member in the form of a configuration object. The uid is left out, because it comes from the foreign
+    /// system, not from the cluster.
     pub fn upstream_cluster(&self) -> UpstreamCluster {
         let mut cluster = UpstreamCluster::new(self.name.as_str(), self.spec.clone());
         cluster.metadata.labels = Some(self.labels.clone()).filter(|labels| !labels.is_empty());
@@ -111,8 +111,8 @@ pub struct RefusedItem {
 }
 
 impl RefusedItem {
-    /// Returns whether the member that the object was before continues with its earlier credential. False if the owner
-    /// of the credential, or of the list, refuses the member.
+    /// Returns whether the member continues with its last accepted credential although its object is now refused. False
+    /// if the Secret does not allow the member or its hosts, or if the foreign system has not accepted the cluster.
     pub fn keeps_earlier(&self) -> bool {
         !matches!(self.reason, "SecretOfOtherCluster" | "HostNotAllowed" | "NotAccepted")
     }

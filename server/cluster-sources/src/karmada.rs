@@ -20,7 +20,7 @@ use crate::url::{read_endpoint, read_proxy};
 const GROUP: &str = "cluster.karmada.io";
 const KIND: &str = "Cluster";
 
-/// The key of a Secret with the certificate authorities.
+/// The key of a Secret whose value is the cluster's certificate authorities.
 const AUTHORITIES: &str = "caBundle";
 
 /// Well-known labels of nodes (`k8s.io/api/core/v1/well_known_labels.go`), and a label for the provider.
@@ -66,7 +66,6 @@ struct SecretReference {
     name: String,
 }
 
-/// The Secrets of a Cluster.
 struct ClusterSecrets {
     own: Secret,
     impersonator: Option<Secret>,
@@ -162,7 +161,8 @@ fn is_pull_without_proxy(spec: &KarmadaSpec) -> bool {
     spec.sync_mode == "Pull" && spec.proxy_url.is_empty()
 }
 
-/// Adds the cause to a missing credential of a cluster in Pull mode, which Karmada registers without credentials.
+/// Adds the likely cause to the message about a missing credential: Karmada registers a cluster in Pull mode without
+/// credentials.
 fn explain_pull(spec: &KarmadaSpec, refusal: SourceRefusal) -> SourceRefusal {
     if !is_pull_without_proxy(spec) {
         return refusal;

@@ -1,4 +1,4 @@
-//! UpstreamClusters of KubeGateway, by the converter of `tributary convert`.
+//! Reads UpstreamClusters of KubeGateway, with the converter of `tributary convert`.
 
 use serde_json::Value;
 use tributary_apimachinery::Object;
@@ -19,7 +19,7 @@ pub(crate) fn read_kube_gateway_cluster(
     let mut document: Value = decode_object(object, &label)?;
     let metadata: ObjectMetadata =
         serde_json::from_value(document["metadata"].clone()).map_err(|_| SourceRefusal::unreadable(&label))?;
-    // A list of Kubernetes omits these fields in its items.
+    // In a list, Kubernetes omits these two fields of the items, but the converter needs them.
     document["apiVersion"] = tributary_crds::kubegateway::API_VERSION.into();
     document["kind"] = "UpstreamCluster".into();
     let converted = convert(document).map_err(|_| SourceRefusal::unreadable(&label))?;

@@ -1,5 +1,5 @@
-//! Kubeconfig Secrets of multicluster-runtime. Source: multicluster-runtime `providers/kubeconfig`. The user of a
-//! kubeconfig names no file and no command here.
+//! Kubeconfig Secrets of multicluster-runtime. Source: multicluster-runtime `providers/kubeconfig`. A kubeconfig that
+//! names files or commands is refused, because they would be used on Tributary's machine.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,12 +13,12 @@ use crate::secret::Secret;
 use crate::server_trust::{ServerTrust, UnverifiedServers};
 use crate::url::{read_endpoint, read_proxy};
 
-/// The requirement for the labels of the Secrets.
+/// Label selector of the Secrets that describe clusters.
 pub(crate) const LABEL: &str = "sigs.k8s.io/multicluster-runtime-kubeconfig=true";
 
 const KUBECONFIG: &str = "kubeconfig";
 
-/// The fields with credentials, for messages.
+/// Names of the fields with credentials, for error messages.
 const FIELDS: &str = "token, or client-certificate-data and client-key-data";
 
 #[derive(Deserialize)]
@@ -34,7 +34,8 @@ struct Kubeconfig {
     users: Vec<KubeconfigEntry>,
 }
 
-/// An entry of a list. The fields of one of the three objects are read after the name matches.
+/// A named entry in a kubeconfig's list of contexts, clusters or users. The fields of the entry are decoded only after
+/// its name matches.
 #[derive(Deserialize)]
 struct KubeconfigEntry {
     name: String,
@@ -151,7 +152,7 @@ fn find_entry<T: for<'de> Deserialize<'de>>(
     })
 }
 
-/// Refuses paths of files, which lead to this machine.
+/// Refuses a kubeconfig with paths of files, because Tributary would read these files on its own machine.
 fn refuse_files(cluster: &KubeconfigCluster, user: &KubeconfigUser, place: &str) -> Result<(), SourceRefusal> {
     for (field, path, data) in [
         ("cluster.certificate-authority", &cluster.certificate_authority, "certificate-authority-data"),

@@ -13,7 +13,7 @@ pub(crate) fn format_label_selector(own: &str, selector: Option<&LabelSelector>)
             "In" => format!("{key} in ({values})"),
             "NotIn" => format!("{key} notin ({values})"),
             "DoesNotExist" => format!("!{key}"),
-            // The schema allows only one further operator, Exists.
+            // The only other operator that the schema allows is Exists.
             _ => key.clone(),
         }
     });

@@ -13,7 +13,7 @@ use crate::secret::{AUTHORITIES, FindSecret, Secret, TOKEN};
 use crate::server_trust::{ServerTrust, UnverifiedServers};
 use crate::url::read_endpoint;
 
-/// The requirement for the labels of Secrets that managed-serviceaccount writes.
+/// Label selector of the Secrets that managed-serviceaccount writes.
 pub(crate) const SECRET_LABEL: &str = "authentication.open-cluster-management.io/is-managed-serviceaccount=true";
 
 const CLIENT_CONFIGS: &str = "spec.managedClusterClientConfigs";
@@ -42,8 +42,8 @@ struct ClientConfig {
     ca_bundle: String,
 }
 
-/// Reads a ManagedCluster with the Secret of its ManagedServiceAccount, which is in the namespace of the cluster's
-/// name.
+/// Reads a ManagedCluster with the Secret of its ManagedServiceAccount. The Secret is in the namespace with the name of
+/// the cluster.
 pub(crate) fn read_managed_cluster(
     object: &Object,
     list: &ManagedClusters,

@@ -8,7 +8,8 @@ use tributary_apimachinery::Object;
 
 use crate::SourceRefusal;
 
-/// Maximum size of an object in bytes. 512 KiB: a Secret with a bundle of a hundred authorities has less.
+/// Maximum size of an object in bytes. A Secret with a bundle of a hundred certificate authorities is smaller than 512
+/// KiB.
 const OBJECT_BYTES_MAX: usize = 512 << 10;
 
 /// The metadata of a foreign object. Fields that are missing or null are empty.

@@ -18,7 +18,8 @@ pub(crate) const CERTIFICATE: &str = "tls.crt";
 pub(crate) const KEY: &str = "tls.key";
 pub(crate) const AUTHORITIES: &str = "ca.crt";
 
-/// Finds a Secret by a name, whose meaning depends on the list.
+/// Finds a Secret. The argument depends on the list: the name of the Secret, or the namespace of the
+/// ManagedServiceAccount.
 pub(crate) type FindSecret<'a> = &'a dyn Fn(&str) -> Result<Secret, SourceRefusal>;
 
 /// A Secret of the hub.
@@ -44,7 +45,7 @@ impl Secret {
         Ok(secret)
     }
 
-    /// Returns the subject of messages about a key: `Secret eu: key "token"`.
+    /// Returns the place of a key for error messages, for example `Secret eu: key "token"`.
     pub(crate) fn place(&self, key: &str) -> String {
         format!("Secret {}: key {key:?}", self.metadata.name)
     }

@@ -1,5 +1,5 @@
-//! The permission to use a Secret for an item that names it. Without the permission, a user who may create items could
-//! send foreign credentials to a server of their own.
+//! Checks that an item may use the Secret that it names. Without this check, a user with the right to create items
+//! could send the credentials of a different item to a server of their own.
 
 use tributary_apimachinery::ClusterName;
 
@@ -19,7 +19,7 @@ pub(crate) struct SecretUser<'a> {
 }
 
 /// Checks that a Secret belongs to an item: an ownerReference names the item, or the annotation
-/// `tributary.dev/credential-of` names its member. Comes before any reading of the Secret's keys.
+/// `tributary.dev/credential-of` names its member. Callers check this before they read any key of the Secret.
 pub(crate) fn check_owner(secret: &Secret, user: &SecretUser<'_>) -> Result<(), SourceRefusal> {
     let SecretUser { kind, member, .. } = user;
     let (name, owner) = (&secret.metadata.name, &user.metadata.name);

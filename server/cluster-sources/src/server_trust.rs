@@ -5,7 +5,7 @@ use tributary_crds::{InsecureMembers, MissingCa};
 use crate::SourceRefusal;
 use crate::item::ItemWarning;
 
-/// Whether members of a source may have unverified servers. Needs the source and a flag of the process.
+/// Whether members of a source may have unverified servers. Both the source and a flag of the process must allow them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnverifiedServers {
     RefusedBySource,
@@ -34,8 +34,9 @@ pub(crate) struct ServerTrust {
 }
 
 impl ServerTrust {
-    /// Decides with the authorities of an item. `authorities` names the field for them, for messages. `switch` names
-    /// the field of the item that turns verification off, if the item does.
+    /// Decides how to verify the servers of an item, whose certificate authorities are `ca_data`. `authorities` is the
+    /// name of the field for the authorities, for error messages. `switch` is the name of the field with which the item
+    /// turns verification off; `None` if it does not.
     ///
     /// # Errors
     /// The servers cannot be verified, and the source or the process refuses such servers.

@@ -23,7 +23,8 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
-    /// Returns the system whose door has names of the list's items.
+    /// Returns the foreign system whose door finds members by the foreign names of this list; `None` for systems
+    /// without a door.
     pub fn foreign_system(self) -> Option<ForeignSystem> {
         match self {
             Self::ClusterGatewaySecrets => Some(ForeignSystem::ClusterGateway),
@@ -33,7 +34,7 @@ impl SourceKind {
         }
     }
 
-    /// Returns the field of `spec` with the list.
+    /// Returns the name of the field of `spec` that contains the list.
     pub fn field(self) -> &'static str {
         match self {
             Self::ClusterGatewaySecrets => "clusterGatewaySecrets",

@@ -46,7 +46,8 @@ pub struct UsedSecret {
 }
 
 impl<'a> Secrets<'a> {
-    /// Creates the Secrets from their list; `None` if the Secrets are not listed, or if the items need none.
+    /// Creates the value from the listed Secrets. `listed` is `None` if the Secrets are not listed, or if the items
+    /// need none.
     pub fn new(listed: Option<&'a Snapshot>) -> Self {
         Self { listed, used: RefCell::default() }
     }
@@ -232,7 +233,7 @@ impl SourceReader {
     }
 }
 
-/// Checks a member like an UpstreamCluster of a file.
+/// Validates a member with the rules for an UpstreamCluster in a file.
 fn check_member(item: &SourceItem) -> Result<(), SourceRefusal> {
     let alone = ConfigurationObjects { clusters: vec![item.upstream_cluster()], ..ConfigurationObjects::default() };
     let errors: Vec<String> = alone

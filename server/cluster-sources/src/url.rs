@@ -4,8 +4,8 @@ use http::Uri;
 
 use crate::SourceRefusal;
 
-/// Reads the address of a server. Surrounding white space and slashes at the end are removed. A path is the base path
-/// of the cluster. `place` is the field, for messages.
+/// Reads the address of a server. Surrounding white space and slashes at the end are removed. A path in the address
+/// becomes the base path of the cluster's API. `place` names the field in error messages.
 ///
 /// # Errors
 /// The address is empty, or is not `https://HOST[:PORT][/PATH]`. The message never contains a user or a password.
@@ -34,7 +34,7 @@ pub(crate) fn read_endpoint(text: &str, place: &str) -> Result<String, SourceRef
 /// Reads the address of a proxy. Surrounding white space is removed; `None` if the field is empty.
 ///
 /// # Errors
-/// The address is not that of a proxy, or contains a user or a password.
+/// The address is not a proxy URL, or contains a user or a password.
 pub(crate) fn read_proxy(text: &str, place: &str) -> Result<Option<String>, SourceRefusal> {
     let text = text.trim();
     if text.is_empty() {

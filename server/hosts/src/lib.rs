@@ -62,8 +62,8 @@ impl Hosts {
         }
     }
 
-    /// Returns the authorities for client certificates at a cluster's own hosts. `None` for a cluster without
-    /// authorities of its own.
+    /// Returns the CAs that verify client certificates at the hosts of one cluster. `None` if the cluster has no CAs of
+    /// its own.
     pub fn authorities(&self, cluster: &ClusterName) -> Option<Arc<ClientCertificates>> {
         self.0.load().tls(cluster)?.client_authorities.clone()
     }

@@ -40,7 +40,8 @@ impl NamedHost {
     }
 }
 
-/// The value that replaces a `Host` header with bytes beyond ASCII. An empty text is never a valid host.
+/// The text that is parsed instead of a `Host` header with bytes beyond ASCII. An empty text is never a valid host, so
+/// the result is `NamedHost::Unreadable`.
 const UNREADABLE: &str = "";
 
 #[cfg(test)]

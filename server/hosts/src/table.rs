@@ -73,15 +73,16 @@ pub enum HostTarget<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct HostTable {
     rows: HashMap<Host, Mount>,
-    /// The loopback names of an endpoint on loopback, such as `localhost`. These hosts select the merged view, unless
-    /// the connection's SNI selects a cluster.
+    /// The loopback names, such as `localhost`, of an endpoint that listens on loopback. These hosts select the merged
+    /// view, unless the connection's SNI selects a cluster.
     local: Vec<Host>,
     clusters: BTreeMap<ClusterName, Arc<HostTls>>,
 }
 
 impl HostTable {
-    /// Builds the table from the hosts of `--merged-host`, the `local` hosts, and the clusters. If a cluster's
-    /// fingerprint of TLS settings is unchanged, the new table reuses the settings of the old table `before`.
+    /// Builds the table from the hosts of `--merged-host`, the loopback hosts `local`, and the clusters. A cluster with
+    /// an unchanged TLS fingerprint gets the same `Arc` of TLS settings as in the old table `before`, so that its
+    /// rustls configuration can be reused.
     ///
     /// # Errors
     /// [`HostConflict`].
@@ -128,7 +129,7 @@ impl HostTable {
         self.rows.contains_key(host) || self.local.contains(host)
     }
 
-    /// Returns whether any host is configured. Otherwise, every request gets the merged view.
+    /// Returns whether any host is configured. If none is configured, every request gets the merged view.
     pub fn has_any_host(&self) -> bool {
         !self.rows.is_empty()
     }
@@ -158,15 +159,15 @@ impl HostTable {
         let is_local = host.is_some_and(|host| self.local.contains(host));
         match (shaken, host) {
             (_, Some(Host::Name(_))) if !is_local => Err(HostRefusal::Unknown),
-            // An IP address, a missing host or a local host selects no API, so the host in the connection's SNI selects
-            // the API.
+            // The request's host selects no API: it is an IP address, is missing, or is a loopback name. So the host in
+            // the connection's SNI selects the API.
             (Some(mount), _) => Ok(HostTarget::Api(mount)),
             (None, _) if is_local => Ok(HostTarget::Api(&Mount::Merged)),
             (None, _) => Ok(HostTarget::Own),
         }
     }
 
-    /// Returns the TLS settings of a cluster's hosts. `None` for the listener's common settings.
+    /// Returns the TLS settings of a cluster's hosts. `None` if the hosts use the listener's common settings.
     pub fn tls(&self, cluster: &ClusterName) -> Option<&Arc<HostTls>> {
         self.clusters.get(cluster)
     }
@@ -270,8 +271,8 @@ mod tests {
             (&far, "eu.test", "us.test", "Misdirected"),
             (&far, "us.test", "us.test", "us"),
             (&far, "us.test", "america.test", "us"),
-            // The connection has the common certificate and the common authorities, so a host of the cluster `us` is
-            // refused.
+            // In these rows, the SNI is no host of the cluster `us`, so the TLS handshake used the common certificate
+            // and the common authorities. A request for a host of `us` is refused on such a connection.
             (&far, "us.test", "", "Misdirected"),
             (&far, "us.test", "elsewhere.test", "Misdirected"),
             (&far, "us.test", "eu.test", "Misdirected"),

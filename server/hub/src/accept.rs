@@ -45,18 +45,19 @@ pub struct Acceptance {
     pub problems: Vec<String>,
     /// Whether the objects in force have changed.
     pub is_changed: bool,
-    /// Time of the next decision without a change of the hub.
+    /// Time at which the acceptance must run again even if the hub does not change, to decide about absent objects.
+    /// `None` if no decision is open.
     pub decides_at: Option<Instant>,
 }
 
-/// The hub's lists, and whether objects that are absent from the lists leave.
+/// The hub's lists. `may_remove` tells whether objects in force that the lists lack are removed.
 struct Listed<'a> {
     snapshot: &'a HubSnapshot,
     may_remove: bool,
 }
 
 impl<'a> Listed<'a> {
-    /// Judges by the guard whether absent objects leave.
+    /// Asks the guard whether objects that the lists lack may be removed.
     fn new(snapshot: &'a HubSnapshot, in_force: &InForce, guard: &mut DisappearanceGuard) -> Self {
         let denied_users = disappeared(snapshot, HubKind::DeniedUsers, &in_force.denied_users);
         let (mut members, mut is_current) = (vec![disappeared_members(snapshot, in_force)], snapshot.is_current);
@@ -80,7 +81,7 @@ impl<'a> Listed<'a> {
     }
 
     /// Returns the objects in force that stay although the hub does not list them: the hub has not listed their
-    /// collection, or absent objects must not leave yet.
+    /// collection, or absent objects may not be removed yet.
     fn retained<'b, T>(&self, kind: HubKind, in_force: &'b BTreeMap<String, T>) -> Vec<&'b T> {
         match self.snapshot.objects(kind) {
             None => in_force.values().collect(),
@@ -139,7 +140,7 @@ pub(crate) async fn accept(
     read_karmada_registries(in_force, snapshot);
     candidate.add_karmada_registries(in_force.karmada_registries.values().flatten());
     accept_denied_users(in_force, &listed, &mut verdicts);
-    // A thousand members take milliseconds, which a hub without registries does not need.
+    // Computed only if the hub has registries, because it takes milliseconds for a thousand members.
     let known = LazyCell::new(|| known_objects(others.configuration, &members));
     accept_registries(in_force, &listed, &mut candidate, &|registry| known.validate_registry(registry), &mut verdicts);
     resolve_decisions(in_force, &snapshot.decisions, &members, &mut candidate.registries, &mut verdicts);
@@ -205,7 +206,7 @@ async fn judge_and_order_members(
     });
     let names: BTreeSet<&str> = others.configuration.clusters.iter().map(|spec| spec.name.as_str()).collect();
     for member in &mut judged {
-        // The other source takes the name at once.
+        // The name belongs to a cluster of another source, so the earlier generation of this member ends at once.
         member.earlier = member.earlier.take().filter(|earlier| !names.contains(&*earlier.object.name));
     }
     judged
@@ -362,7 +363,8 @@ fn judge_objects<T: Clone + PartialEq>(
     judged
 }
 
-/// Accepts objects in order. `check` returns the reason why a value cannot be used besides the values accepted so far.
+/// Accepts objects in order. `check` returns the state of `ResolvedRefs`, or, as an error, the reason why a value
+/// conflicts with the values accepted so far.
 fn accept_in_order<T: Clone + PartialEq>(
     judged: Vec<Judged<T>>,
     in_force: &mut InForce,

@@ -113,8 +113,8 @@ impl HubClient {
         Ok(Self { client, is_verified, url, servers: BTreeMap::new() })
     }
 
-    /// Returns whether the certificate of the hub is verified. Otherwise, a stranger on the way could name the front
-    /// proxies of the aggregated API, and so become any user.
+    /// Returns whether the certificate of the hub is verified. Without verification, an attacker on the network could
+    /// replace the hub's list of front proxies, and so become any user of the aggregated API.
     pub fn is_verified(&self) -> bool {
         self.is_verified
     }
@@ -177,7 +177,7 @@ impl HubClient {
         self.send_text(method, path.to_owned(), content_type.to_owned(), body).await
     }
 
-    /// Sends a request with owned parts. The boxed future is `Send` for every caller.
+    /// Sends a request. The arguments are owned and the future is boxed, so that the future is `Send` for every caller.
     fn send_text(
         &self,
         method: Method,
@@ -225,7 +225,7 @@ async fn exchange(client: &ClusterClient, request: Request<body::Body>) -> Resul
 
 async fn from_kubeconfig(flag: &str, path: &Path, context: Option<&str>) -> anyhow::Result<kube::Config> {
     let named = || format!("{flag} {}", path.display());
-    // The error of the loader would name a different flag.
+    // Checked before the kubeconfig is loaded, because the error of the loader would name a different flag.
     std::fs::metadata(path).with_context(|| format!("{} cannot be read; name another file", named()))?;
     let configs = Kubeconfigs::load(&KubeconfigFiles::one(path.to_owned())).with_context(named)?;
     let context = context.or(configs.current_context());

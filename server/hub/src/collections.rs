@@ -27,14 +27,15 @@ use crate::source_items::ListedSource;
 use crate::verdict::shorten;
 use crate::{ConditionState, ConditionStatus, HubClient, HubKind, ObjectReference};
 
-/// The label of Secrets with credentials of members. Tributary reads no other Secrets.
+/// Label that a Secret needs so that an UpstreamCluster can refer to it. Of the Secrets for UpstreamClusters, Tributary
+/// lists only Secrets with this label.
 pub const CREDENTIAL_LABEL: &str = "tributary.dev/credential";
 
-/// Time without a further change after which changes are applied: 100 ms, so that a manifest with several objects is
-/// applied as a whole.
+/// Changes of the hub are applied when no other change has arrived for this time, so that a manifest with several
+/// objects is applied as a whole.
 const QUIET_TIME: Duration = Duration::from_millis(100);
 
-/// The longest time from a change to its application while further changes arrive.
+/// Maximum time from a change to its application, even if other changes keep arriving.
 const GATHER_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Interval of checks whether all collections are listed.
@@ -97,7 +98,7 @@ impl HubSnapshot {
 #[derive(Clone, Copy, Debug)]
 struct Revision {
     count: u64,
-    /// Time of the first change that is not applied.
+    /// Time of the first change that no snapshot includes; `None` if a snapshot includes all changes.
     first: Option<Instant>,
     last: Instant,
 }
@@ -195,7 +196,8 @@ impl FollowedSource {
         Some(ListedSource { items: self.items.snapshot()?, secrets, registries, is_current })
     }
 
-    /// Returns whether the source is listed, or cannot be listed: its definition or Tributary's right is absent.
+    /// Returns whether the wait for this source can end: the hub has listed the source, or cannot list it, because the
+    /// CustomResourceDefinition or Tributary's right is missing.
     fn is_decided(&self) -> bool {
         self.snapshot().is_some() || self.all().any(is_refused)
     }
@@ -389,7 +391,8 @@ impl HubCollections {
     /// Returns the reason why changes of the hub do not arrive, with the name of the collection and the remedy.
     pub fn problem(&self) -> Option<String> {
         let problems = self.all().filter_map(|cacher| problem_of(&cacher.config().resource, &cacher.state()));
-        // A collection without an answer so far may only wait for its turn.
+        // A reported problem comes first. A collection without a problem whose first list is missing may only be
+        // waiting for its turn to send a request.
         problems.min_by_key(|(_, is_known)| !is_known).map(|(text, _)| text)
     }
 
@@ -410,7 +413,8 @@ impl HubCollections {
     }
 }
 
-/// Returns the reason why changes of a collection do not arrive, and whether the hub has answered at all.
+/// Returns the reason why changes of a collection do not arrive. The `bool` is false if only the first list is missing,
+/// and true if the cacher has a problem to report.
 fn problem_of(resource: &GroupVersionResource, state: &CacherState) -> Option<(String, bool)> {
     let Some(reason) = state.reason() else {
         let is_incomplete = state.is_unknown();

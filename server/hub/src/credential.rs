@@ -16,7 +16,7 @@ use crate::in_force::ResolvedSecret;
 /// create UpstreamClusters could send a foreign token to a server of their own.
 pub const CREDENTIAL_OF: &str = "tributary.dev/credential-of";
 
-/// The annotation of a Secret with the only hosts that get the credential, separated by commas.
+/// Annotation of a Secret. Lists the only hosts to which Tributary may send the credential, separated by commas.
 pub const CREDENTIAL_HOSTS: &str = "tributary.dev/hosts";
 
 /// Maximum size of a Secret's value in bytes. 256 KiB: a bundle with a hundred authorities.
@@ -31,7 +31,7 @@ const AUTHORITIES: &str = "ca.crt";
 /// The reason why a Secret is not used for a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnusableSecret {
-    /// The state of the condition `ResolvedRefs`.
+    /// The state of the member's condition `ResolvedRefs`.
     pub(crate) state: ConditionState,
     /// Whether the member may continue with the credentials that it has. False if the Secret's owner refuses the
     /// credential to the member.
@@ -93,7 +93,7 @@ pub(crate) fn resolve_secret(
     apply(spec, reference, &secret.data.unwrap_or_default())
 }
 
-/// Checks the annotations of a Secret against the member.
+/// Checks that the annotations of a Secret allow the member to use its credential.
 fn check_permission(
     cluster: &UpstreamCluster,
     secret: &str,
@@ -120,7 +120,7 @@ fn check_permission(
     let Some(allowed) = annotations.get(CREDENTIAL_HOSTS) else { return Ok(()) };
     let allowed: Vec<&str> = allowed.split(',').map(str::trim).collect();
     let spec = &cluster.spec;
-    // With authorities of their own and a proxy, a user could take the place of an allowed host.
+    // With authorities of their own and a proxy, a user could impersonate an allowed host and receive the credential.
     if spec.ca_data.is_some() || spec.insecure_skip_verify {
         let message = format!(
             "Secret {secret} allows only some hosts by its annotation {CREDENTIAL_HOSTS}, so only its key \
@@ -201,7 +201,7 @@ fn apply(
             return Err(UnusableSecret::missing("KeyNotFound", message));
         }
     };
-    // The object's own authorities have priority, because the hub's user has written them for this member.
+    // `spec.caData` has priority over the Secret's authorities, because its author wrote it for this member.
     let ca_data = spec.ca_data.clone().or(authorities.filter(|_| !spec.insecure_skip_verify).map(str::to_owned));
     if ca_data.is_none() && !spec.insecure_skip_verify {
         let message = format!(

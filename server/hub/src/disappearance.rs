@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The least number of members for the rule about most members. Fewer members may leave at once.
+/// Minimum number of members in a list for the rule that the loss of most members is suspicious. Shorter lists may lose
+/// all members at once.
 const MEMBERS_MIN: usize = 4;
 
-/// Time for which the hub must confirm that the objects are gone.
+/// Time for which up-to-date lists of the hub must lack the objects before Tributary removes them.
 const CONFIRMED_FOR: Duration = Duration::from_secs(60);
 
 /// The number of objects of a kind in force, and the number of those that the hub no longer lists.
@@ -17,17 +18,18 @@ pub(crate) struct Disappeared {
     pub(crate) in_force: usize,
 }
 
-/// Decides whether objects are removed that the hub no longer lists. If most members of a list or all DeniedUsers are
-/// gone, no object of any kind is removed until the hub has confirmed its lists.
+/// Decides whether Tributary removes objects that the hub no longer lists. If most members of a list are missing, or
+/// all DeniedUsers, Tributary removes no object of any kind until up-to-date lists of the hub have lacked these objects
+/// for 60 s.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DisappearanceGuard {
-    /// Time since which the hub's lists have too few objects.
+    /// Time at which the hub's lists began to lack too many objects; `None` if they do not.
     since: Option<Instant>,
 }
 
 impl DisappearanceGuard {
-    /// Returns whether absent objects may be removed. `members` has the UpstreamClusters and the items of each source.
-    /// `is_current` tells whether the hub's lists are up to date.
+    /// Returns whether absent objects may be removed. `members` has the numbers for the UpstreamClusters, and for the
+    /// items of each source. `is_current` tells whether the hub's lists are up to date.
     pub(crate) fn may_remove(
         &mut self,
         members: &[Disappeared],
@@ -41,12 +43,12 @@ impl DisappearanceGuard {
             self.since = None;
             return true;
         }
-        // A hub without contact does not confirm its lists.
+        // While the lists are out of date, the time begins anew, because a hub without contact confirms nothing.
         let since = if is_current { *self.since.get_or_insert(now) } else { *self.since.insert(now) };
         now.duration_since(since) >= CONFIRMED_FOR
     }
 
-    /// Returns the time at which absent objects may be removed; `None` if no objects are kept.
+    /// Returns the time at which absent objects may be removed; `None` if no absent objects are retained.
     pub(crate) fn decides_at(&self) -> Option<Instant> {
         self.since.map(|since| since + CONFIRMED_FOR)
     }

@@ -21,25 +21,25 @@ use tributary_limiters::{FairPermit, FairSemaphore, ShareKey, ShareMetrics, Spen
 
 use crate::client::HubClient;
 
-/// The version of all groups at the aggregated entry.
+/// API version of all groups that the aggregated entry serves.
 const VERSION: &str = "v1alpha1";
 const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
 /// The time for which the hub's answer is cached, allowed or denied: the default of API servers that delegate
 /// authorization (apiserver `options.NewDelegatingAuthorizationOptions`).
 const ANSWER_TTL: Duration = Duration::from_secs(10);
-/// The limit for reviews of one caller: a burst of 100, and 20 per second. A caller without rights could otherwise
-/// cause thousands of requests to the hub by new names.
+/// The limit for reviews of one caller: a burst of 100, and 20 per second. Without this limit, a caller without rights
+/// could cause thousands of requests to the hub, because each new name in a path needs a review.
 const CALLER_BURST: NonZeroU32 = NonZeroU32::new(100).unwrap();
 const CALLER_INTERVAL: Duration = Duration::from_millis(50);
 /// The limit for reviews of all callers: a burst of 500, and 200 per second.
 const TOTAL_BURST: NonZeroU32 = NonZeroU32::new(500).unwrap();
 const TOTAL_INTERVAL: Duration = Duration::from_millis(5);
-/// The number of token buckets at which full buckets are removed. A bucket is full 5 s after its last burst, and at
-/// most 1,500 reviews begin within 5 s, so fewer buckets than this number stay.
+/// When this number of token buckets exists, the full buckets are removed. A bucket is full 5 s after its last review,
+/// and at most 1,500 reviews begin within 5 s, so fewer buckets than this number stay.
 const BUCKETS_MAX: usize = 2048;
 /// The maximum number of concurrent reviews. A kube-apiserver answers a review in some milliseconds. One user gets at
-/// most half of the free reviews.
+/// most half of the free permits.
 const IN_FLIGHT_MAX: usize = 64;
 
 /// A resource that the aggregated entry serves.
@@ -69,7 +69,8 @@ impl DoorResource {
         Self::KarmadaProxying,
     ];
 
-    /// Returns the resource that a request is for; `None` for a resource of another group.
+    /// Finds the resource of a request by its API group and plural name; `None` for a resource that the aggregated
+    /// entry does not serve.
     pub fn find(resource: &GroupVersionResource) -> Option<Self> {
         let is_own = |own: &Self| *resource.group == *own.group() && *resource.resource == *own.as_str();
         Self::ALL.into_iter().find(is_own)
@@ -107,7 +108,7 @@ impl DoorResource {
     }
 }
 
-/// A request for which a user needs a right in the hub.
+/// The attributes of a request for which a user needs RBAC rights in the hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DoorAttributes {
     /// A request for an object, or for all objects of a resource.
@@ -132,8 +133,8 @@ pub struct ResourceAttributes {
 }
 
 impl DoorAttributes {
-    /// A request below `…/NAME/proxy`. As in the hub's kube-apiserver, the method decides the verb: a list or a watch
-    /// inside is `get`, and `OPTIONS` has an empty verb, which only the rule for all verbs allows.
+    /// A request below `…/NAME/proxy`. As in the hub's kube-apiserver, the HTTP method decides the verb: a list or a
+    /// watch of the forwarded path is `get`. `OPTIONS` has an empty verb, which only an RBAC rule for all verbs allows.
     pub fn of_proxy(resource: DoorResource, name: &str, method: &Method) -> Self {
         let verb = match *method {
             Method::GET | Method::HEAD => "get",
@@ -247,7 +248,7 @@ impl DoorAnswer {
     }
 }
 
-/// The limit of the review rate that prevents a review.
+/// The rate limit that refuses a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum TooManyReviews {
     #[error("the user recently caused too many access reviews at the hub; try again")]

@@ -23,21 +23,21 @@ pub struct FrontProxyTrust {
     pub front_proxy: FrontProxy,
 }
 
-/// The rules for the front proxy, which names users in headers.
+/// The rules for the hub's front proxy, which sends the name of the user in headers.
 #[derive(Debug)]
 pub enum FrontProxy {
-    /// A client with a certificate of these authorities may name users.
+    /// A client may name users in headers if its certificate is from the authorities in `rules`.
     Trusted {
         /// The authorities, the allowed names of certificates and the names of headers.
         rules: RequestHeaders,
         /// The reason why the rules are weak, for the log and the status.
         warning: Option<String>,
     },
-    /// No client may name users.
+    /// No client may name users in headers.
     Untrusted {
-        /// The headers to remove from requests.
+        /// The names of the user headers, which are removed from each request.
         headers: UserHeaders,
-        /// The reason, for the log and the status.
+        /// The reason why no front proxy is trusted, for the log and the status.
         reason: String,
     },
 }
@@ -165,7 +165,8 @@ fn default_headers() -> UserHeaders {
 fn headers(data: &Map<String, Value>) -> Result<UserHeaders, InvalidTrust> {
     let default = default_headers();
     let or = |given: Vec<HeaderName>, default| if given.is_empty() { default } else { given };
-    // A prefix is a valid name itself, because every character of a header's name is valid at each position.
+    // A prefix can be parsed as a header name, because every character that a header name may contain is valid at each
+    // position.
     let prefixes = header_names(data, EXTRA_PREFIXES)?.into_iter().map(|prefix| prefix.as_str().to_owned());
     let prefixes: Vec<_> = prefixes.collect();
     Ok(UserHeaders {

@@ -19,7 +19,8 @@ const PATH: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserve
 const INTERVAL: Duration = Duration::from_secs(60);
 /// The pause after the first failed read. The pause doubles with each further failure, up to [`INTERVAL`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The least pause before a read that a refused certificate requests. Unauthenticated clients can request reads.
+/// The least pause before a read that a refused client certificate requests. Unauthenticated clients can request such
+/// reads, so the pause limits their rate.
 const REQUESTED_PAUSE: Duration = Duration::from_secs(5);
 
 /// The last accepted rules of the hub. Each request uses the current rules, so a rotated authority needs no restart. If
@@ -56,7 +57,8 @@ impl HubTrust {
         of_read.or_else(|| self.current.load().front_proxy.problem().map(str::to_owned))
     }
 
-    /// Requests a read before the next regular one, because a certificate may belong to a new authority.
+    /// Requests a read before the next regular one, because a refused client certificate may belong to an authority
+    /// that the hub has added since the last read.
     pub fn request_read(&self) {
         self.wanted.notify_one();
     }

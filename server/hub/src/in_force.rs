@@ -63,7 +63,8 @@ pub(crate) fn fingerprint(value: &impl Serialize) -> u64 {
 /// The last accepted generation of a member, with its credentials.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct MemberInForce {
-    /// The UpstreamCluster. For an item of a source: the name of the member, and the uid of the item.
+    /// The reference to the UpstreamCluster. For an item of a source, it has the name of the member and the uid of the
+    /// item.
     pub(crate) object: ObjectReference,
     /// Position of the object in the order of first acceptance. The lower order wins a conflict.
     pub(crate) order: u64,
@@ -74,10 +75,11 @@ pub(crate) struct MemberInForce {
     pub(crate) item: Option<Arc<ItemInForce>>,
     /// The values of the Secret. `None` if no credential was ever resolved, and for an item of a source.
     pub(crate) resolved: Option<ResolvedSecret>,
-    /// The description for the router. Made anew after a start.
+    /// The cluster's description for the router. It is not stored in the data directory, but made anew after a start.
     #[serde(skip)]
     pub(crate) spec: Option<Arc<ClusterSpec>>,
-    /// The versions from which this value was made. Equal versions need no new judgement.
+    /// The resourceVersions of the object and the Secret from which this value was made. While they stay equal, the
+    /// member is not judged again.
     #[serde(skip)]
     pub(crate) seen: Option<SeenVersions>,
 }
@@ -129,7 +131,7 @@ impl MemberInForce {
     }
 }
 
-/// The versions of an object and of its Secret.
+/// The resourceVersions of an object and of its Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SeenVersions {
     pub(crate) object: ResourceVersion,
@@ -168,7 +170,8 @@ pub(crate) fn conflict_order(
 pub struct InForce {
     /// The order of the next object that is accepted for the first time.
     pub(crate) next_order: u64,
-    /// Shared with the acceptance, which replaces only the values of changed members.
+    /// The members by name. An acceptance copies the map, but replaces only the values of changed members, so unchanged
+    /// values are shared.
     pub(crate) members: Arc<BTreeMap<String, Arc<MemberInForce>>>,
     pub(crate) registries: BTreeMap<String, ObjectInForce<ResourceRegistry>>,
     pub(crate) merged_endpoints: BTreeMap<String, ObjectInForce<MergedEndpoint>>,
@@ -225,7 +228,7 @@ impl InForce {
         }
     }
 
-    /// Returns whether a value differs from which the configuration is made. Writes of status change no such value.
+    /// Returns whether any value from which the configuration is made differs. Writes of status change no such value.
     pub(crate) fn differs_from(&self, before: &Self) -> bool {
         let same_members =
             self.members.len() == before.members.len()
@@ -241,7 +244,7 @@ impl InForce {
             || self.karmada_registries != before.karmada_registries
     }
 
-    /// Returns the order of an object that is accepted for the first time.
+    /// Reserves and returns the position of an object that is accepted for the first time.
     pub(crate) fn reserve_order(&mut self) -> u64 {
         let order = self.next_order;
         self.next_order += 1;
@@ -265,7 +268,6 @@ impl SourceReading {
     }
 }
 
-/// The last reading of an item.
 #[derive(Clone)]
 pub(crate) struct ItemReading {
     pub(crate) version: ResourceVersion,
@@ -277,6 +279,6 @@ pub(crate) struct ItemReading {
 #[derive(Clone)]
 pub(crate) struct UnusableItem {
     pub(crate) state: ConditionState,
-    /// Whether the member may continue as it was accepted last.
+    /// Whether the member may continue with its last accepted generation.
     pub(crate) keeps_earlier: bool,
 }

@@ -58,7 +58,7 @@ impl LeaseCandidate {
             .filter(|remaining| !remaining.is_zero())
     }
 
-    /// Returns the right to write. Further writers of this replica use the same Lease.
+    /// Returns the right to write, for other writers of this replica that use the same Lease.
     pub fn leadership(&self) -> Leadership {
         Leadership(self.held_until.subscribe())
     }
@@ -123,7 +123,8 @@ impl LeaseCandidate {
         format!("{}/{LEASE_NAME}", self.collection())
     }
 
-    /// Decides about the present Lease. The renewal time of another holder is compared, never interpreted.
+    /// Decides the next step from the present Lease. The renewal time of another holder is only compared with its last
+    /// value, never interpreted, because the clocks of replicas may differ.
     fn step(&mut self, present: Option<Value>, now: Instant) -> LeaseStep {
         let renewed = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
         let Some(mut lease) = present else {

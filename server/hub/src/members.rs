@@ -28,16 +28,17 @@ use crate::{ConditionState, HubKind, ObjectReference};
 /// Maximum size of an object in bytes: the limit of a request to etcd.
 pub(crate) const OBJECT_BYTES_MAX: usize = 1_572_864;
 
-/// The rules for objects of the hub that flags set.
+/// The rules for objects of the hub. Flags set these rules.
 #[derive(Clone)]
 pub struct HubRules {
-    /// The namespace of the Secrets.
+    /// The namespace of the Secrets to which UpstreamClusters refer.
     pub namespace: String,
     /// Whether members may have unverified servers.
     pub insecure: InsecureMembers,
-    /// Names of clusters that flags trust. Only other sources may define them: the reviewer of tokens sees all tokens.
+    /// Names of clusters that flags trust, for example as the reviewer of all bearer tokens. Only sources other than
+    /// the hub may define clusters with these names.
     pub reserved_names: Vec<String>,
-    /// The policy for the addresses of members.
+    /// Decides to which addresses Tributary connects for members.
     pub dial_policy: Arc<DialPolicy>,
     /// The policy for the commands of items of ClusterSources.
     pub command_policy: Arc<CommandPolicy>,
@@ -54,11 +55,10 @@ pub struct OwnEndpoint {
     pub address: Option<SocketAddr>,
     /// The hosts of `--merged-host`. Without them, members of the hub may have no hosts.
     pub merged_hosts: Vec<Host>,
-    /// The hosts of a listener on loopback, as `localhost`.
+    /// The host names of a listener on loopback, such as `localhost`.
     pub local_hosts: Vec<Host>,
 }
 
-/// An item of a ClusterSource.
 pub(crate) struct ItemReference {
     /// The name of the ClusterSource.
     pub(crate) source: String,
@@ -109,7 +109,8 @@ impl JudgedMember {
         draft.zip(self.earlier.as_ref()).is_some_and(is_same)
     }
 
-    /// Refuses the present generation. Returns the generation that stays in force, which must be judged in turn.
+    /// Refuses the present generation. Returns the last accepted generation if it differs, so that the caller can check
+    /// whether it stays in force.
     pub(crate) fn refuse(&mut self, state: ConditionState) -> Option<Arc<MemberInForce>> {
         let is_unchanged = self.is_unchanged();
         self.accepted = state;
@@ -327,7 +328,8 @@ async fn resolve_member(
 }
 
 /// Decides about a member whose Secret is not usable. The member continues with the credential that it has, unless the
-/// Secret refuses it. A member that never had a credential is known without a connection.
+/// Secret refuses it. A member that never had a credential stays in the configuration, but Tributary does not connect
+/// to it.
 fn keep_earlier_credential(judged: &mut JudgedMember, member: MemberInForce, unusable: UnusableSecret) {
     let problem = unusable.state.message.clone();
     judged.resolved_refs = Some(unusable.state);

@@ -7,6 +7,6 @@ use tributary_sources::clusters::indices::IndexOwners;
 pub struct OtherSources<'a> {
     /// The configuration of the kubeconfig and the files. It passes the check of the configuration.
     pub configuration: &'a LoadedConfiguration,
-    /// The present and former indexes of clusters in the data directory.
+    /// The owners of present and former cluster indexes, from the data directory.
     pub indexes: IndexOwners,
 }

@@ -25,7 +25,7 @@ const FILE: &str = "hub.json";
 /// checks for a new problem during a start without a copy.
 const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Interval of checks whether the hub is in contact.
+/// Interval at which the contact with the hub is checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The hub as a source of the configuration. Without contact, the last accepted configuration stays in force.
@@ -34,9 +34,9 @@ pub struct HubSource {
     rules: HubRules,
     in_force: InForce,
     guard: DisappearanceGuard,
-    /// The place of the copy; `None` with `--hub-remember=false`.
+    /// The data directory for the copy of the last accepted configuration; `None` with `--hub-remember=false`.
     copy: Option<DataDirectory>,
-    /// Whether the copy has the objects in force.
+    /// Whether the copy contains the present state of the objects in force.
     is_written: bool,
     decides_at: Option<Instant>,
     /// Whether the start has read a copy.
@@ -51,9 +51,10 @@ pub struct HubSource {
 }
 
 impl HubSource {
-    /// Starts to follow the hub, and waits for its objects: up to 5 s with a copy in the data directory, otherwise
-    /// until the hub has listed all of them, because a start without DeniedUsers or policies would admit too much.
-    /// `copy` is the data directory, unless no copy is kept. Must be called within a tokio runtime. Cancel: safe.
+    /// Starts to follow the hub, and waits for its objects. With a copy in the data directory, the wait lasts up to 5
+    /// s. Without a copy, it lasts until the hub has listed all objects, because a start without DeniedUsers or
+    /// policies would admit too much. `copy` is the data directory, unless Tributary stores no copy. Must be called
+    /// within a tokio runtime. Cancel: safe.
     ///
     /// # Errors
     /// The copy is unreadable.
@@ -95,7 +96,7 @@ impl HubSource {
         })
     }
 
-    /// Returns the writer of status. The writer tries to hold the Lease of `candidate` until its end.
+    /// Returns the writer of status. The writer tries to hold the Lease of `candidate` while it runs.
     pub fn status_writer(&self, candidate: LeaseCandidate) -> StatusWriter {
         StatusWriter {
             client: Arc::clone(&self.client),
@@ -243,7 +244,7 @@ async fn wait_for_lists(collections: &HubCollections) {
 /// Reads the copy of the last accepted configuration; `None` without a copy.
 ///
 /// # Errors
-/// The file cannot be read. A damaged file is an error, too: it names the members that a user expects.
+/// The file cannot be read, or is damaged. A damaged file is not ignored, because users expect the members in it.
 fn read_copy(directory: &DataDirectory) -> anyhow::Result<Option<InForce>> {
     let Some(bytes) = directory.read(FILE)? else { return Ok(None) };
     serde_json::from_slice(&bytes).map(Some).map_err(|error| {

@@ -23,7 +23,6 @@ use crate::{ConditionState, HubKind, ItemVerdict, ObjectReference, SourceVerdict
 /// The collections of a source at one time.
 #[derive(Clone)]
 pub(crate) struct ListedSource {
-    /// The items.
     pub(crate) items: Snapshot,
     /// The Secrets to which items refer; `None` if the items have their credentials themselves.
     pub(crate) secrets: Option<Snapshot>,
@@ -54,8 +53,9 @@ impl ItemReading {
     }
 }
 
-/// Judges the items of all sources in force. Members of a source that is not listed stay. With `may_remove`, members
-/// leave that their source no longer lists. Members of a source that is not in force leave.
+/// Judges the items of all sources in force. Members of a source stay while the hub has not listed the source. With
+/// `may_remove`, the members that their source no longer lists are removed. Members of a source that is not in force
+/// are removed.
 pub(crate) async fn judge_items(
     in_force: &mut InForce,
     listed: &BTreeMap<String, ListedSource>,
@@ -85,7 +85,7 @@ pub(crate) async fn judge_items(
             reading.items.insert(object.uid().to_owned(), read);
         }
     }
-    // The rest is not listed.
+    // The remaining earlier members are not in the lists.
     let stays = |source: &str| !may_remove || !listed.contains_key(source);
     let absent = earlier.into_iter().filter(|((source, _), _)| stays(source));
     judged.extend(absent.map(|((source, _), member)| {

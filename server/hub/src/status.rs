@@ -68,7 +68,7 @@ pub(crate) fn fingerprint(value: &impl Debug) -> u64 {
     hasher.finish()
 }
 
-/// Urgency of a write. The order is the order of writes.
+/// Urgency of a write. Writes are sent in the order of the variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum WriteUrgency {
     /// A condition has changed.
@@ -119,7 +119,8 @@ impl DesiredStatus {
         if last.replaced_version.as_ref() == Some(&present.resource_version) {
             return None;
         }
-        // A server that drops conditions would otherwise be written to without end.
+        // The conditions of the last write are compared, too: if the hub drops conditions, the present status always
+        // differs, and writes would never end.
         if condition.is_some() && last.conditions != fingerprint(&self.conditions) {
             return condition;
         }
@@ -177,7 +178,7 @@ pub(crate) fn present_condition<'a>(present: &'a Value, name: &str) -> &'a Value
     conditions.find(|condition| condition["type"] == json!(name)).unwrap_or(&Value::Null)
 }
 
-/// The state of an object beside the verdict.
+/// The parts of an object's status that do not come from the verdict.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ObjectState {
     /// The state of the member, if Tributary knows it.
@@ -186,7 +187,6 @@ pub(crate) struct ObjectState {
     pub(crate) source: Option<ConditionState>,
 }
 
-/// The state of a member for its status.
 #[derive(Clone, Debug)]
 pub(crate) struct MemberState {
     status: ClusterStatus,
@@ -213,13 +213,14 @@ fn ready(verdict: &Verdict, member: Option<&MemberState>) -> ConditionState {
     }
 }
 
-/// Converts a condition of the resource `clusters`, so that both resources show the same state.
+/// Converts a condition of the API resource `clusters`, so that an UpstreamCluster shows the same state as that
+/// resource.
 fn condition(own: &ClusterStatusCondition) -> ConditionState {
     ConditionState { status: own.status, reason: own.reason.to_owned(), message: shorten(own.message.clone()) }
 }
 
-/// Returns the state of the condition `UniqueUID`. An equal uid alone refuses no member, because a hostile member can
-/// report any uid.
+/// Returns the state of the condition `UniqueUID`. A uid that a different member also reports does not refuse the
+/// member, because a hostile member can report any uid.
 fn unique_uid(member: &MemberState) -> ConditionState {
     match &member.identity_problem {
         None => ConditionState::fulfilled("NoConflict", "No other cluster reports the same uid of kube-system."),
@@ -227,7 +228,8 @@ fn unique_uid(member: &MemberState) -> ConditionState {
     }
 }
 
-/// Returns the fields of a member's status. Values that change without end are rounded or dates.
+/// Returns the fields of a member's status. Values that change all the time are rounded or replaced by a time, so that
+/// they cause few writes.
 fn member_values(status: &ClusterStatus, present: &Value) -> Map<String, Value> {
     let mut values = Map::new();
     if let Some(version) = &status.version {
@@ -326,7 +328,7 @@ mod tests {
         }
     }
 
-    /// The status that the server has after an apply.
+    /// Returns the status that the hub stores after an apply.
     fn applied(desired: &DesiredStatus, present: &Value) -> Value {
         desired.apply_body(present, "2026-01-01T00:00:00Z")["status"].clone()
     }
@@ -355,7 +357,7 @@ mod tests {
         PresentStatus { status, resource_version: version.to_owned() }
     }
 
-    /// A write that replaced version 1.
+    /// Makes a record of a write that replaced resourceVersion 1.
     fn written(status: &DesiredStatus, answered: &Value, at: Instant) -> LastWrite {
         LastWrite::new(status, answered, at, Some("1".to_owned()))
     }

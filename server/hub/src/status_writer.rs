@@ -44,7 +44,8 @@ impl StatusWriter {
         Self { publisher, ..self }
     }
 
-    /// Writes until `stop` is cancelled, and then gives the Lease up. Never fails: the next attempt follows after 2 s.
+    /// Writes until `stop` is cancelled, and then gives the Lease up. Never fails: after an error, the next attempt
+    /// follows after 2 s.
     pub async fn run(mut self, read_report: ReadReport, stop: CancellationToken) {
         let mut ticks = interval(RETRY_PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -61,7 +62,7 @@ impl StatusWriter {
             }
             problem = now;
             if self.candidate.remaining(Instant::now()).is_none() {
-                // Another replica may write meanwhile.
+                // Without the Lease, another replica may write, so the recorded writes become outdated.
                 self.record.written.clear();
                 if let Some(publisher) = &mut self.publisher {
                     publisher.pause();
@@ -183,8 +184,8 @@ fn write(
     let ObjectReference { kind, name, .. } = &desired.object;
     let path = format!("/apis/{GROUP}/{VERSION}/{}/{name}/status?fieldManager=tributary&force=true", kind.plural());
     let mut body = desired.apply_body(&present.status, &format_time(Timestamp::now()));
-    // The version keeps the status away from a new object of the same name. A change in between causes a 409, and the
-    // next round writes again.
+    // With this resourceVersion, the hub answers 409 if the object was changed, or replaced by a new object of the same
+    // name. The next round writes again.
     body["metadata"]["resourceVersion"] = json!(present.resource_version);
     async move {
         let sent = client.send(Method::PATCH, &path, "application/apply-patch+yaml", Some(&body));

@@ -26,7 +26,7 @@ pub enum HubKind {
 }
 
 impl HubKind {
-    /// All kinds, in the order of their numbers.
+    /// All kinds, in the order of the variants, so that `kind as usize` is the index of a kind.
     pub const ALL: [Self; 5] =
         [Self::UpstreamCluster, Self::ResourceRegistry, Self::MergedEndpoint, Self::DeniedUsers, Self::ClusterSource];
 
@@ -109,10 +109,10 @@ pub(crate) fn shorten(mut message: String) -> String {
     message
 }
 
-/// Returns the errors among the problems as one state of `Accepted`. Warnings refuse no object.
+/// Refuses an object with errors among its problems. Warnings refuse no object.
 ///
 /// # Errors
-/// The state of `Accepted`.
+/// The state of `Accepted` with the text of all errors.
 pub(crate) fn check_problems(problems: impl IntoIterator<Item = ValidationProblem>) -> Result<(), ConditionState> {
     let errors = problems.into_iter().filter(|problem| problem.severity == Severity::Error);
     let errors: Vec<String> = errors.map(|problem| format!("{}: {}", problem.field, problem.message)).collect();
@@ -132,7 +132,7 @@ pub struct Verdict {
     pub indexed: Option<ConditionState>,
     /// The generation in force; `None` if no generation of the object is in force.
     pub generation_in_force: Option<i64>,
-    /// The items of a ClusterSource in force.
+    /// The verdicts on the items of a ClusterSource in force; `None` for other objects.
     pub source: Option<Arc<SourceVerdict>>,
 }
 
@@ -188,7 +188,8 @@ impl Verdict {
         self.object.kind != HubKind::ClusterSource || is_read
     }
 
-    /// Returns the messages of the conditions that do not apply; `None` if the object has no problem.
+    /// Returns the messages of the conditions `Accepted` and `ResolvedRefs` that are `False`; `None` if neither is
+    /// `False`.
     pub fn problem(&self) -> Option<String> {
         let states = [Some(&self.accepted), self.resolved_refs.as_ref()];
         let failed = states.into_iter().flatten().filter(|state| state.status == ConditionStatus::False);

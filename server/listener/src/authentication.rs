@@ -20,8 +20,8 @@ const UNAUTHENTICATED_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time limit for the last answers of a connection that closes without an authenticated request. The limit is
 /// needed because the client may read no answers.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time limit for authenticating a connection's pending requests after another request got a 401. The connection
-/// stays open for this time, because a pending request may wait for a TokenReview and then be authenticated.
+/// The time limit for authenticating a connection's pending requests after a different request got a 401. The
+/// connection stays open for this time, because a pending request may wait for a TokenReview and then be authenticated.
 const PENDING_AUTHENTICATION_TIMEOUT: Duration = UNAUTHENTICATED_TIMEOUT;
 
 /// The authentication state of a connection. A connection without an authenticated request is closed after a 401 or
@@ -31,7 +31,8 @@ pub(super) struct ConnectionAuthentication {
     unauthenticated: UnauthenticatedConnection,
     is_authenticated: AtomicBool,
     users: Arc<UserConnections>,
-    /// The permit that counts the connection for its first authenticated user.
+    /// The permit for the connection's first authenticated user. The permit counts the connection against this user's
+    /// limit of connections.
     permit: OnceLock<UserConnectionPermit>,
     /// The notification that a request got a 401. The notified connection closes, unless another of its requests is
     /// authenticated.
@@ -103,7 +104,7 @@ impl ConnectionAuthentication {
         self.pending_authentications.all.load(Ordering::Acquire) > 0
     }
 
-    /// Acquires a permit for an incomplete request head that exceeds the short size.
+    /// Acquires a permit for an incomplete request head of more than `SHORT_HEAD_BYTES`.
     pub(super) fn acquire_long_head(&self) -> ConnectionPermit {
         self.unauthenticated.acquire_long_head()
     }
@@ -235,7 +236,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(seconds)).await;
     }
 
-    /// Creates a request whose authentication is in progress while another request gets a 401.
+    /// Returns a request whose authentication is in progress, on a connection on which a different request got a 401.
     fn authenticating_request(own: &ConnectionAuthentication) -> PendingAuthentication {
         let request = own.count_head(100).unwrap().unwrap();
         own.record_outcome(AuthenticationOutcome::Unauthorized);
@@ -273,8 +274,8 @@ mod tests {
         assert!(leave.as_mut().now_or_never().is_some(), "one of them is always being looked at");
         drop(requests);
 
-        // A connection that sends no complete request in time is refused, and then closed after a pause in the same
-        // way.
+        // A connection without an authenticated request within 30 s is refused, and closed 5 s later, even if a request
+        // arrives in these 5 s.
         let own = authentication();
         let mut refused = Box::pin(own.refused());
         assert!(refused.as_mut().now_or_never().is_none());

@@ -63,7 +63,8 @@ impl ByteCounter {
         if heads != self.unfinished.heads && self.trailers.open_head_bytes().is_none() {
             self.unfinished = UnfinishedHead { heads, ..UnfinishedHead::default() };
         }
-        // The task yields after each read, so that hyper passes on the requests of this read before the next read.
+        // The task yields after each read. So hyper passes on the requests of this read first, and the task reads no
+        // more bytes while they are being authenticated.
         if std::mem::take(&mut self.has_read) {
             cx.waker().wake_by_ref();
             return Poll::Pending;

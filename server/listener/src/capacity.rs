@@ -11,8 +11,8 @@ use crate::unauthenticated_connections::UnauthenticatedConnections;
 use crate::unread::Unread;
 use crate::user_connections::UserConnections;
 
-/// The connection slots, the unread bytes and the shares of users. Listeners with the same value share its limits and
-/// its metrics.
+/// The limits that all listeners with the same `ListenerCapacity` share: the connection slots, the unread bytes of
+/// answers, and each user's part of the connections. The listeners also share the metrics.
 #[derive(Debug)]
 pub struct ListenerCapacity {
     pub(crate) slots: Arc<Semaphore>,
@@ -39,8 +39,8 @@ impl ListenerCapacity {
         })
     }
 
-    /// Adds a listener. Each listener acquires a slot before it accepts its next connection. So each further listener
-    /// adds a slot; otherwise, an idle listener would occupy a slot of a busy listener.
+    /// Registers a listener. Each listener occupies a slot while it waits for its next connection. So each listener
+    /// after the first adds a slot, and an idle listener takes no slot from a busy one.
     pub(crate) fn add_listener(&self) {
         if self.has_listener.swap(true, Ordering::Relaxed) {
             self.slots.add_permits(1);

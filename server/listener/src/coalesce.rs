@@ -21,8 +21,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// small part of the cost of copying.
 const BUFFER_BYTES: usize = 128 << 10;
 
-/// A flush of at least this many pending bytes is deferred even if only one stream is open. An answer longer than 16
-/// KiB, which is one HTTP/2 frame, has more frames to send.
+/// The number of pending bytes from which a flush is deferred even if only one stream is open. An answer longer than 16
+/// KiB, which is one HTTP/2 frame, has more frames to send. With fewer pending bytes, a flush is deferred only if
+/// several streams are open.
 const SHORT_BYTES: usize = 16 << 10;
 
 /// The capacity of the small write buffer. 20 KiB hold a full HTTP/2 frame with its TLS overhead. 16 KiB would cost
@@ -98,7 +99,6 @@ impl<S> Coalesce<S> {
         self.defers = true;
     }
 
-    /// Returns the shared count of open streams.
     pub(super) fn streams(&self) -> OpenStreams {
         self.streams.clone()
     }
@@ -111,7 +111,7 @@ impl<S> Coalesce<S> {
 }
 
 /// Returns the capacity of a write buffer that starts with this many bytes. Most answers and events fit in the small
-/// buffer. A longer answer has more frames to send.
+/// buffer. A longer answer gets the large buffer, because more of its frames follow.
 fn capacity_for(bytes: usize) -> usize {
     if bytes <= SMALL_BUFFER_BYTES { SMALL_BUFFER_BYTES } else { BUFFER_BYTES }
 }
@@ -226,7 +226,8 @@ mod tests {
         stream.flush().await.unwrap();
         let early = tokio::time::timeout(std::time::Duration::from_millis(20), far.read_u8()).await;
         assert!(early.is_err(), "each write was flushed on its own");
-        // The connection's task reads after the deferred flush, and this read writes the deferred bytes.
+        // `read_u8` stands for the connection's task, which reads after the deferred flush. This read writes the
+        // deferred bytes.
         let idle = tokio::time::timeout(std::time::Duration::from_millis(20), stream.read_u8()).await;
         assert!(idle.is_err());
         let mut got = [0; 13];

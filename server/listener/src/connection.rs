@@ -78,8 +78,8 @@ impl<S: RequestService> ClientConnection<S> {
         served.await;
     }
 
-    /// Reads the PROXY header and performs the TLS handshake. Returns the stream and the client's address; `None` after
-    /// a failed handshake or at the stop of the server.
+    /// Reads the PROXY header and performs the TLS handshake. Returns the stream and the client's address, or `None` if
+    /// the handshake fails or this process shuts down.
     async fn shake_hands(&self, mut stream: TcpStream) -> Option<(TlsStream<Coalesce<TcpStream>>, SocketAddr)> {
         let handshake = async {
             let client = self.proxies.client(&mut stream, self.peer).await?;

@@ -39,7 +39,8 @@ enum BodyState {
 /// The shared state of an HTTP/1.1 request's body, for the code that writes the answer.
 pub(super) struct RequestBody {
     state: Arc<Mutex<BodyState>>,
-    /// True if the client may wait for `100 Continue`. hyper sends that status as soon as the body is read.
+    /// True if the client may wait for `100 Continue` before it sends the body. The remainder of such a body is not
+    /// read, because hyper sends that status as soon as the body is read.
     expects_continue: bool,
 }
 
@@ -72,7 +73,8 @@ impl RequestBody {
             BodyState::Open => false,
             BodyState::Dropped(rest) => may_wait && !self.expects_continue && drain(rest).await,
         };
-        // An upgraded connection carries no further request, so the header is not needed.
+        // After an upgrade, the connection carries no more HTTP requests, so the header `Connection: close` is not
+        // needed.
         if !is_read && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// too small. kube-apiserver accepts 1 MiB (`http.DefaultMaxHeaderBytes`). But a head needs two to three times its
 /// counted size in memory, before its sender is authenticated.
 pub(super) const HEADER_LIST_BYTES_MAX: u32 = 256 << 10;
-/// The limit for the heads of one connection's waiting requests, in bytes. 4 MiB are 2 KiB for each of 2,000 streams,
-/// as when a controller reconnects. Tokens and groups make some heads larger.
+/// The limit for the heads of one connection's waiting requests, in bytes. When a controller reconnects, 2,000 streams
+/// may wait at the same time, so 4 MiB allow 2 KiB for each head. Tokens and groups make some heads larger.
 pub(super) const HEADS_BYTES_MAX: usize = 4 << 20;
 /// The limit for the heads of waiting requests on all connections together, in bytes. The first [`OWN_HEADS_BYTES`] of
 /// each connection do not count against this limit.
@@ -19,8 +19,8 @@ const ALL_HEADS_BYTES_MAX: usize = 64 << 20;
 /// enough for a client's first requests.
 const OWN_HEADS_BYTES: usize = 64 << 10;
 
-/// The number of bytes in the heads of waiting requests on all connections. Requests that wait for authentication and
-/// requests that wait for capacity have separate counts.
+/// The number of bytes in the heads of waiting requests on all connections. One value of this type counts requests that
+/// wait for authentication, and a second value counts requests that wait for capacity.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AllHeads(Arc<AtomicUsize>);
 

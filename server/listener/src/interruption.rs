@@ -12,7 +12,8 @@ use crate::refusal::ListenerRefusal;
 pub(super) enum Interruption {
     /// The connection must stop accepting requests, and finish its open requests.
     StopAccepting,
-    /// The connection must stop accepting requests: a request was refused, and none was authenticated.
+    /// The connection has no authenticated request, and a request was refused or the time limit has passed. The
+    /// connection must stop accepting requests.
     Refused,
     /// The connection must close at once, for the contained reason.
     Closed(&'static str),
@@ -26,7 +27,8 @@ pub(super) struct ReportedInterruptions {
 }
 
 impl ReportedInterruptions {
-    /// Records a handled interruption. An interruption `Refused` also counts as `StopAccepting`.
+    /// Records a handled interruption. `Refused` includes `StopAccepting`, because both make the connection stop
+    /// accepting requests.
     pub(super) fn record_interruption(&mut self, interruption: &Interruption) {
         self.is_stopping = true;
         self.is_refused |= matches!(interruption, Interruption::Refused);

@@ -60,7 +60,8 @@ use goaway::RandomGoaway;
 use proxy_protocol::ProxyHeaders;
 use tls::TlsSettings;
 
-/// The time limit of a drain. A kubelet kills the process 30 s after SIGTERM.
+/// The time limit for open connections to end at shutdown. The kubelet kills the process 30 s after SIGTERM, so time
+/// remains for the steps after the drain.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time in which, during a drain, watches send their last bookmarks and short answers end. After this time, the log
 /// reports the number of open connections.
@@ -240,8 +241,8 @@ impl<S: RequestService> Server<S> {
         })
     }
 
-    /// Sends GOAWAY (or ends keep-alive), makes the service close its watches with bookmarks, and waits until the
-    /// sockets are closed.
+    /// Sends GOAWAY over HTTP/2, or ends keep-alive over HTTP/1.1. Makes the service close its watches with bookmarks,
+    /// and waits until the sockets are closed.
     async fn drain(self) -> Drained {
         tracing::info!(connections = self.sockets.len(), "draining");
         let Self { sockets, service, .. } = self;

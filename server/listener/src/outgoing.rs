@@ -53,8 +53,9 @@ use write_body::WriteBody;
 /// The interval of the checks for stuck answers. A stuck answer is aborted at most this long after its time limit.
 const STUCK_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
-/// The bytes that are reserved for a large answer until the answer is metered. The answer's audit event may wait for a
-/// disk or a webhook, and concurrent answers must count the reserved bytes. Dropping this value releases them.
+/// The unread bytes that are reserved for a large answer, until `Outgoing::meter` counts the answer's data. In between,
+/// the answer's audit event may wait for a disk or a webhook, and concurrent answers must not use the same capacity.
+/// Dropping this value releases the bytes.
 pub(super) struct ReservedCapacity(Counted);
 
 /// The unread answers of one connection.
@@ -68,8 +69,9 @@ impl Outgoing {
         Self { capacity: Arc::new(ConnectionCapacity::new(unread)), answers: Arc::default() }
     }
 
-    /// Waits until the connection has capacity for the answer to a request with a head of this many bytes. Returns
-    /// `false` on a timeout.
+    /// Waits until the connection has capacity for the answer to a request. Meanwhile, the request's head of this many
+    /// bytes counts against the limit for the heads of waiting requests. Returns `false` on a timeout, or if this limit
+    /// is exceeded.
     pub(super) fn capacity(&self, head_bytes: usize) -> impl Future<Output = bool> {
         self.capacity.wait(head_bytes)
     }
@@ -80,14 +82,14 @@ impl Outgoing {
         WriteBody::new(body, &self.capacity, is_refused).boxed_unsync()
     }
 
-    /// Reserves capacity for the answer to a request with this method, before any record of the answer is written.
+    /// Reserves capacity for the answer to a request with this method, before the logs record the answer.
     ///
-    /// A large answer to a read is refused without capacity, if the whole answer is in memory, as the answer to a get.
-    /// The check at the arrival of the request is not enough, because many concurrent requests may have passed it.
-    /// Refused answers are dropped, and the clients retry. The answer to a write is never withheld; see
-    /// [`Self::delay_end_until_capacity`].
+    /// Refuses a large answer to a read if the connection has no capacity. The refusal applies only to an answer that
+    /// is completely in memory, for example the answer to a get. The check at the arrival of the request is not enough,
+    /// because many concurrent requests may have passed it. The refused answer is dropped, and the client retries. The
+    /// answer to a write is never refused; see [`Self::delay_end_until_capacity`].
     ///
-    /// The returned reservation counts a large answer in memory. Pass it to [`Self::meter`].
+    /// The returned reservation counts the bytes of a large answer in memory. Pass it to [`Self::meter`].
     ///
     /// # Errors
     /// [`ListenerRefusal::TooManyUnread`], which replaces the answer.
@@ -113,9 +115,10 @@ impl Outgoing {
         Ok((Response::from_parts(head, body.into_body()), taken.map(ReservedCapacity)))
     }
 
-    /// Meters the body of an answer. `taken` is the answer's reservation from [`Self::reserve_answer`]. An answer that
-    /// is completely in memory is counted from this call to the answer's end. If another answer has replaced the
-    /// service's answer, the reservation is released.
+    /// Wraps the body of an answer, so that its unread bytes are counted. `taken` is the reservation from
+    /// [`Self::reserve_answer`]. An answer that is completely in memory is counted from this call to the answer's end.
+    /// The reservation is released if the body has a different length, because a different answer has replaced the
+    /// service's answer.
     pub(super) fn meter(
         &self,
         answer: ServiceAnswer,
@@ -131,8 +134,8 @@ impl Outgoing {
         }
         let mut body = if exact.is_some() { PeekedBody::begin(body) } else { PeekedBody::new(body) };
         let whole = body.take_data(|data| is_whole(data, exact));
-        // The reservation is kept if the body has the reserved length. The body's data may come later, because an audit
-        // event may delay it.
+        // The reservation applies only to a body of the reserved length. The body's data may not be available yet,
+        // because an audit event may delay it.
         let taken =
             taken.map(|ReservedCapacity(counted)| counted).filter(|counted| Some(counted.bytes() as u64) == exact);
         let answer = OutgoingBody::new(&self.capacity, &self.answers, is_long_running, stream);
@@ -167,8 +170,9 @@ pub(super) fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-/// Returns whether `data`, the first data of a body, is the whole body; `exact` is the announced length. The length
-/// alone is no proof: a member announces the length of its answer before the data arrives.
+/// Returns whether `data`, the first data of a body, is the whole body. `exact` is the body's announced length. An
+/// announced length alone does not show that the body is in memory, because a member announces the length of its answer
+/// before the data arrives.
 fn is_whole(data: &Bytes, exact: Option<u64>) -> bool {
     Some(data.len() as u64) == exact
 }
@@ -195,8 +199,8 @@ mod tests {
         Response::new(full(vec![b'x'; OBJECT_BYTES]))
     }
 
-    /// Creates the unread answers of a process's only connection. Returns them and a function that returns the number
-    /// of unread bytes.
+    /// Returns the `Outgoing` of the only connection in a process, and a function that returns the number of unread
+    /// bytes.
     fn alone() -> (Outgoing, impl Fn() -> usize) {
         let unread = Gauge::default();
         let outgoing = Outgoing::new(Unread::new(unread.clone(), UNREAD_BYTES_MAX));

@@ -20,19 +20,21 @@ use crate::settings::ProxyProtocolPeers;
 
 /// The first bytes of a PROXY header of version 2.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// The length of a version 2 header before its addresses. The last two bytes contain the length of the following part.
+/// The length of the fixed part of a PROXY header of version 2, in bytes. Its last two bytes contain the length of the
+/// part that follows, with the addresses.
 const FIXED_BYTES: usize = 16;
-/// The protocol's length limit of a version 1 header, including its line end.
+/// The maximum length of a PROXY header of version 1, including its line end, in bytes. The PROXY protocol sets this
+/// limit.
 const LINE_BYTES_MAX: usize = 107;
-/// The length limit of the part after the fixed bytes of version 2. Addresses take 36 bytes, and load balancers add
-/// some hundred bytes about the client. The protocol requires receivers to accept 536 bytes.
+/// The limit for the part of a version 2 header after its fixed part, in bytes. Addresses take 36 bytes, and load
+/// balancers add some hundred bytes about the client. The protocol requires receivers to accept 536 bytes.
 const FOLLOWING_BYTES_MAX: usize = 4096;
 
 /// Reads the PROXY headers of configured peers. Logs when peers stop sending headers, and when they start again.
 #[derive(Debug, Default)]
 pub(super) struct ProxyHeaders {
     peers: ProxyProtocolPeers,
-    /// True if the last PROXY header from a configured peer was missing.
+    /// True if the last connection from a configured peer had no valid PROXY header.
     are_missing: AtomicBool,
 }
 
@@ -41,18 +43,19 @@ impl ProxyHeaders {
         Self { peers, are_missing: AtomicBool::new(false) }
     }
 
-    /// Returns the client's address. Reads the header of a configured peer, and no byte after it. Has no timeout.
+    /// Returns the client's address: the address in the PROXY header of a configured peer, or else `peer`. Reads no
+    /// byte after the header. This function has no timeout.
     ///
     /// # Errors
-    /// The header is missing or invalid; errors of the stream.
+    /// The header is missing or invalid, or reading the stream fails.
     pub(super) async fn client(
         &self,
         stream: &mut (impl AsyncRead + Unpin),
         peer: SocketAddr,
     ) -> io::Result<SocketAddr> {
         let client = self.peers.client(stream, peer).await;
-        // In two cases, the result does not show whether headers are missing: the client's address is not configured as
-        // a load balancer, or the peer closed before its first byte.
+        // In two cases, the result does not show whether headers are missing, so `are_missing` stays unchanged: the
+        // peer is not configured to send headers, or the peer closed the connection before its first byte.
         let is_missing = match &client {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => true,
             Ok(_) if self.peers.contains(peer.ip()) => false,
@@ -120,8 +123,8 @@ async fn follow_line(stream: &mut (impl AsyncRead + Unpin), header: &mut Vec<u8>
     Ok(())
 }
 
-/// Parses a version 1 header. Returns `None` for a connection that the load balancer itself opened, and for an unknown
-/// kind of connection.
+/// Parses a PROXY header of version 1. Returns `None` for `PROXY UNKNOWN`, which has no client address. Load balancers
+/// send it for their own health checks.
 fn parse_version_1(header: &[u8]) -> io::Result<Option<SocketAddr>> {
     let header = ppp::v1::Header::try_from(header).map_err(refused)?;
     Ok(match header.addresses {
@@ -131,7 +134,8 @@ fn parse_version_1(header: &[u8]) -> io::Result<Option<SocketAddr>> {
     })
 }
 
-/// Parses a version 2 header. Returns the same results as [`parse_version_1`].
+/// Parses a PROXY header of version 2. Returns `None` for a header without a client's IP address: a connection of the
+/// load balancer itself (`LOCAL`), a Unix socket, or an unspecified protocol.
 fn parse_version_2(header: &[u8]) -> io::Result<Option<SocketAddr>> {
     let header = ppp::v2::Header::try_from(header).map_err(refused)?;
     if header.command == Command::Local {
@@ -189,7 +193,8 @@ mod tests {
             (version_2(0x21, 0x11, &ipv4), "203.0.113.9:4660"),
             (version_2(0x21, 0x11, &with_more), "203.0.113.9:4660"),
             (version_2(0x21, 0x21, &ipv6), "[2001::9]:4660"),
-            // Headers of a load balancer's own health checks, and of connections of unknown kinds.
+            // Headers without a client's IP address, for example of a load balancer's health checks. The result is the
+            // load balancer's address.
             (version_2(0x20, 0x00, b""), "192.0.2.1:7"),
             (version_2(0x20, 0x11, &ipv4), "192.0.2.1:7"),
             (version_2(0x21, 0x00, b""), "192.0.2.1:7"),

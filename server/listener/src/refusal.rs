@@ -17,10 +17,11 @@ pub enum ListenerRefusal {
     TooManyUnknown,
     /// 431: the connection sent too many trailers. The connection is closed without this answer.
     TooManyTrailers,
-    /// 429: the user has too many connections, or all users that only one cluster authenticates have too many together.
+    /// 429: the user has too many connections, or all users whom the same member authenticates have too many together.
     /// The request is not executed, and its connection is closed.
     TooManyConnections,
-    /// 429: the connection has too many unread bytes of answers. The request was not executed, or only reads.
+    /// 429: the connection has too many unread bytes of answers. The request is a read, or was not executed, so the
+    /// client can retry it.
     TooManyUnread,
     /// 403: a browser sent the request for a web page of another origin, with the user's client certificate.
     CrossOrigin,

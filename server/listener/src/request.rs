@@ -42,12 +42,13 @@ impl<S: RequestService> ConnectionRequests<S> {
         async move {
             let (method, version) = (request.method().clone(), request.version());
             let (mut request, body) = RequestBody::follow(request);
-            // The reservation for a large answer until the answer is metered. Released if the request is cancelled.
+            // The bytes that are reserved for a large answer, until `meter` counts the answer's data. If the request is
+            // cancelled, they are released.
             let mut taken = None;
             let mut answer = match admitted {
                 Err(refusal) => self.service.refuse_request(request, &self.client, refusal),
                 Ok((head, head_bytes)) => {
-                    // A write with a body waits for capacity at the end of its body.
+                    // A write with a body does not wait for capacity here, because the end of its body waits.
                     let delays_end = !outgoing::is_read(&method) && !request.body().is_end_stream();
                     let is_constant = self.service.has_constant_answer(&request);
                     let is_available = delays_end || is_constant || self.outgoing.capacity(head_bytes).await;

@@ -22,8 +22,9 @@ pub trait RequestService: Send + Sync + 'static {
     /// Reports a TLS handshake that failed because of the client's certificate.
     fn report_refused_certificate(&self, peer: SocketAddr, reason: &str);
 
-    /// Returns whether a request has a small constant answer, which clients need although other answers of the
-    /// connection are unread. Such a request does not wait for capacity, and is not refused without capacity.
+    /// Returns whether the answer to a request is small and constant, for example a health check without lines for
+    /// clusters. Clients need such an answer even if they have not read other answers of the connection. So the request
+    /// does not wait for capacity, and is not refused without capacity.
     fn has_constant_answer<B>(&self, request: &Request<B>) -> bool;
 
     /// Answers a request; every failure is an HTTP answer. Cancel: the listener drops the future when the client
@@ -99,7 +100,8 @@ pub enum LimitCheck {
 
 /// The check whether a connection has capacity for the answer to a request.
 pub struct AnswerCapacity<W> {
-    /// True if the connection has capacity when the request arrives.
+    /// True if the service may begin the request. False if the connection had no capacity when the request arrived, and
+    /// the wait for capacity failed.
     pub is_available: bool,
     /// Checks the capacity for the finished answer. Returns the answer, or the reason to refuse the request.
     pub reserve_answer: W,

@@ -1,4 +1,4 @@
-//! The settings of the listener, as values that flags are parsed into.
+//! The settings of the listener, as types into which the flags are parsed.
 
 mod address;
 mod bounds;

@@ -72,7 +72,8 @@ impl fmt::Debug for ServingCertificate {
 pub struct TlsSettings {
     certificates: Arc<CommonCertificates>,
     versions: TlsVersions,
-    /// The inputs of the current configurations. The mutex is locked during each change of the settings.
+    /// The inputs of the current configurations. The mutex stays locked during each change of the settings, so that
+    /// concurrent changes do not overwrite each other.
     inputs: Mutex<TlsInputs>,
     current: ArcSwap<Current>,
 }
@@ -125,7 +126,7 @@ struct Current {
 }
 
 impl TlsSettings {
-    /// Creates settings without client certificates. A client without ALPN gets HTTP/1.1, or HTTP/2 if it sends
+    /// Creates settings that request no client certificates. A client without ALPN gets HTTP/1.1, or HTTP/2 if it sends
     /// HTTP/2's preface.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! The unread bytes of all connections together, and the limit for one connection.
 //!
 //! Connections share the limit ([`FairShare`]): a connection may use half of the bytes that the other connections leave
-//! free. Bytes that a connection has accepted cannot be taken back. So a connection with at least a fair share is
-//! closed sooner than other connections when few bytes are free and its client reads nothing.
+//! free. A connection cannot give back bytes that it has accepted. So if few bytes are free, a connection with at least
+//! its fair share of the bytes is closed sooner than other connections when its client reads nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -104,10 +104,10 @@ mod tests {
             (0, 0, 0, true, false),
             (15 * MIB, 15 * MIB, 1, true, false),
             (16 * MIB, 16 * MIB, 1, false, false),
-            // Fifteen connections are at the limit of one connection.
+            // Each of fifteen connections has 16 MiB of unread bytes, the limit of one connection.
             (16 * MIB, 240 * MIB, 15, false, false),
-            // The 16th connection may use half of the free bytes. With more bytes in use, the earlier connections block
-            // it.
+            // The 16th connection may use half of the free bytes: 8 MiB. If even fewer bytes are free, the connections
+            // with 16 MiB block other connections.
             (0, 240 * MIB, 15, true, false),
             (8 * MIB, 248 * MIB, 16, true, false),
             (9 * MIB, 249 * MIB, 16, false, false),
@@ -143,7 +143,7 @@ mod tests {
             }
             held.push(own);
         }
-        // The first 15 connections reach the limit of one connection, and the 17th still gets some MiB.
+        // The first 15 connections reach 16 MiB, the limit of one connection. The 17th connection still gets some MiB.
         assert_eq!((held[0], held[14]), (16 * MIB, 16 * MIB));
         assert!(held[16] >= 4 * MIB, "{held:?}");
         // When a new connection has only one frame, some connections with many bytes can always be closed.

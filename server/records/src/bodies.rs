@@ -59,8 +59,8 @@ impl<Observer: BodyObserver> hyper::body::Body for ObservedBody<Observer> {
     }
 }
 
-/// The longest body, in bytes, that counts as sent at once, so that its end needs no observer. HTTP/2's initial window
-/// (65,535 bytes) has room for a body of this length, so a slow reader cannot delay its end.
+/// The maximum length, in bytes, of a body in memory whose end needs no observer. Such a body fits in HTTP/2's initial
+/// window (65,535 bytes), so a slow reader cannot delay its end.
 const IN_MEMORY_BYTES_MAX: u64 = 64_000;
 
 /// Returns a short body that is completely in memory. Returns any other body as the error. Most answers are short, and

@@ -32,11 +32,12 @@ struct ConnectedCluster {
     address: ClusterAddress,
     /// The fingerprint of the connection settings without the servers' addresses.
     connection_fingerprint: Option<ClusterAddress>,
-    /// The endpoint probe of the client. Changing the probe or the circuit breaker needs a new client.
+    /// The health probe with which the client was created. A changed probe or circuit breaker needs a new client.
     probe: Probe,
     breaker: BreakerTuning,
     user_fingerprint: String,
-    /// The reason why the client does not use the credentials in the cluster's description.
+    /// The reason why the credentials in the cluster's current description are unusable. The client then uses its
+    /// previous credentials. `None` if the client uses the described credentials.
     refused_user: Option<String>,
     /// The token that ends the cluster's streams when the cluster is removed from the configuration.
     shutdown: CancellationToken,
@@ -122,7 +123,7 @@ impl Clusters {
             Ok(_) if said.is_some() => tracing::info!(cluster = %name, origin, "the cluster can be used now"),
             _ => {}
         }
-        // Only usable clients are counted.
+        // Only usable clients are counted, so a failed attempt to create a client begins no new client generation.
         self.clients += u64::from(client.is_ok());
         let setup = ClusterSetup {
             name: name.clone(),
@@ -202,7 +203,7 @@ impl Clusters {
         }
     }
 
-    /// Returns the cluster of which this cluster is a refused second name.
+    /// Returns the name under which the same cluster is already configured, if this cluster was refused as a duplicate.
     pub fn duplicate_of(&self, name: &ClusterName) -> Option<&ClusterName> {
         self.known.get(name)?.duplicate_of.as_ref()
     }
@@ -457,7 +458,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn existing_and_new_clients_drain_configured_endpoints() {
+    async fn endpoints_configured_as_drained_get_no_requests_of_existing_and_new_clients() {
         let mut clusters = Clusters::new(ClientTuning::default());
         let draining = |ports: &[u16], drained: u16| ClusterSpec {
             drained_endpoints: tributary_proxy::EndpointSubset::new(&[format!("https://127.0.0.1:{drained}/")]),

@@ -41,7 +41,7 @@ pub struct ClusterSpec {
     /// A fingerprint of the connection settings without the servers' addresses. `None` if the configuration source
     /// supports only one address for each cluster.
     pub connection_fingerprint: Option<ClusterAddress>,
-    /// A fingerprint of the cluster's addresses and authorities, including the content of referenced files.
+    /// A fingerprint of the cluster's addresses and certificate authorities, including the content of referenced files.
     pub address: ClusterAddress,
     /// A fingerprint of the cluster's user, including the content of referenced files. A changed user fingerprint
     /// leaves the cluster's connections and caches intact.
@@ -50,11 +50,12 @@ pub struct ClusterSpec {
     pub warnings: Vec<String>,
     /// The configured index for `itemResourceVersions: Integer`.
     pub index: Option<u16>,
-    /// The rules for uids and extras of users, which Tributary may send to the cluster in shared mode.
+    /// The parts of a user's identity, uid and extra fields, that Tributary may send to the cluster in shared mode.
     pub impersonation: MemberRules,
     /// In shared mode, the method that decides which objects in memory a user may read.
     pub authorization: ClusterAuthorization,
-    /// True if the cluster authenticates bearer tokens of requests to its own path, in shared mode.
+    /// True if, in shared mode, the cluster authenticates the bearer tokens of requests for the cluster's own API by a
+    /// TokenReview.
     pub token_review: bool,
     /// True if users' bearer tokens are forwarded to the cluster.
     pub passes_tokens: bool,
@@ -64,12 +65,13 @@ pub struct ClusterSpec {
     pub labels: BTreeMap<String, String>,
     /// True if an object of the hub describes the cluster.
     pub is_from_hub: bool,
-    /// The token for requests of users, which Tributary impersonates with it. `None` if the cluster's user impersonates
-    /// them.
+    /// The token with which Tributary impersonates users in the cluster. `None` if Tributary impersonates them with the
+    /// credentials in `config`.
     pub impersonator: Option<SecretText>,
     /// The headers of CONNECT requests to the cluster's proxy.
     pub proxy_headers: HeaderMap,
-    /// The policy for the addresses of each dial. `None` allows all addresses.
+    /// The policy that restricts the addresses to which connections to the cluster may be opened. `None` allows all
+    /// addresses.
     pub dial_policy: Option<Arc<DialPolicy>>,
     /// The policy for credential plugins. `None` allows all plugins, with the environment of this process.
     pub command_policy: Option<Arc<CommandPolicy>>,

@@ -321,8 +321,8 @@ fn split_at_comma(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Parses an item. An item that equals a context's name selects that context, even if the name contains `=`. Any other
-/// item is parsed as `name=context`.
+/// Parses an item of `--contexts` that selects one context. An item that equals a context's name selects that context,
+/// even if the name contains `=`. Any other item is parsed as `name=context`.
 fn choose_item(item: &str, contexts: &[String]) -> Result<Choice, ContextsError> {
     let exists = |context: &str| contexts.iter().any(|known| known == context);
     if exists(item) {

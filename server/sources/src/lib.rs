@@ -66,7 +66,7 @@ impl ConfigurationFlags<'_> {
 pub struct ConfigurationSources {
     kubeconfig: Option<KubeconfigSource>,
     files: Option<FileSource>,
-    /// True if the hub may add clusters later.
+    /// True if a configuration without clusters is allowed, because the hub may add clusters later.
     may_be_empty: bool,
     watch: FileWatch,
 }

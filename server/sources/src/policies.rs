@@ -49,8 +49,8 @@ pub enum PolicyError {
 /// The labels of each configured cluster, for the selectors of registries.
 pub type KnownClusters = BTreeMap<ClusterName, BTreeMap<String, String>>;
 
-/// Returns the policies of a configuration. `registries` has the order of the source. The first registry that names a
-/// resource applies to it, or else the first registry for `*`.
+/// Returns the policies of a configuration. `registries` must have the order of their source: the first registry that
+/// names a resource applies to it. For a resource that no registry names, the first registry for `*` applies.
 ///
 /// # Errors
 /// [`PolicyError`] for the first invalid flag or registry.
@@ -81,7 +81,8 @@ pub fn policies(
     Ok(Policies { default, rules: named_first(rules), registered, ..Policies::default() })
 }
 
-/// Removes members of the hub without an index from the resources with integer item versions.
+/// Removes hub members without an index from all resources with `itemResourceVersions: Integer`, because such versions
+/// contain the cluster's index.
 pub fn omit_unnumbered(policies: &mut Policies, clusters: &[Arc<ClusterSpec>]) {
     let is_unnumbered = |spec: &&Arc<ClusterSpec>| spec.is_from_hub && spec.index.is_none();
     if !clusters.iter().any(|spec| is_unnumbered(&spec)) {

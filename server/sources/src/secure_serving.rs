@@ -118,7 +118,7 @@ mod tests {
         assert!(by_file.serving.is_some() && by_file.client_authorities.is_some());
         assert_eq!(files, ["own.crt", "own.key", "own.crt"].map(|name| base.path().join(name)));
         assert!(none.is_empty());
-        // Different authorities result in different fingerprints.
+        // Settings without a serving certificate have a different fingerprint than settings with one.
         let alone = of(json!({"clientCAData": data(&certificate)})).0.tls.unwrap();
         assert!(alone.serving.is_none() && alone.fingerprint != by_file.fingerprint);
         assert!(hosts(json!({"serverNames": ["eu.test"]}), base.path()).unwrap().0.tls.is_none());

@@ -248,7 +248,6 @@ async fn connection_fingerprint(spec: &UpstreamClusterSpec, base: &Path) -> Resu
     Ok(described(&anywhere, base).await?.fingerprint)
 }
 
-/// Converts an UpstreamCluster's circuit breaker for its endpoints.
 fn breaker(spec: &UpstreamClusterSpec) -> BreakerTuning {
     let Some(given) = &spec.circuit_breaker else { return BreakerTuning::default() };
     let number = |given: u32| usize::try_from(given).unwrap_or(usize::MAX);
@@ -260,7 +259,6 @@ fn breaker(spec: &UpstreamClusterSpec) -> BreakerTuning {
     }
 }
 
-/// Converts an UpstreamCluster's probe for its endpoints.
 fn probe(spec: &UpstreamClusterSpec) -> Result<Probe, UpstreamClusterError> {
     let Some(given) = &spec.endpoint_probe else { return Ok(Probe::default()) };
     let path = given.path.parse().map_err(|error| {

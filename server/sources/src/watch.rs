@@ -59,9 +59,9 @@ impl FileWatch {
         }
     }
 
-    /// Sets the watched files and directories. The next check compares each file with its known content: for a new
-    /// file, the present content; for an already watched file, the content at the last check. So a change during a read
-    /// of the configuration is not lost.
+    /// Sets the watched files and directories. The next check compares a new file with its content at this call, and an
+    /// already watched file with its content at the last check. So a change during a read of the configuration is not
+    /// lost.
     pub fn set(&mut self, files: Vec<PathBuf>) {
         let before = std::mem::take(&mut self.seen);
         self.seen = contents(&files);

@@ -30,8 +30,8 @@ pub(super) struct MemberError {
     pub(super) message: String,
 }
 
-/// Reads a token from a file and removes surrounding white space, as the server does. kube would send the newline at
-/// the end of the file as a part of the token.
+/// Reads a token from a file and removes surrounding white space, as the server does. The crate `kube` would send the
+/// newline at the end of the file as a part of the token.
 fn take_token(user: &mut AuthInfo) -> anyhow::Result<()> {
     if user.token.is_some() {
         return Ok(());
@@ -39,8 +39,8 @@ fn take_token(user: &mut AuthInfo) -> anyhow::Result<()> {
     let Some(path) = user.token_file.take() else { return Ok(()) };
     let text = std::fs::read_to_string(&path).with_context(|| format!("token file {path} cannot be read"))?;
     let token = text.trim();
-    // kube panics for a token that is invalid in a header. The token is checked here again, because the file may have
-    // changed since the check of the configuration.
+    // The crate `kube` panics for a token that is invalid in a header. The token is checked here again, because the
+    // file may have changed since the check of the configuration.
     ensure!(
         HeaderValue::from_bytes(token.as_bytes()).is_ok(),
         "token file {path} has a character that is not allowed in a token"

@@ -179,7 +179,7 @@ mod tests {
         explain_objects(&objects, &test_request(&arguments)).unwrap()
     }
 
-    /// As for a Role, a request for a Namespace object counts as a request in the namespace of that name.
+    /// As for a Role, a request for a Namespace object is treated as a request in the namespace of that name.
     #[test]
     fn namespace_object_matches_rules_for_its_own_namespace() {
         let told = of_merged("--user ann --verb delete --resource namespaces --name kube-system");

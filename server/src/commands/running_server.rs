@@ -94,7 +94,7 @@ impl RunningServer {
         String::from_utf8(whole.to_bytes().to_vec()).map_err(|_| self.is_another("the answer is not text"))
     }
 
-    /// Returns the error that the server is not a Tributary, or an older release.
+    /// Returns the error that the server is not Tributary, or is an older release of Tributary.
     pub(super) fn is_another(&self, why: &str) -> Failure {
         Failure::runtime(anyhow!("{} is not Tributary, or an older version: {why}; {REMEDY}", self.named))
     }
@@ -127,8 +127,8 @@ async fn message(answer: Response<Body>) -> String {
     Status::from_response(code, &text).message
 }
 
-/// Returns the error for a server in shared mode that authenticates the user and forbids the page. A different program
-/// could send the same answer.
+/// Returns the error for a server in shared mode that authenticates the user and forbids the page. The error also
+/// suggests a different kubeconfig or context, because a server that is not Tributary could send the same answer.
 fn forbidden(named: &str, page: &Page, said: &str) -> String {
     format!(
         "{named} does not allow you to see {}: {}; each of its clusters must allow you to get {} \

@@ -72,8 +72,9 @@ impl Entry {
         }
     }
 
-    /// Returns whether a request has a small constant answer. The kube-apiserver of the hub sends the requests of all
-    /// users over one connection, and needs the documents of the aggregated entry to keep the APIService available.
+    /// Returns whether a request has a small constant answer, which is sent even if the connection has too many unread
+    /// answers. The kube-apiserver of the hub sends the requests of all users over one connection, and needs the
+    /// constant documents of the aggregated entry to keep the APIService available.
     fn has_constant_answer<B>(&self, request: &Request<B>) -> bool {
         match &self.api {
             EntryApi::Hosts(_) | EntryApi::OpenClusterManagement(_) => false,

@@ -74,7 +74,7 @@ impl PolicyTestResource {
     /// Builds the request for the resource, as the server would parse it from a path and a query.
     ///
     /// # Errors
-    /// A name is given, but policies see no name in a request with this verb.
+    /// The described request has a name, but policies see no name in a request with this verb.
     fn request(&self, verb: &str) -> anyhow::Result<ResourceRequest> {
         let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let is_of_one =

@@ -58,7 +58,6 @@ impl Handler for StandIn {
     default_handler_methods!();
 }
 
-/// An access log in a temporary folder.
 pub(crate) struct LogFile {
     pub(crate) log: Arc<AccessLog>,
     path: PathBuf,

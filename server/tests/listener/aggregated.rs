@@ -133,7 +133,8 @@ async fn paths_below_a_mount_have_the_same_answers_as_without_a_mount() {
         ("/unknown", 404),
         ("/api/v1/namespaces/n/pods/p/exec?command=a%3Bb&command=c", 404),
     ] {
-        // At the direct entry, a path that begins with `/clusters` belongs to a mount, so this loop skips it.
+        // At the direct entry, a path that begins with `/clusters` selects a cluster. Such a path cannot be compared
+        // with the merged view, so this check skips it.
         if !path.starts_with("/clusters") {
             assert_eq!(get(&direct, path, &[]).await.0, expected, "{path}");
         }
@@ -180,7 +181,7 @@ async fn messages_at_the_aggregated_entry_name_paths_below_the_api_group() {
     assert!(text.contains(&hint), "{text}");
 }
 
-/// A handler whose answers have the status of a request's header, and a `Location`.
+/// A handler that answers with the status in the request's header `status`, and with a `Location`.
 struct Redirecting;
 
 impl Handler for Redirecting {

@@ -28,7 +28,7 @@ pub(crate) fn members<'n>(system: ForeignSystem, names: &'n [&'n str]) -> impl I
     })
 }
 
-/// Starts the entry with the door of cluster-gateway, where `names` lead to the member `eu`.
+/// Starts the aggregated entry with the door of cluster-gateway. Each of `names` leads to the member `eu`.
 async fn start(router: Arc<Router>, names: &[&str]) -> (Server, Arc<OpenDoors>) {
     let doors = Arc::new(OpenDoors::new([ForeignSystem::ClusterGateway]));
     let members = Arc::new(ForeignMembers::from_iter(members(ForeignSystem::ClusterGateway, names)));

@@ -128,8 +128,8 @@ async fn exchange_without_last(server: &Server, pieces: &[&str]) -> String {
     String::from_utf8_lossy(&answers).into_owned()
 }
 
-/// The listener answers 401 before the handler runs. A connection with previous requests of an authenticated user stays
-/// open.
+/// The listener answers 401 before the handler runs. If an authenticated user has sent requests on the connection
+/// before, the connection stays open.
 #[tokio::test]
 async fn unauthenticated_response_closes_a_connection_without_authenticated_requests() {
     let server = start(Early).await;

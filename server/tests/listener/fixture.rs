@@ -67,7 +67,6 @@ macro_rules! default_handler_methods {
 }
 pub(crate) use default_handler_methods;
 
-/// A running listener with the configuration of `tributary serve`.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) entry: Arc<Entry>,
@@ -75,7 +74,6 @@ pub(crate) struct Server {
     authority: String,
     pub(crate) stop: CancellationToken,
     pub(crate) serving: JoinHandle<Drained>,
-    /// The number of open connections.
     pub(crate) connections: Gauge,
     /// The number of bytes in responses that clients have not read.
     pub(crate) unread: Gauge,
@@ -193,7 +191,6 @@ async fn start_with<H: Handler>(
 }
 
 impl Server {
-    /// Opens a TLS connection and sends no request.
     pub(crate) async fn connect(
         &self,
         version: &'static rustls::SupportedProtocolVersion,
@@ -203,7 +200,6 @@ impl Server {
         self.over(stream, version, alpn).await.unwrap()
     }
 
-    /// Performs the TLS handshake over an open socket.
     pub(crate) async fn over(
         &self,
         stream: TcpStream,

@@ -52,7 +52,6 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns a HEADERS frame with a complete header block.
 pub(crate) fn headers(stream: u32, block: &[u8], is_end: bool) -> Vec<u8> {
     frame(HEADERS, END_HEADERS | if is_end { END_STREAM } else { 0 }, stream, block)
 }
@@ -75,7 +74,6 @@ pub(crate) fn reset(stream: u32) -> Vec<u8> {
     frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes())
 }
 
-/// Returns the PING frame that acknowledges a received PING.
 pub(crate) fn pong(payload: &[u8]) -> Vec<u8> {
     frame(PING, ACK, 0, payload)
 }
@@ -122,7 +120,6 @@ pub(crate) fn goaway_last(frame: &Frame) -> u32 {
     u32::from_be_bytes(frame.payload[..4].try_into().unwrap())
 }
 
-/// Returns the error code in a GOAWAY frame.
 pub(crate) fn goaway_code(frame: &Frame) -> u32 {
     u32::from_be_bytes(frame.payload[4..8].try_into().unwrap())
 }

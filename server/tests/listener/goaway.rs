@@ -20,7 +20,6 @@ struct RawClient {
     stream: TlsStream<TcpStream>,
     authorization: Vec<u8>,
     authority: String,
-    /// The last received PING frame.
     ping: Option<Frame>,
 }
 
@@ -37,7 +36,6 @@ impl RawClient {
         self.get_as(stream, path, &authorization).await;
     }
 
-    /// Sends a GET like [`Self::get`], with these credentials.
     async fn get_as(&mut self, stream: u32, path: &str, authorization: &[u8]) {
         let block = [
             frames::literal(":method", b"GET"),
@@ -103,7 +101,8 @@ async fn goaway_after_a_401_does_not_end_open_streams() {
     let mut client = RawClient::of(&server).await;
     client.get_as(1, "/api", b"Bearer wrong").await;
     assert_eq!(frames::goaway_last(&client.next(frames::GOAWAY).await), LAST_STREAM_MAX);
-    // The client sends this request before it has read the GOAWAY, so the server must answer the request.
+    // The test sends this request like a client that has not yet read the GOAWAY. So the server must answer the
+    // request.
     client.get(3, "/watch").await;
     client.next(frames::DATA).await;
     let ping = client.ping.take().expect("the server asks whether the client has heard");
@@ -169,7 +168,7 @@ async fn one_of_these_is_the_last(path: &str) {
     while answered.len() < REQUESTS && client.ready().await.is_ok() {
         match client.send_request(server.request(path).body(Empty::new()).unwrap()).await {
             Ok(answer) => answered.push(answer),
-            // The client had received GOAWAY before it sent this request, so it fails at the client.
+            // The client received the GOAWAY before it could send this request, so the request fails in the client.
             Err(error) => {
                 assert!(error.is_canceled() || error.is_closed(), "{error:?}");
                 break;

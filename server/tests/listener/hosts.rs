@@ -70,7 +70,6 @@ pub(crate) struct Endpoint {
     servers: Authority,
     /// The authority of `--client-ca-file`, which signs client certificates for hosts without their own authorities.
     pub(crate) people: Authority,
-    /// The authority that signs client certificates for `eu.test`.
     people_of_eu: Authority,
     of_eu: (String, String),
 }
@@ -184,14 +183,15 @@ impl Connection {
         (answer.status(), text(answer).await, retry_after)
     }
 
-    /// Returns the user and the mounted API of a request to this host, or the status code of an error response.
+    /// Returns the user and the API (merged view or cluster) that the handler sees in a request to this host, or the
+    /// status code of an error response.
     async fn who(&mut self, host: &str) -> String {
         let (status, text, _) = self.get(host, "/whoami").await;
         if status == StatusCode::OK { text } else { status.as_u16().to_string() }
     }
 }
 
-/// A user of the authorities of one host is unknown at another host, as users of KubeGateway expect.
+/// A user with a certificate of one host's authority gets 401 at other hosts, as users of KubeGateway expect.
 #[tokio::test]
 async fn user_of_a_host_authority_is_unknown_at_other_hosts() {
     let endpoint = Endpoint::start().await;
@@ -212,7 +212,8 @@ async fn user_of_a_host_authority_is_unknown_at_other_hosts() {
     }
 }
 
-/// HTTP/2 clients reuse a connection for every name in its certificate (RFC 9113 §9.1.1).
+/// HTTP/2 clients reuse a connection for every name in its certificate (RFC 9113 §9.1.1). So a request for a different
+/// host may arrive on the connection.
 #[tokio::test]
 async fn connection_serves_only_the_host_of_its_handshake() {
     let endpoint = Endpoint::start().await;
@@ -283,7 +284,8 @@ async fn new_host_authorities_apply_to_open_connections() {
     );
 }
 
-/// `--tls-sni-cert-key`: the certificate of a cluster takes precedence, and the common certificate is the fallback.
+/// The certificate of a cluster takes precedence over the certificates of `--tls-sni-cert-key`. For all other names,
+/// the listener presents the common certificate.
 #[tokio::test]
 async fn certificate_is_selected_by_the_requested_name() {
     let endpoint = Endpoint::start().await;
@@ -312,13 +314,13 @@ async fn certificate_is_selected_by_the_requested_name() {
     ] {
         assert_eq!(endpoint.client(None, host).await.shown, expected, "{host}");
     }
-    // Named certificates change neither the client authorities of a host nor its API.
+    // A certificate of `--tls-sni-cert-key` changes neither the client authorities of a host nor its API.
     let mut open = endpoint.client(Some(&ann), "us.test").await;
     assert_eq!(open.who("us.test").await, "ann ClientCertificates at Cluster(\"us\")");
     show(&[(&three, "us.test")]);
     assert_eq!(endpoint.client(None, "us.test").await.shown, leaf(&three));
     assert!(open.who("us.test").await.starts_with("ann"), "what is open stays");
-    // Replacing the authorities for client certificates does not change the named serving certificates.
+    // Replacing the authorities for client certificates does not change the certificates of `--tls-sni-cert-key`.
     let (people, none) = (endpoint.people.vouches().subjects(), Vec::new());
     endpoint.tls.request_client_certificates(RequestedAuthorities { clients: people, proxies: none }).unwrap();
     assert_eq!(endpoint.client(None, "us.test").await.shown, leaf(&three));
@@ -330,7 +332,8 @@ async fn tls_sessions_of_a_host_end_with_its_authorities() {
     let config = endpoint.config(None);
     let kind = async |host: &str| {
         let mut connection = endpoint.resuming(&config, host).await;
-        // The server sends the tickets for a resumption of the TLS session before its first response.
+        // Before its first response, the server sends the tickets with which a client can resume the TLS session. So
+        // the test sends a request to receive the tickets.
         connection.get(host, "/livez").await;
         connection.kind
     };

@@ -22,7 +22,6 @@ use crate::spread::tls;
 
 const MAPS: &str = "/clusters/one/api/v1/namespaces/default/configmaps";
 
-/// The first event of each watch.
 const EVENT: &[u8] = b"{\"type\":\"ADDED\",\"object\":{\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"seen\"}}}\n";
 
 /// Answers a watch with one event and no end, and any other request with an empty object.

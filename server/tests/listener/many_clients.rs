@@ -38,26 +38,25 @@ const AT_ONCE: usize = 640;
 /// The maximum number of connections to the member on which Tributary may send these concurrent requests.
 const CONNECTIONS: usize = 16;
 
-/// The number of watches on one connection to the member. The test opens this number of watches at the same time.
+/// The number of watches on one connection to the member, and the number of watches that the test opens at the same
+/// time.
 const WATCHES_OF_ONE: usize = 100;
 const OPENED_AT_ONCE: usize = 50;
 
 /// The maximum number of clients with one watch each: the watches of 24 connections, which is Tributary's limit for
-/// each endpoint. Tributary refuses further watches (`docs/operating.md`, "Requests to one cluster").
+/// each endpoint. Tributary refuses more watches (`docs/operating.md`, "Requests to one cluster").
 const WATCHES_MAX: usize = 24 * WATCHES_OF_ONE;
 
 /// The number of file descriptors for everything except the clients. Each client needs two descriptors in this process:
 /// one for its own socket, and one for the listener's socket.
 const OTHER_DESCRIPTORS: usize = 512;
 
-/// The first event of each watch.
 const EVENT: &[u8] = b"{\"type\":\"ADDED\",\"object\":{\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"asked\"}}}\n";
 
 /// A member that counts its TCP connections and delays the responses to short requests (not watches) until the test
 /// allows them.
 struct Member {
-    /// The numbers of the connections on which short requests arrived. A second set contains the connections on which
-    /// watches arrived.
+    /// The numbers of the connections on which short requests (`short`) and watches (`watches`) arrived.
     short: Mutex<BTreeSet<usize>>,
     watches: Mutex<BTreeSet<usize>>,
     /// The number of received short requests.
@@ -131,7 +130,8 @@ async fn over(member: &Arc<Member>, clients: usize) -> Server {
         authorization: ClusterAuthorization::Auto,
     }]);
     router.asked_once(SOON).await;
-    // One user may use a quarter of the connections, and unauthenticated clients another quarter.
+    // One user may use a quarter of the connections, and all unauthenticated clients together another quarter. So the
+    // limit is four times the number of clients, and some more.
     let bounds = Bounds { connections: 4 * clients.max(AT_ONCE) + 64, ..Bounds::default() };
     start_within(bounds, router).await
 }

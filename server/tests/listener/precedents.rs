@@ -30,7 +30,6 @@ use tributary_server::handler::Handler;
 use crate::fixture::{SOON, Server, default_handler_methods, start, text};
 use crate::frames::{self, Frame};
 
-/// A request that the member has received.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     line: String,
@@ -98,7 +97,6 @@ async fn over(member: &Member) -> Server {
     start(router_to(member).await).await
 }
 
-/// Creates a router with one cluster, `one`, whose only server is `member`.
 pub(crate) async fn router_to(member: &Member) -> Arc<Router> {
     let config = kube::Config::new(format!("http://{}", member.address).parse().unwrap());
     let name = ClusterName::new("one").unwrap();
@@ -146,7 +144,6 @@ async fn exchange(server: &Server, bytes: &[u8]) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// Returns the status codes of all responses in `answers`.
 fn codes(answers: &str) -> Vec<&str> {
     answers.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect()
 }
@@ -312,7 +309,6 @@ async fn request_smuggling_by_absolute_targets_reaches_no_other_server() {
     assert!(member.recorded_requests("evil").is_empty() && member.recorded_requests("two").is_empty());
 }
 
-/// An HTTP/2 connection on which a test sends raw frames.
 struct Raw {
     read: ReadHalf<TlsStream<TcpStream>>,
     write: WriteHalf<TlsStream<TcpStream>>,
@@ -430,14 +426,12 @@ impl Handler for Counting {
 /// may be late, so the test uses the median.
 const LIVEZ_WITHIN: Duration = Duration::from_secs(1);
 
-/// The number of `/livez` requests during a flood.
 const LIVEZ_TIMES: usize = 21;
 
-/// The number of connections that flood at the same time.
 const FLOODS: usize = 4;
 
 /// Sends the pieces on a new connection until the server accepts no more, and waits until the server closes the
-/// connection. Returns the error code of its GOAWAY.
+/// connection. Returns the error code of the server's GOAWAY, if the client received a GOAWAY.
 async fn flood(server: &Server, pieces: &[Vec<u8>]) -> Option<u32> {
     let Raw { mut read, mut write } = Raw::open(server).await;
     let reading = async {
@@ -528,7 +522,6 @@ async fn cve_2023_44487_floods_of_continuations_end_their_connection() {
     assert_eq!(handler.0.load(Ordering::SeqCst), 0);
 }
 
-/// The number of connections with heads that never end.
 const UNFINISHED: usize = 200;
 
 /// Opens connections that send `bytes` and then nothing. Returns the connections as soon as the server keeps at most

@@ -14,7 +14,6 @@ use crate::fixture::{Server, start, start_behind, text};
 const VERSION_1: &[u8] = b"PROXY TCP4 203.0.113.9 192.0.2.1 4660 443\r\n";
 const VERSION_2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xcb\0\x71\x09\xc0\0\x02\x01\x12\x34\x01\xbb";
 
-/// Starts a listener that trusts PROXY headers from these networks.
 async fn behind(networks: &[&str]) -> Server {
     let networks = networks.iter().map(|network| network.parse().unwrap()).collect();
     start_behind(ProxyProtocolPeers(networks), Bounds::default(), StandIn::default(), None).await
@@ -45,8 +44,8 @@ async fn proxy_header_of_a_configured_peer_sets_the_client_address() {
     for header in [VERSION_1, VERSION_2] {
         assert_eq!(seen(&server, header).await.unwrap().0, "203.0.113.9:4660");
     }
-    // A load balancer sends this PROXY header for its own health check, so the socket's address counts as the client's
-    // address.
+    // A load balancer sends this PROXY header for its own health checks. The listener then uses the socket's address as
+    // the client's address.
     let (address, own) = seen(&server, b"PROXY UNKNOWN\r\n").await.unwrap();
     assert_eq!(address, own);
     // Each connection from a load balancer needs exactly one header.

@@ -30,7 +30,6 @@ use tributary_listener::{Bounds, ListenerRefusal};
 use crate::aggregated;
 use crate::fixture::{SOON, Server, default_handler_methods, start, start_within, text};
 
-/// The size of a large object, in bytes.
 const LARGE_BYTES: usize = 1 << 20;
 
 /// The size of an object that HTTP/2 buffers completely, in bytes.
@@ -39,12 +38,12 @@ const MEDIUM_BYTES: usize = 100 << 10;
 /// The size of a frame of an endless response, in bytes.
 const FRAME_BYTES: usize = 64 << 10;
 
-/// The size (in bytes) and the number of the frames of a response that then sends no more data. HTTP/2 buffers more
-/// bytes than these for one stream.
+/// The size (in bytes) and the number of the frames of a response that then sends no more data. HTTP/2 can buffer all
+/// these frames of one stream.
 const SHORT_FRAME_BYTES: usize = 15 << 10;
 const SHORT_FRAMES: usize = 8;
 
-/// A handler whose responses are larger than its clients read.
+/// A handler with large responses, which the clients of the tests do not read completely.
 #[derive(Clone, Default)]
 pub(crate) struct Talker(pub(crate) Arc<Made>);
 
@@ -271,7 +270,6 @@ async fn pass(time: Duration) {
     }
 }
 
-/// Waits until `holds` returns true.
 pub(crate) async fn until(holds: impl Fn() -> bool) {
     let waited = async {
         while !holds() {
@@ -384,7 +382,8 @@ async fn concurrent_responses_to_a_slow_client_are_limited() {
     assert!(answers.into_iter().all(|answer| answer.unwrap().status() == StatusCode::OK));
 }
 
-/// The handler itself may have refused the request, with an error response that exceeds the free memory.
+/// The handler itself may refuse a request. If its error response exceeds the free memory, the listener withholds this
+/// response, and counts the request as refused.
 #[tokio::test]
 async fn withheld_error_response_is_counted_as_refused() {
     const WAITING: usize = 100;
@@ -552,7 +551,7 @@ async fn requests_without_free_memory_get_a_429() {
     assert_eq!(talker.objects(), before, "what is refused must not have been carried out");
 }
 
-/// The connection of a client, which reads nothing while `is_deaf` is true.
+/// A client's connection that reads nothing while `is_deaf` is true.
 struct Deaf<S> {
     stream: S,
     is_deaf: Arc<AtomicBool>,
@@ -600,7 +599,7 @@ async fn bytes_buffered_by_http2_count_as_unread() {
     let talker = Talker::default();
     let server = start(talker.clone()).await;
     let (mut client, is_deaf) = deafened(&server).await;
-    // The HTTP/2 windows allow all responses, but the buffers of the socket are full.
+    // Here, the HTTP/2 windows allow all responses. Only the full buffers of the socket stop the server.
     is_deaf.store(true, Ordering::SeqCst);
     let asked: Vec<_> = (0..STREAMS).map(|_| client.send_request(get(&server, "/medium"))).collect();
     let _flood = tokio::spawn(join_all(asked));

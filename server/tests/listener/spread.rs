@@ -26,7 +26,7 @@ use crate::fixture::{SOON, Server, start, text};
 /// The path of the client's requests. Tributary itself does not request this path.
 const PATH: &str = "/api/v1/namespaces/default/configmaps/asked";
 
-/// The index of the server and its TCP connection, for each request of the client.
+/// For each request of the client: the index of the server, and the number of the server's TCP connection.
 type Seen = Arc<Mutex<Vec<(usize, usize)>>>;
 
 /// Returns the TLS acceptor of a member that speaks HTTP/2, and its certificate (DER) for the proxy.
@@ -90,7 +90,7 @@ async fn over(seen: &Seen) -> Server {
     // The member's certificate is self-signed and not a CA certificate, so the client must not verify it.
     config.accept_invalid_certs = true;
     let further = [Address::from(urls[1].clone())];
-    // On a machine with eight cores, the program would use this number of connections.
+    // `tributary serve` uses this number of connections on a machine with eight cores.
     let tuning = ClientTuning { connections_to_spread_over: 4, ..ClientTuning::default() };
     let name = ClusterName::new("one").unwrap();
     let client = ClusterClient::connect_to_all(name.clone(), config, &further, tuning).await;

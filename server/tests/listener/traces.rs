@@ -6,8 +6,8 @@ use http_body_util::Empty;
 use crate::hosts::Endpoint;
 use crate::precedents::{Member, router_to};
 
-/// Members may trust trace headers from Tributary's service account. A workload behind `proxy/` gets the client's
-/// headers.
+/// Members may trust trace headers from Tributary's service account, so they must not receive the trace headers of
+/// untrusted users. A workload behind `proxy/` gets the client's headers.
 #[tokio::test]
 async fn trace_headers_of_untrusted_users_are_not_forwarded_to_members() {
     let member = Member::start().await;

@@ -33,7 +33,6 @@ const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec?command=sh&stdin=true
 /// that it arrives only while the receiver reads.
 const LONG_BYTES: usize = 8 << 20;
 
-/// The time for which the tested tunnel carries no bytes.
 const SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The step by which the paused clock advances. The step exceeds every idle timeout, so each step lets every timeout
@@ -65,7 +64,6 @@ impl Member {
         Response::builder().header(header::CONTENT_TYPE, "application/json").body(full("{}")).unwrap()
     }
 
-    /// Listens on a free port. Returns the URL and the certificate.
     async fn listen(self) -> (String, Vec<u8>) {
         let (acceptor, certificate) = tls_speaking("http/1.1");
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -110,8 +108,8 @@ impl Whole {
         config.root_cert = Some(vec![certificate]);
         // The member's certificate is self-signed and not a CA certificate, so the client must not verify it.
         config.accept_invalid_certs = true;
-        // If the clock advances during a health probe, the probe fails by its timeout. So two failures are required
-        // before the member counts as unreachable.
+        // If the clock advances during a health probe, the probe fails by its timeout. One such failure must not make
+        // the member unreachable, so the threshold is two failures.
         let probe = Probe { failure_threshold: 2, ..Probe::default() };
         let tuning = ClientTuning { probe, ..tuning };
         let name = ClusterName::new("one").unwrap();
@@ -148,7 +146,6 @@ impl Whole {
         (client, String::from_utf8(answer).unwrap())
     }
 
-    /// Opens a shell in a pod.
     async fn open(&mut self, version: &'static SupportedProtocolVersion) -> Ends {
         let (client, answer) = self.ask(version).await;
         assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
@@ -156,17 +153,15 @@ impl Whole {
         (client, TokioIo::new(soon(opened).await.unwrap()))
     }
 
-    /// Returns whether the tunnel and its connection are counted as open.
     fn is_open(&self) -> bool {
         self.tuning.tunnels.len() == 1 && self.server.connections.get() == 1
     }
 
-    /// Waits until neither the tunnel nor its connection is counted as open.
     async fn ended(&self) {
         until(|| self.tuning.tunnels.is_empty() && self.server.connections.get() == 0).await;
     }
 
-    /// Waits until the next health probe of the member.
+    /// Waits until the member has received one more health probe.
     async fn asked_again(&mut self) {
         let before = *self.asked.borrow();
         soon(self.asked.wait_for(|asked| *asked > before)).await.unwrap();

@@ -3,7 +3,6 @@
 
 pub(crate) struct Alert {
     pub(crate) name: &'static str,
-    /// The condition of the alert, in PromQL.
     pub(crate) expression: &'static str,
     /// The time for which the condition must be true before the alert fires.
     pending_period: &'static str,

@@ -11,7 +11,6 @@ const PANELS_IN_A_ROW: usize = 24 / PANEL_WIDTH;
 /// The label matchers for the variables of the dashboard.
 const CHOSEN: &str = r#"job=~"$job", instance=~"$instance""#;
 
-/// Returns the dashboard as JSON.
 pub(crate) fn dashboard() -> String {
     let dashboard = json!({
         "uid": "tributary",

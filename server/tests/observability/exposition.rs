@@ -1,8 +1,8 @@
-//! Parses the exposition of metrics.
+//! Parses the text of `/metrics`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The exposition of one metric.
+/// A metric in the text of `/metrics`.
 #[derive(Debug, Default)]
 pub(crate) struct Exposed {
     /// The type of the metric: `counter`, `gauge` or `histogram`.
@@ -13,7 +13,7 @@ pub(crate) struct Exposed {
     pub(crate) labels: Vec<BTreeSet<String>>,
 }
 
-/// Returns the metrics of an exposition by sample name. The name of a counter ends with `_total`.
+/// Returns the metrics in the text of `/metrics`, by sample name. The name of a counter ends with `_total`.
 pub(crate) fn exposed(text: &str) -> BTreeMap<String, Exposed> {
     let mut found: BTreeMap<String, Exposed> = BTreeMap::new();
     let kinds: BTreeMap<&str, &str> =
@@ -44,7 +44,6 @@ pub(crate) fn exposed(text: &str) -> BTreeMap<String, Exposed> {
     found
 }
 
-/// Returns the name of a sample, and the names of its labels.
 fn sample(line: &str) -> (&str, BTreeSet<String>) {
     let Some((name, rest)) = line.split_once('{') else {
         return (line.split(' ').next().unwrap_or_default(), BTreeSet::new());

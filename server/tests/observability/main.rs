@@ -82,8 +82,8 @@ async fn exposed_metrics_match_the_list_of_metrics() {
     }
 }
 
-/// The test compares the metrics with samples in a process without clusters. The module `served` compares the metrics
-/// that only exist with clusters.
+/// Compares only the metrics that have samples in a process without clusters. The module `served` compares the metrics
+/// that exist only with clusters.
 #[tokio::test]
 async fn exposed_metric_labels_match_the_list_of_metrics() {
     let exposed = exposed(&everything().await);
@@ -132,7 +132,7 @@ fn alerts_use_existing_labels_of_their_metrics() {
     }
 }
 
-/// `tributary status` marks a limit as nearly reached from the same threshold.
+/// The alerts on limits must fire from the same threshold at which `tributary status` marks a limit as nearly reached.
 #[test]
 fn limit_alerts_use_the_threshold_of_tributary_status() {
     let near = format!(" >= {}", NEAR_PERCENT as f64 / 100.0);
@@ -142,8 +142,8 @@ fn limit_alerts_use_the_threshold_of_tributary_status() {
     }
 }
 
-/// The alert on limits joins the usage metric and the limit metric by label. So there would be no alert for a usage
-/// metric without its limit metric.
+/// The alert on limits joins the usage metric and the limit metric by label. So if the limit metric were missing, the
+/// alert could not fire.
 #[tokio::test]
 async fn limit_usage_is_exposed_only_with_its_limit() {
     let text = everything().await;
@@ -157,8 +157,8 @@ async fn limit_usage_is_exposed_only_with_its_limit() {
     assert!(used.contains("held_bytes") && alone.is_empty(), "{alone:?} have no limit");
 }
 
-/// Returns the labels of a metric in the list, by sample name or histogram name. The labels that Prometheus adds are
-/// included.
+/// Returns the labels of a metric in `METRICS`, by sample name or histogram name. Includes the labels that Prometheus
+/// adds.
 fn labels_of(name: &str) -> Option<Vec<&'static str>> {
     let (name, added) = match name.strip_suffix("_bucket") {
         Some(histogram) => (histogram, &["job", "instance", "le"][..]),
@@ -168,7 +168,7 @@ fn labels_of(name: &str) -> Option<Vec<&'static str>> {
     Some([metric.labels, added].concat())
 }
 
-/// Returns the metrics exposition of a process in which every optional part is configured.
+/// Returns the text of `/metrics` of a process in which every optional part is configured.
 async fn everything() -> String {
     let router = Router::new(RouterConfig::default());
     let limit = MaxRequestsInflight { max: 1, count_long_running: false };

@@ -41,11 +41,10 @@ pub(crate) fn labels_of_template(text: &str) -> impl Iterator<Item = &str> {
     text.split("$labels.").skip(1).filter_map(|rest| rest.split(|c: char| !is_of_name(c)).next())
 }
 
-/// The keywords of PromQL before a list of labels.
 const BY: &str = "by ";
 const ON: &str = "on ";
 
-/// Returns the positions of groupings, each with its keyword.
+/// Returns the position and the keyword of each grouping (`by (…)` or `on (…)`).
 fn groupings(expression: &str) -> Vec<(usize, &'static str)> {
     let of = move |word: &'static str| {
         let places = expression.match_indices(word).map(move |(at, _)| (at, word));

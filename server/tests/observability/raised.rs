@@ -10,7 +10,6 @@ use serde_json::Value;
 use crate::alerts::ALERTS;
 use crate::{labels_of, promql, root};
 
-/// The file with promtool's test cases.
 const CASES: &str = "e2e/tests/e2e/observability/alerts-tests.yaml";
 
 /// The fields of promtool's test file that this test reads.

@@ -25,7 +25,6 @@ fn replace(path: &Path, text: &str) {
     std::fs::rename(new, path).unwrap();
 }
 
-/// Waits for a log line that contains all parts.
 async fn wait_for_log_line(program: &Program, parts: &[&str]) {
     let is_told = || {
         let log = program.log.lock().unwrap();

@@ -18,7 +18,6 @@ const HOSTS: [&str; 2] = ["eu.example.com", "api.example.com"];
 /// The number of requests of each kind, large enough that one server does not get all of them by chance.
 const REQUESTS: usize = 20;
 
-/// Starts one server of the cluster.
 async fn server_of_eu() -> SimulatedCluster {
     let config = SimulatorConfig { name: "eu".to_owned(), pods: 10, ..SimulatorConfig::default() };
     let server = Simulator::start(config).await.unwrap();
@@ -50,7 +49,6 @@ fn manifest(servers: &[SimulatedCluster; 3]) -> String {
     json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": HOSTS[0]}, "spec": spec}).to_string()
 }
 
-/// Returns the number of GET requests for a path at each server.
 fn sent(servers: &[SimulatedCluster; 3], path: &str) -> [usize; 3] {
     let line = format!("GET {path}");
     servers.each_ref().map(|server| server.control().request_log().iter().filter(|sent| **sent == line).count())

@@ -24,7 +24,6 @@ pub(crate) async fn member(name: &str) -> SimulatedCluster {
 pub(crate) struct Program {
     pub(crate) child: Child,
     pub(crate) lines: Lines<BufReader<ChildStdout>>,
-    /// The standard error output so far.
     pub(crate) log: Arc<Mutex<String>>,
     logging: JoinHandle<()>,
 }
@@ -54,7 +53,6 @@ impl Program {
         Self { child, lines, log, logging }
     }
 
-    /// Returns the first line of the output, which must be the `ready:` line.
     pub(crate) async fn ready(&mut self) -> String {
         match tokio::time::timeout(PATIENCE, self.lines.next_line()).await.unwrap().unwrap() {
             Some(line) => line,
@@ -68,7 +66,6 @@ impl Program {
         self.log.lock().unwrap().clone()
     }
 
-    /// Waits until the log contains `part` at least `times` times.
     pub(crate) async fn logged(&self, part: &str, times: usize) {
         let wait = async {
             while self.log.lock().unwrap().matches(part).count() < times {

@@ -57,14 +57,14 @@ async fn cluster_hosts_work_in_personal_mode_with_a_written_kubeconfig() {
         status == 200 && own.contains("one-node") && !own.contains("two-node") && !own.contains("tributary"),
         "{own}"
     );
-    // A cluster that gets a host of its own does not invalidate the contexts of the kubeconfig that was written before.
+    // When a cluster gets its own host, the contexts of the kubeconfig that was written before stay valid.
     for context in ["all", "one"] {
         assert!(get(&written, context, nodes).await.unwrap().contains("one-node"), "{context}");
     }
     assert!(get(&written, "all", "/readyz?verbose").await.unwrap().contains("two"));
 
-    // The endpoint was started in the personal mode, so it refuses a configuration with an authority for client
-    // certificates of a host.
+    // The server was started in personal mode, so it refuses a configuration with an authority for client certificates
+    // of a host.
     add_to_upstream_cluster(&config, &one, &format!("{HOST}  secureServing: {{ clientCAFile: one.ca }}\n"));
     program.logged("the server was started in personal mode", 1).await;
     assert_eq!(get_at(&written, "one.test", nodes).await.0, 200, "the old configuration stays");

@@ -8,7 +8,7 @@ use tributary_simulator::{SimulatedCluster, kubeconfig};
 
 use crate::fixture::{Program, get, member};
 
-/// Returns the last four digits of the pods' resourceVersions, for each cluster.
+/// Returns the last four digits of the pods' resourceVersions for each cluster. They are the cluster's index.
 async fn indices(written: &Path) -> BTreeMap<String, u64> {
     let list = get(written, "all", "/api/v1/pods").await.unwrap();
     let list: serde_json::Value = serde_json::from_str(&list).unwrap();

@@ -74,8 +74,8 @@ async fn second_signal_ends_the_program_immediately() {
     assert_eq!(program.end().await.code(), Some(1));
 }
 
-/// Log lines are written at the end of a request. Requests that are cut by the end of the process also have lines in
-/// the logs.
+/// Log lines are written at the end of a request. Requests that the end of the process cuts must also have lines in the
+/// logs.
 #[tokio::test]
 async fn requests_cut_at_exit_are_in_access_and_audit_log() {
     let directory = tempfile::tempdir().unwrap();

@@ -7,7 +7,6 @@ use tributary_simulator::{Rejection, RequestKind, kubeconfig};
 
 use crate::fixture::{PATIENCE, Program, config, get, member};
 
-/// Opens a watch and returns its stream.
 async fn watch(kubeconfig: &Path, path: &str) -> kube::client::Body {
     let client = kube::Client::try_from(config(kubeconfig, "all").await).unwrap();
     let request = http::Request::get(path).body(kube::client::Body::empty()).unwrap();
@@ -16,7 +15,6 @@ async fn watch(kubeconfig: &Path, path: &str) -> kube::client::Body {
     response.into_body()
 }
 
-/// Reads a stream until it contains `text`. Panics at the end of the stream.
 async fn wait_for_text(stream: &mut kube::client::Body, text: &str) {
     let mut seen = String::new();
     let found = async {

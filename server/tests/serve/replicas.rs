@@ -21,7 +21,7 @@ use crate::fixture::{PATIENCE, Program, config, member, write_upstream_cluster};
 const QPS: u32 = 60;
 const NAMESPACES: &str = "/api/v1/namespaces?limit=1";
 
-/// A MergedEndpoint object with one schema for all requests.
+/// A MergedEndpoint object with one flow-control schema for all requests.
 const GOVERNED: &str = "
 apiVersion: tributary.dev/v1alpha1
 kind: MergedEndpoint
@@ -33,7 +33,6 @@ spec:
   flowControl: {flowControlSchemas: [{name: everybody, tokenBucket: {qps: 60, burst: 60}}]}
 ";
 
-/// A replica of the program, and a client for the replica.
 struct Replica {
     program: Program,
     client: kube::Client,
@@ -161,7 +160,6 @@ async fn random_goaway_makes_a_client_reconnect() {
     assert_eq!(answer.status(), 200, "the next connection is served");
 }
 
-/// Opens an HTTP/2 connection to the server in a kubeconfig.
 async fn http2(config: &kube::Config) -> SendRequest<Empty<Bytes>> {
     let mut tls = config.rustls_client_config().unwrap();
     tls.alpn_protocols = vec![b"h2".to_vec()];

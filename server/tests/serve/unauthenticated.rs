@@ -67,7 +67,8 @@ async fn send(address: SocketAddr, connector: &TlsConnector, bytes: &[u8]) -> Op
     let stream = TcpStream::connect(address).await.ok()?;
     let name = ServerName::try_from(address.ip().to_string()).unwrap();
     let mut stream = connector.connect(name, stream).await.ok()?;
-    // The kernel buffers bytes that the server does not read, so the client's write may block.
+    // If the server does not read all bytes, the buffers of the kernel become full and the write blocks. So the write
+    // has a time limit.
     let written = tokio::time::timeout(std::time::Duration::from_millis(200), stream.write_all(bytes)).await;
     let _may_be_closed = (written, stream.flush().await);
     Some(stream)

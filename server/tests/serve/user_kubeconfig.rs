@@ -7,7 +7,6 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
 
 use crate::fixture::{Program, config, contexts, get, member, run, write_upstream_cluster};
 
-/// Writes the certificate and the key of an authority.
 fn write_authority(directory: &Path, name: &str) {
     let key = KeyPair::generate().unwrap();
     let mut parameters = CertificateParams::default();

@@ -69,7 +69,6 @@ const PODS_PER_EVENT: usize = 20;
 /// any.
 const FIRST_REVISION: u64 = 1000;
 
-/// The number and the names of the generated objects of each resource.
 pub(crate) struct Layout {
     name: String,
     seed: u64,
@@ -122,7 +121,6 @@ impl Layout {
         mix(self.seed ^ mix(index as u64) ^ ((resource as u64) << 56) ^ (salt << 48))
     }
 
-    /// Returns the number of generated objects of a resource.
     pub(crate) fn count(&self, resource: ResourceIndex) -> usize {
         match resource {
             PODS => self.pods,
@@ -140,7 +138,6 @@ impl Layout {
         FIRST_REVISION + (before + index) as u64 + 1
     }
 
-    /// Returns the revision at which the last generated object was created.
     pub(crate) fn last_revision(&self) -> u64 {
         self.revision(CATALOG.len(), 0)
     }
@@ -186,14 +183,12 @@ impl Layout {
         self.namespace(deployment * self.namespaces / self.deployments.max(1))
     }
 
-    /// Returns the deployments in the same namespace as `deployment`.
     fn neighbours(&self, deployment: usize) -> Range<usize> {
         let namespace = deployment * self.namespaces / self.deployments.max(1);
         let first = |namespace: usize| (namespace * self.deployments).div_ceil(self.namespaces);
         first(namespace)..first(namespace + 1)
     }
 
-    /// Returns the application's name for a deployment.
     pub(crate) fn app(&self, deployment: usize) -> &'static str {
         let neighbours = self.neighbours(deployment);
         let place = deployment - neighbours.start;
@@ -234,7 +229,6 @@ impl Layout {
         self.replicas.min(self.pods - deployment * self.replicas)
     }
 
-    /// Returns the index of the pod that an Event is about.
     pub(crate) fn event_pod(&self, event: usize) -> usize {
         event * PODS_PER_EVENT
     }
@@ -247,7 +241,6 @@ impl Layout {
         format!("{}-node-{index:04}", self.name)
     }
 
-    /// Returns the index of a pod's node.
     pub(crate) fn pod_node(&self, pod: usize) -> usize {
         (self.hash(PODS, pod, 2) % self.nodes as u64) as usize
     }

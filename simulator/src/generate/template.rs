@@ -1,6 +1,5 @@
 //! Templates of JSON text. A template is readable in the source, minified once, and rendered by copying slices.
 
-/// A template: literal text with named placeholders.
 pub(crate) struct Template {
     pieces: Vec<Piece>,
 }

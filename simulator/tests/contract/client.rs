@@ -201,7 +201,6 @@ impl Events {
     }
 }
 
-/// Returns the resourceVersion of an object or list.
 pub(crate) fn version(value: &Value) -> String {
     value["metadata"]["resourceVersion"].as_str().expect("a version").to_owned()
 }

@@ -1,4 +1,4 @@
-//! Tests of the faults that a simulated member plays on command.
+//! Tests of the faults that a simulated member simulates on command.
 
 use std::io::Read;
 use std::time::Duration;
@@ -186,7 +186,6 @@ async fn watch_continues_after_an_injected_frame() {
     events.expect("ADDED").await;
 }
 
-/// Returns the number of complete lines, even if the stream is incomplete.
 fn lines(mut from: impl Read) -> usize {
     let mut text = Vec::new();
     let _ = from.read_to_end(&mut text);

@@ -80,7 +80,7 @@ fn rule(random: &mut StdRng) -> Value {
     rule.into()
 }
 
-/// Methods, and suffixes of a collection's path.
+/// Methods, each with the text that follows a collection's path in the request.
 const FORMS: &[(&str, &str)] = &[
     ("GET", ""),
     ("GET", "?limit=1"),

@@ -14,13 +14,13 @@ use std::{
 };
 use tributary_e2e::{HttpClient, TestCluster, Tools, Tributary, guard, kubeconfig, namespace};
 
-/// Longest time until an event is in an audit log.
+/// Longest time until an event appears in an audit log.
 const SOON: Duration = Duration::from_secs(20);
 
 /// A secret text that must not be in Tributary's log.
 const CANARY: &str = "canary-in-a-coal-mine";
 
-/// The audit policy requests all bodies of Secrets. Tributary must write none of these bodies.
+/// Audit policy that requests the bodies of all Secrets. Tributary must not write these bodies in spite of the policy.
 const POLICY: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -88,7 +88,7 @@ impl Beside {
         self.folder.path().join(format!("{name}.log"))
     }
 
-    /// Sends many kinds of requests, most of them with kubectl: reads and writes of ConfigMaps and Secrets.
+    /// Sends many kinds of reads and writes of ConfigMaps and Secrets, most of them with kubectl.
     async fn act(&self, tools: &Tools, http: &HttpClient) -> anyhow::Result<()> {
         let kubectl = self.tributary.kubectl(tools)?;
         let namespace = self.namespace.as_str();
@@ -109,7 +109,8 @@ impl Beside {
         ] {
             kubectl.ok(&[arguments, &["-n", namespace]].concat()).await?;
         }
-        // An error message may quote the rejected body, so this request must also leave no secret in the log.
+        // An error message may quote the rejected body. Therefore this request must also leave no secret text in the
+        // log.
         let wrong = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "wrong"}, "data": {"a": CANARY}});
         http.post(&format!("/api/v1/namespaces/{namespace}/secrets"), &wrong).send().await?;
         http.get(&format!("/api/v1/namespaces/{namespace}/pods?access_token={CANARY}")).send().await?.expect(200)?;
@@ -134,7 +135,7 @@ impl Beside {
         Ok(token)
     }
 
-    /// The complete event with this verb and resource in Tributary's log. The log must have exactly one such event.
+    /// Returns the `ResponseComplete` event with this verb and resource in Tributary's log.
     fn ours(&self, verb: &str, resource: &str) -> anyhow::Result<Value> {
         let is_meant = |event: &Value| {
             event["stage"] == "ResponseComplete" && event["verb"] == verb && event["objectRef"]["resource"] == resource

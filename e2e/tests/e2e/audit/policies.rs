@@ -21,7 +21,7 @@ const COUNT: usize = 500;
 
 const AT_ONCE: usize = 8;
 
-/// Longest time until an event is in the kube-apiserver's audit log.
+/// Longest time until an event appears in the kube-apiserver's audit log.
 const SOON: Duration = Duration::from_secs(20);
 
 struct Person {
@@ -93,7 +93,8 @@ pub(super) async fn audit_policy_selects_the_same_levels_as_in_kube_apiserver(
     .await
 }
 
-/// The senders: an administrator, a ServiceAccount, a client without credentials, and a client with a wrong credential.
+/// Returns the senders: an administrator, a ServiceAccount, a client without credentials, and a client with an invalid
+/// credential.
 async fn people(http: &HttpClient) -> anyhow::Result<[Person; 4]> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "one"}});
     http.post("/api/v1/namespaces", &namespace).send().await?.expect(201)?;
@@ -118,8 +119,7 @@ async fn people(http: &HttpClient) -> anyhow::Result<[Person; 4]> {
 }
 
 async fn send(member: &TestCluster, case: &AuditedCase<'_>) -> anyhow::Result<()> {
-    // A kube-apiserver closes the connection of an unauthenticated client, so these clients do not share the
-    // connection.
+    // A kube-apiserver closes the connection of an unauthenticated client, so each such client gets a new connection.
     let is_known = case.person.is_known();
     let client = match is_known {
         true => member.http().anonymous(),
@@ -134,13 +134,13 @@ async fn send(member: &TestCluster, case: &AuditedCase<'_>) -> anyhow::Result<()
     }
     match request.header("audit-id", &case.id).send().await {
         Err(error) if is_known => Err(error),
-        // The kube-apiserver may close the connection before its answer arrives, so an error of the connection is no
-        // failure of the test.
+        // The kube-apiserver may close the connection of an unauthenticated client before the response arrives, so the
+        // test ignores the error.
         _ => Ok(()),
     }
 }
 
-/// The events that the crate `audit` expects for a request.
+/// Returns the audit level, and the level and stage of each event, that the crate `audit` expects for a request.
 fn expected(policy: &AuditPolicy, case: &AuditedCase<'_>) -> anyhow::Result<(Level, Written)> {
     let (path, query) = match case.target.split_once('?') {
         Some((path, query)) => (path, Some(query)),
@@ -163,7 +163,7 @@ fn expected(policy: &AuditPolicy, case: &AuditedCase<'_>) -> anyhow::Result<(Lev
     Ok((decision.level, written.collect()))
 }
 
-/// The audit ID, level and stage of an event.
+/// Returns the audit ID, level and stage of an event.
 fn event_of(event: &Value) -> anyhow::Result<(String, (&'static str, &'static str))> {
     let text = |key: &str| event[key].as_str().with_context(|| format!("no {key} in {event}"));
     let level = Level::parse(text("level")?).context("an unknown level")?;

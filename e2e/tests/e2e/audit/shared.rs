@@ -21,16 +21,15 @@ use std::{
 };
 use tributary_e2e::{HttpClient, PeopleAuthority, TestCluster, Tributary, guard, kubeconfig, namespace};
 
-/// Longest time until rights, keys and log lines take effect.
+/// Longest time until rights, issuer keys and log lines take effect.
 const SOON: Duration = Duration::from_secs(60);
 const AT_ONCE: usize = 8;
 /// Smallest number of compared request bodies. Also the smallest number of compared requests that the endpoint
 /// forwarded to the member.
 const BODIES_MIN: usize = 8;
 const THROUGH_MIN: usize = 12;
-/// The path of the collection to which most requests go.
 const MAPS: &str = "/api/v1/namespaces/one/configmaps";
-/// Path prefix of the member at the endpoint.
+/// Path prefix of the member `audited` at the endpoint.
 const CLUSTER: &str = "/clusters/audited";
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -64,21 +63,17 @@ const ANSWER: &[&str] = &["/responseObject", "/responseStatus"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
-    /// A user with a certificate.
     Ann,
-    /// A user with a certificate. The audit policy excludes this user's requests.
+    /// User whose requests the audit policy excludes.
     LeftOut,
-    /// A user with a certificate of a group that only the member accepts.
+    /// User with a certificate of a group that only the member accepts, because the endpoint refuses it.
     Master,
-    /// A user with a certificate of a system user that no server accepts.
+    /// User with a certificate of a system user that the endpoint and the member refuse.
     KubeProxy,
-    /// A user with an issuer's token.
+    /// User with a token of an external issuer.
     OfIssuer,
-    /// A ServiceAccount with its token.
     Robot,
-    /// A client without credentials.
     Nobody,
-    /// A client with a wrong token.
     Guesser,
 }
 
@@ -95,7 +90,6 @@ impl Who {
     ];
 }
 
-/// A request of the test, and the fields of its audit events that may differ between the two servers.
 #[derive(Clone, Debug)]
 struct AuditCase {
     who: Who,
@@ -103,14 +97,14 @@ struct AuditCase {
     target: String,
     headers: Vec<(&'static str, String)>,
     body: String,
-    /// True if the request goes to the member's own path at the endpoint, which forwards the answer unchanged.
+    /// True if the request goes to the path of the member at the endpoint (`/clusters/audited`). The endpoint forwards
+    /// the response from this path unchanged.
     below_cluster: bool,
     /// Fields of the audit events that may differ between the two servers.
     unlike: &'static [&'static str],
 }
 
 impl AuditCase {
-    /// Allows these fields of the audit events to differ, because the two servers answer differently.
     fn but(self, unlike: &'static [&'static str]) -> Self {
         Self { unlike, ..self }
     }
@@ -145,7 +139,7 @@ impl AuditCase {
     }
 }
 
-pub(super) async fn audit_events_of_many_users_match_kube_apiservers_events(
+pub(super) async fn audit_events_of_many_users_equal_those_of_kube_apiserver(
     context: TestContext,
 ) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
@@ -274,8 +268,8 @@ impl Audited {
                 continue;
             }
             for (here, there) in here.iter().zip(&there) {
-                // Every field that the client sent must be in the body of Tributary's event. Additional fields in the
-                // kube-apiserver's event do not count.
+                // The body in Tributary's event must contain every field that the client sent. The test ignores
+                // additional fields in the kube-apiserver's event.
                 let sent = serde_json::from_str::<Value>(&case.body);
                 if let (Some(object), Ok(sent)) = (here.get("requestObject"), sent) {
                     bodies += 1;
@@ -297,7 +291,8 @@ impl Audited {
                 let own = if case.acts_as_another() { "impersonatedUser" } else { "user" };
                 let (seen, mut direct) = (as_seen(&through["impersonatedUser"]), as_seen(&direct[own]));
                 if case.who == Who::OfIssuer && own == "user" {
-                    // Tributary sends a uid only for the member's own users, so the uid is not compared.
+                    // Tributary sends the uid only of users that the member itself knows, so the uid is not compared
+                    // for a user of an external issuer.
                     direct.as_object_mut().map(|fields| fields.remove("uid"));
                 }
                 differences("", &seen, &direct, &mut |_, what| unlike.push(format!("{asked} in the member: {what}")));
@@ -308,7 +303,7 @@ impl Audited {
         Ok(unlike)
     }
 
-    /// The events of a log by their IDs, in order.
+    /// Returns the events of a log by audit ID, in the order of the log.
     fn by_id(&self, name: &str) -> anyhow::Result<BTreeMap<String, Vec<Value>>> {
         let mut all = BTreeMap::<String, Vec<Value>>::new();
         for event in events(&log(self.folder.path(), name))? {
@@ -389,7 +384,7 @@ fn audit_cases() -> Vec<AuditCase> {
             sends(who, "GET", format!("{MAPS}/nowhere")),
             sends(who, "GET", "/api/v1/namespaces/one/pods/x"),
             sends(who, "GET", "/version"),
-            // Tributary forwards no request for an unknown path, so the member has no event for it.
+            // Tributary does not forward a request for an unknown path, so the member's answer differs.
             sends(who, "GET", "/nowhere").but(ANSWER),
             sends(who, "POST", &create).body(JSON, map("new")),
             sends(who, "PATCH", format!("{made}?dryRun=All")).body(merge, patch),
@@ -427,7 +422,8 @@ fn audit_cases() -> Vec<AuditCase> {
         sends(ann, "PATCH", format!("{made}?dryRun=All&fieldManager=m")).body(apply, map("made")),
         sends(ann, "PATCH", format!("{made}?dryRun=All")).body("application/json-patch+json", r#"[{"op":"remove","path":"/data"}]"#),
         sends(ann, "DELETE", format!("{made}?dryRun=All")).body(JSON, r#"{"kind":"DeleteOptions","apiVersion":"v1","dryRun":["All"]}"#),
-        // The merged view answers with the results of all clusters.
+        // In the merged view, the response to a DELETE of a collection contains the results of all clusters, so it
+        // differs from a member's response.
         sends(ann, "DELETE", format!("{MAPS}?dryRun=All&labelSelector=none%3Dsuch"))
             .but(&["/responseObject", "/responseStatus/status"]),
         sends(ann, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").body(
@@ -469,7 +465,7 @@ fn audit_cases() -> Vec<AuditCase> {
     audit_cases
 }
 
-/// Removes the ID of the credential from a user, because a member does not see the credential.
+/// Removes the ID of the credential from a user, because Tributary does not send this ID to the member.
 fn as_seen(user: &Value) -> Value {
     let mut user = user.clone();
     if let Some(fields) = user.as_object_mut() {
@@ -484,7 +480,8 @@ fn as_seen(user: &Value) -> Value {
     user
 }
 
-/// The comparable part of an event. For Tributary's event, `beside` is the kube-apiserver's event.
+/// Returns the parts of an event that must be equal in both logs. `beside` is the kube-apiserver's event if `event` is
+/// Tributary's event.
 fn comparable(event: &Value, beside: Option<&Value>) -> Value {
     let mut event = event.clone();
     let Some(fields) = event.as_object_mut() else { return event };
@@ -495,15 +492,15 @@ fn comparable(event: &Value, beside: Option<&Value>) -> Value {
         as_of_any_server(object);
     }
     let Some(beside) = beside else { return event };
-    // Tributary writes the impersonated user from the first stage on. A kube-apiserver writes it after it has
-    // authorized the impersonation.
+    // Tributary writes the impersonated user in every stage, but a kube-apiserver only after it has authorized the
+    // impersonation.
     if beside["impersonatedUser"].is_null() && event["stage"] == "RequestReceived" {
         event.as_object_mut().map(|fields| fields.remove("impersonatedUser"));
     }
     if let Some(uri) = event["requestURI"].as_str().and_then(|uri| uri.strip_prefix(CLUSTER)) {
         event["requestURI"] = uri.into();
     }
-    // Tributary writes the object as the client sent it. A kube-apiserver writes the decoded object with default
+    // Tributary writes the object as the client sent it, but a kube-apiserver writes the decoded object with default
     // fields.
     if let Some(object) = event.get_mut("requestObject") {
         fill(object, &beside["requestObject"]);
@@ -511,7 +508,7 @@ fn comparable(event: &Value, beside: Option<&Value>) -> Value {
     event
 }
 
-/// Removes fields that differ between any two answers of a server, and fields that only the endpoint adds.
+/// Removes response fields that differ between two servers or that only the endpoint adds.
 fn as_of_any_server(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         for own in ["uid", "creationTimestamp", "resourceVersion"] {
@@ -543,13 +540,13 @@ fn is_age_in_seconds(cell: &str) -> bool {
         .is_some_and(|seconds| !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Copies the fields of `there` that `here` lacks to `here`.
+/// Adds to `here` the fields that only `there` has. An `apiVersion` is always replaced.
 fn fill(here: &mut Value, there: &Value) {
     let (Some(own), Some(theirs)) = (here.as_object_mut(), there.as_object()) else { return };
     for (key, value) in theirs {
         match own.get_mut(key) {
             Some(own) if key != "apiVersion" => fill(own, value),
-            // A kube-apiserver writes DeleteOptions in its internal API version.
+            // A kube-apiserver logs DeleteOptions in its internal API version, so the values differ.
             _ => drop(own.insert(key.clone(), value.clone())),
         }
     }

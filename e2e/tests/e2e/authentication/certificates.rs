@@ -12,7 +12,8 @@ pub(super) struct ClientAuthority {
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// A certificate and its key. `stricter`: Tributary refuses the certificate although a kube-apiserver accepts it.
+/// Client certificate with its key. If `stricter` is true, Tributary refuses the certificate although a kube-apiserver
+/// accepts it.
 pub(super) struct CertificateCase {
     pub(super) name: &'static str,
     pub(super) chain: Vec<CertificateDer<'static>>,

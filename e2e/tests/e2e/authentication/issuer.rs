@@ -1,4 +1,4 @@
-//! A token issuer: its server, its keys, and valid and invalid tokens.
+//! Simulates a token issuer: its server, its keys, and valid and invalid tokens.
 
 use super::claim;
 use anyhow::Context;
@@ -23,7 +23,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tributary_e2e::certificates::TestCertificates;
 
-/// A change of a valid ES256 token.
+/// Modification of a valid ES256 token.
 pub(crate) enum Change {
     /// Replaces a claim by a value; a null removes the claim.
     Claim(&'static str, Value),
@@ -31,17 +31,17 @@ pub(crate) enum Change {
     NullClaim(&'static str),
     /// Replaces a header by a value; a null removes the header.
     Header(&'static str, Value),
-    /// Signs with this algorithm, and names it in the header.
+    /// Signs the token with this algorithm, and names the algorithm in the header.
     Algorithm(&'static str),
-    /// Names this algorithm in the header, but signs with the usual algorithm.
+    /// Names this algorithm in the header, but signs with the default algorithm.
     Claimed(&'static str),
     /// Sets `exp` to this number of seconds from now.
     Expires(i64),
     /// Sets `nbf` to this number of seconds from now.
     Begins(i64),
-    /// Changes the signature: cut off, reversed, or followed by another part.
+    /// Replaces the signature by the result of the function, for example a shorter signature.
     Signature(fn(String) -> String),
-    /// Replaces the text of the claims.
+    /// Replaces the encoded claims by the result of the function.
     Payload(fn(String) -> String),
 }
 
@@ -142,7 +142,7 @@ impl TestIssuer {
         Ok(Self { url, certificates, signers, server })
     }
 
-    /// The contents of the file for `--authentication-config`.
+    /// Returns the contents of the file for `--authentication-config`.
     pub(crate) fn configuration(&self) -> String {
         let authority = &self.certificates.authority;
         let (url_a, url_b) = (format!("{}/a", self.url), format!("{}/b", self.url));
@@ -235,7 +235,8 @@ async fn answer(acceptor: &TlsAcceptor, socket: tokio::net::TcpStream, base: &st
     Ok(())
 }
 
-/// The tokens of the test: name, issuer, changes, and whether Tributary refuses a token that a kube-apiserver accepts.
+/// Tokens of the test. Each has a name, an issuer and changes. The flag is true if Tributary refuses the token although
+/// a kube-apiserver accepts it.
 pub(super) fn cases() -> Vec<(&'static str, &'static str, Vec<Change>, bool)> {
     use Change as C;
     let mut cases: Vec<(&'static str, &'static str, Vec<Change>, bool)> = Vec::new();

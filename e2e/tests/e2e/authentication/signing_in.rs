@@ -1,6 +1,6 @@
-//! Users sign in at an issuer that is built with a certified OpenID Connect library. The real kubectl starts a plugin,
-//! which gets a code with PKCE and exchanges the code for a token. The endpoint and a real kube-apiserver must accept
-//! the same tokens.
+//! Signs users in at an issuer that uses a certified OpenID Connect library. The real kubectl starts a plugin, which
+//! gets a code with PKCE and exchanges the code for a token. The endpoint and a real kube-apiserver must accept the
+//! same tokens.
 
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
@@ -19,7 +19,6 @@ use crate::context::eventually;
 const PASSWORD: &str = "a test's password";
 const UNAUTHORIZED: u16 = 401;
 
-/// The process of the issuer. Dropping it ends the process.
 pub(super) struct SignInIssuer {
     program: PathBuf,
     url: String,
@@ -84,7 +83,7 @@ impl SignInIssuer {
         Ok(credential["status"]["token"].as_str().context("no token")?.to_owned())
     }
 
-    /// Makes the issuer sign with a new key, and stop serving the old one.
+    /// Makes the issuer sign with a new key, and no longer publish the old key.
     async fn rotate(&self, folder: &Path) -> anyhow::Result<()> {
         let path = folder.join("issuer.kubeconfig");
         let cluster = json!({"server": self.url, "certificate-authority": self.authority});
@@ -114,7 +113,7 @@ impl SignInServers<'_> {
         Ok(paths)
     }
 
-    /// The status codes of the member and of the endpoint for a token, each on a new connection.
+    /// Sends a token to the member and to the endpoint, each on a new connection, and returns the status codes.
     async fn statuses(&self, token: &str) -> anyhow::Result<[u16; 2]> {
         let paths = self.kubeconfigs(&json!({"token": token}))?;
         let mut statuses = [0; 2];
@@ -137,7 +136,7 @@ pub(super) async fn people_sign_in(
         let mut known = Vec::new();
         for path in places.kubeconfigs(&issuer.user(name))? {
             let kubectl = Kubectl::new(tools, &path)?;
-            // A kube-apiserver reads the keys of its token issuers at its start. If an issuer does not answer, the
+            // A kube-apiserver reads the keys of token issuers at its start. If an issuer does not answer, the
             // kube-apiserver tries again every 10 s.
             eventually(SOON, async || kubectl.ok(&["auth", "whoami"]).await.map(drop)).await?;
             let who = kubectl.ok(&["auth", "whoami", "-o", "json"]).await?;
@@ -162,7 +161,8 @@ pub(super) async fn people_sign_in(
         Ok(())
     })
     .await?;
-    // A token of the removed key must be refused after the server's cached authentication of the token expires.
+    // A token that was signed with the removed key must be refused as soon as the server's cached authentication result
+    // of the token expires.
     eventually(SOON, async || {
         let statuses = places.statuses(&before).await?;
         ensure!(statuses == [UNAUTHORIZED, UNAUTHORIZED], "by the old key: {statuses:?}");

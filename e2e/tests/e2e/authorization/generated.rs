@@ -22,7 +22,7 @@ fn pick<'a>(random: &mut StdRng, from: &[&'a str]) -> &'a str {
     from.choose(random).unwrap_or_else(|| unreachable!("no list is empty"))
 }
 
-/// Picks one to three elements of `from`; with `may_be_empty` perhaps none.
+/// Picks one to three elements of `from`. If `may_be_empty` is true, the result may also be empty.
 fn some<'a>(random: &mut StdRng, from: &[&'a str], may_be_empty: bool) -> Vec<&'a str> {
     let count = if may_be_empty && random.random_bool(0.6) { 0 } else { random.random_range(1..=3) };
     from.choose_multiple(random, count).copied().collect()
@@ -129,7 +129,7 @@ impl Person {
         Self { name: pick(random, PEOPLE).to_owned(), groups }
     }
 
-    /// A user without generated bindings, for impersonated reviews of the user's own rules.
+    /// User to which no generated binding applies. The test reviews the rules of this user by impersonation.
     pub(crate) fn of_nobody_else() -> Self {
         Self { name: "carol".to_owned(), groups: vec!["carols".to_owned()] }
     }

@@ -1,4 +1,4 @@
-//! Runs the Go client program, which reads commands and writes events as lines of JSON.
+//! Runs the Go client program `tributary-e2e-clients`, which reads commands and writes events as lines of JSON.
 
 use anyhow::{Context, bail};
 use serde_json::Value;
@@ -11,14 +11,13 @@ use std::{
 use tokio::time::{Instant, sleep};
 use tributary_e2e::{Process, guard};
 
-/// Longest time until the program answers the command `dump`.
+/// Longest time until the program answers the command `dump`, which requests its objects.
 const DUMP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A running `tributary-e2e-clients`. Dropping it kills the process.
 pub(crate) struct Follower {
     process: Process,
     input: ChildStdin,
-    /// Number of output lines that were already read.
+    /// Number of output lines that the test has read.
     read: usize,
     _folder: tempfile::TempDir,
 }
@@ -40,7 +39,7 @@ impl Follower {
         Ok(Self { process, input, read: 0, _folder: folder })
     }
 
-    /// The next complete line of output, if it has arrived.
+    /// Reads the next line of output. `None` if no complete line has arrived.
     fn next_line(&mut self) -> anyhow::Result<Option<Value>> {
         let output = self.process.output();
         let whole = output.rfind('\n').map_or("", |end| &output[..end]);
@@ -72,7 +71,7 @@ impl Follower {
         }
     }
 
-    /// Sends the program a command that has no answer.
+    /// Sends a command that the program does not answer.
     pub(crate) fn tell(&mut self, line: &str) -> anyhow::Result<()> {
         self.input.write_all(line.as_bytes()).context("write to the client")
     }
@@ -87,7 +86,7 @@ impl Follower {
         self.wait_for("dump", DUMP_TIMEOUT).await
     }
 
-    /// Ends the program, which must exit with 0.
+    /// Ends the program, and checks that its exit code is 0.
     pub(crate) async fn exit(mut self) -> anyhow::Result<()> {
         self.input.write_all(b"exit\n").context("write to the client")?;
         let status = self.process.wait(DUMP_TIMEOUT).await?;

@@ -1,4 +1,5 @@
-//! Aggregated API servers behind a member: the discovery behavior of kube-apiserver on which Tributary relies.
+//! Aggregated API servers behind a member. The cases test the discovery behavior of kube-apiserver on which Tributary
+//! relies.
 
 use super::{
     Conformance, conformance,
@@ -15,19 +16,19 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const VERSION: &str = "v1beta1";
 
-/// Time that a kube-apiserver may need to notice that an aggregated server is down.
+/// Longest time until a kube-apiserver notices that an aggregated server is down.
 const SEEN: Duration = Duration::from_secs(180);
 
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["aggregated";
-        aggregator_adds_a_verbless_parent_to_an_orphan_subresource, aggregated_path_missing_from_discovery_is_served,
-        metadata_watch_of_custom_resource_definitions_shows_new_definitions,
-        metadata_watch_of_api_services_shows_new_services, discovery_describes_a_stopped_server_as_stale,
-        discovery_describes_an_established_definition_within_a_second,
+        discovery_adds_a_parent_without_verbs_to_a_subresource_without_parent, path_of_an_aggregated_server_is_served_although_discovery_omits_it,
+        metadata_watch_of_crds_sends_an_event_for_a_new_crd,
+        metadata_watch_of_api_services_sends_an_event_for_a_new_api_service, discovery_lists_the_version_of_a_stopped_aggregated_server_as_stale,
+        discovery_lists_the_resource_of_an_established_crd_within_a_second,
     ]
 }
 
-/// An aggregated server behind the first member only, with its own API group.
+/// Aggregated server with a separate API group, which only the first member serves.
 struct Aggregated {
     server: AggregatedServer,
     target: Target,
@@ -60,8 +61,8 @@ impl Aggregated {
         .await
     }
 
-    /// Waits until the member's discovery lists resources of the version. The aggregator reads the resources shortly
-    /// after the aggregated server answers.
+    /// Waits until the member's discovery lists the resources of the API version. The aggregator reads the resources
+    /// some time after the aggregated server is available.
     async fn described_with_resources(&self) -> anyhow::Result<Value> {
         eventually(SOON, async || {
             let version = self.described().await?;
@@ -88,7 +89,7 @@ impl Aggregated {
 }
 
 /// The aggregated server lists a subresource without its parent. The aggregator adds a parent with `"verbs": null`.
-async fn aggregator_adds_a_verbless_parent_to_an_orphan_subresource(target: Target) -> anyhow::Result<()> {
+async fn discovery_adds_a_parent_without_verbs_to_a_subresource_without_parent(target: Target) -> anyhow::Result<()> {
     let resources = json!([{"name": "pods/http_requests", "singularName": "", "namespaced": true,
         "kind": "MetricValueList", "verbs": ["get"]}]);
     let aggregated = Aggregated::start(target, &resources).await?;
@@ -99,13 +100,13 @@ async fn aggregator_adds_a_verbless_parent_to_an_orphan_subresource(target: Targ
     let parent = &described?["resources"][0];
     ensure!(parent["resource"] == "pods" && parent["verbs"].is_null(), "{parent}");
     ensure!(parent["subresources"][0]["verbs"] == json!(["get"]), "{parent}");
-    // Requests for built-in kinds of the cluster must succeed.
+    // Requests for built-in kinds of the same cluster must still succeed.
     let maps = aggregated.target.http.get(&aggregated.target.maps("")).send().await?.expect(200)?;
     ensure!(maps.header("warning").is_empty(), "{:?}", maps.headers);
     Ok(())
 }
 
-async fn aggregated_path_missing_from_discovery_is_served(target: Target) -> anyhow::Result<()> {
+async fn path_of_an_aggregated_server_is_served_although_discovery_omits_it(target: Target) -> anyhow::Result<()> {
     let aggregated = Aggregated::start(target, &json!([])).await?;
     let shown = aggregated.shows("s0-queue").await;
     let described = aggregated.described().await;
@@ -144,7 +145,7 @@ async fn check_metadata_watch(target: &Target, collection: &str, object: Value) 
     Ok(())
 }
 
-/// The definition of a kind in a group of the target's own.
+/// Makes a CustomResourceDefinition in an API group that only this target uses.
 fn definition(target: &Target) -> Value {
     let group = format!("{}.example.com", target.namespace);
     json!({
@@ -157,13 +158,13 @@ fn definition(target: &Target) -> Value {
     })
 }
 
-/// Tributary learns of new kinds by a watch of the metadata of definitions.
-async fn metadata_watch_of_custom_resource_definitions_shows_new_definitions(target: Target) -> anyhow::Result<()> {
+/// A metadata watch of CustomResourceDefinitions reports new definitions. Tributary finds new kinds with this watch.
+async fn metadata_watch_of_crds_sends_an_event_for_a_new_crd(target: Target) -> anyhow::Result<()> {
     check_metadata_watch(&target, DEFINITIONS, definition(&target)).await
 }
 
-/// Tributary learns of aggregated servers by a watch of the metadata of APIServices.
-async fn metadata_watch_of_api_services_shows_new_services(target: Target) -> anyhow::Result<()> {
+/// A metadata watch of APIServices reports new APIServices. Tributary finds aggregated servers with this watch.
+async fn metadata_watch_of_api_services_sends_an_event_for_a_new_api_service(target: Target) -> anyhow::Result<()> {
     let group = format!("{}.example.com", target.namespace);
     let service = json!({
         "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
@@ -177,8 +178,8 @@ async fn metadata_watch_of_api_services_shows_new_services(target: Target) -> an
     check_metadata_watch(&target, API_SERVICES, service).await
 }
 
-/// Discovery still lists a version whose aggregated server is down: as stale, and without resources.
-async fn discovery_describes_a_stopped_server_as_stale(target: Target) -> anyhow::Result<()> {
+/// Discovery still lists an API version whose aggregated server is down, marked as stale and without resources.
+async fn discovery_lists_the_version_of_a_stopped_aggregated_server_as_stale(target: Target) -> anyhow::Result<()> {
     let resources =
         json!([{"name": "things", "singularName": "thing", "namespaced": true, "kind": "Thing", "verbs": ["get"]}]);
     let aggregated = Aggregated::start(target, &resources).await?;
@@ -195,9 +196,9 @@ async fn discovery_describes_a_stopped_server_as_stale(target: Target) -> anyhow
     stale
 }
 
-/// Discovery lists a kind within a second after its definition is established. Tributary relies on this: it waits that
-/// long before it treats a kind as missing.
-async fn discovery_describes_an_established_definition_within_a_second(target: Target) -> anyhow::Result<()> {
+/// Discovery lists a kind within a second after its definition is established. Tributary relies on this behavior: it
+/// treats a kind as missing only after this time.
+async fn discovery_lists_the_resource_of_an_established_crd_within_a_second(target: Target) -> anyhow::Result<()> {
     let (member, definition) = (target.members[0].http(), definition(&target));
     member.post(DEFINITIONS, &definition).send().await?.expect(201)?;
     let path = format!("{DEFINITIONS}/{}", definition["metadata"]["name"].as_str().context("no name")?);

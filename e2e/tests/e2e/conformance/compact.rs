@@ -1,6 +1,5 @@
-//! resourceVersions in the compact form, which a server of many clusters sends. A request with a compact version must
-//! have the same answer as with the long form. A bare kube-apiserver has only one form of versions, and the test sends
-//! that form.
+//! Requests with compact resourceVersions, which a server of many clusters sends. The answer must be the same as for
+//! the long form. A bare kube-apiserver has only one form, so there the cases use that form.
 
 use super::{
     Conformance, conformance,
@@ -16,7 +15,7 @@ pub(super) fn cases() -> Vec<Conformance> {
         exact_list_accepts_a_compact_version, list_not_older_than_a_compact_version_succeeds,
         continue_token_with_a_compact_version_reads_the_next_page, watch_resumes_from_a_compact_version,
         watch_with_initial_events_accepts_a_compact_version, get_accepts_a_compact_version,
-        compact_version_is_a_precondition_of_a_write, compact_version_of_other_clusters_is_refused,
+        update_with_a_stale_compact_version_is_409, compact_resource_version_for_an_unknown_list_of_clusters_is_refused,
     ]
 }
 
@@ -31,7 +30,8 @@ async fn exact_list_accepts_a_compact_version(target: Target) -> anyhow::Result<
     let version = target.compact(&version_of(&before)).await?;
     let again = target.read(&target.maps(&format!("?resourceVersion={version}&resourceVersionMatch=Exact"))).await?;
     ensure!(again == before, "{again}\ninstead of\n{before}");
-    // A list with a limit and a resourceVersion, but without `resourceVersionMatch`, is at exactly that version.
+    // A list with `limit` and `resourceVersion`, but without `resourceVersionMatch`, returns the state at exactly that
+    // version.
     let page = target.read(&target.maps(&format!("?resourceVersion={version}&limit=50"))).await?;
     ensure!(page == before, "{page}\ninstead of\n{before}");
     Ok(())
@@ -51,7 +51,7 @@ async fn list_not_older_than_a_compact_version_succeeds(target: Target) -> anyho
     Ok(())
 }
 
-/// Returns the first page's continue token and version. The token contains the version in the compact form.
+/// Lists the first page. Returns its continue token, which contains a compact version, and its version.
 async fn token(target: &Target, query: &str) -> anyhow::Result<(String, String)> {
     let page = target.read(&target.maps(query)).await?;
     let token = page["metadata"]["continue"].as_str().context("no continue token")?;
@@ -77,7 +77,7 @@ async fn watch_resumes_from_a_compact_version(target: Target) -> anyhow::Result<
     for (index, step) in steps.iter().enumerate() {
         target.change_map(["map-00", "map-02"][index % 2], step).await?;
     }
-    // Each watch starts from the last event's version, converted to the compact form.
+    // Each watch starts from the version of the previous event, converted to the compact form.
     for step in &steps {
         let version = target.compact(&from).await?;
         let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
@@ -118,8 +118,8 @@ async fn get_accepts_a_compact_version(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The compact version in an event is a valid precondition of one write. After the write the version is stale.
-async fn compact_version_is_a_precondition_of_a_write(target: Target) -> anyhow::Result<()> {
+/// A write with the compact version of an event succeeds once. Afterwards the version is stale.
+async fn update_with_a_stale_compact_version_is_409(target: Target) -> anyhow::Result<()> {
     let version = version_of(&target.read(&target.maps("")).await?);
     let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
     target.create_map("one", &[]).await?;
@@ -139,7 +139,7 @@ async fn compact_version_is_a_precondition_of_a_write(target: Target) -> anyhow:
     Ok(())
 }
 
-async fn compact_version_of_other_clusters_is_refused(target: Target) -> anyhow::Result<()> {
+async fn compact_resource_version_for_an_unknown_list_of_clusters_is_refused(target: Target) -> anyhow::Result<()> {
     let names = target.seed_maps(5).await?;
     let list = target.http.get(&target.maps(&format!("?resourceVersion={OF_OTHER_CLUSTERS}"))).send().await?;
     let get = target.http.get(&format!("{}?resourceVersion={OF_OTHER_CLUSTERS}", target.map("map-00"))).send().await?;

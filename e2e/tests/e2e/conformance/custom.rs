@@ -23,7 +23,7 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 /// Longest time until all servers serve a new definition.
 const SERVED: Duration = Duration::from_secs(60);
 
-/// Number of events that [`change`] causes in a Table watch, with and without the selector.
+/// Number of events of a Table watch that [`change`] causes, both with and without the selector.
 const CHANGES: usize = 5;
 
 type Body = for<'a> fn(&'a Gauges) -> BoxFuture<'a, anyhow::Result<()>>;
@@ -32,8 +32,8 @@ const CASES: [(&str, Body); 8] = [
     ("custom_resources_are_listed_by_selectable_field", |gauges| {
         Box::pin(custom_resources_are_listed_by_selectable_field(gauges))
     }),
-    ("unsupported_field_of_a_custom_resource_is_400", |gauges| {
-        Box::pin(unsupported_field_of_a_custom_resource_is_400(gauges))
+    ("field_selector_on_an_unsupported_custom_resource_field_is_400", |gauges| {
+        Box::pin(field_selector_on_an_unsupported_custom_resource_field_is_400(gauges))
     }),
     ("custom_resources_are_watched_by_selectable_field", |gauges| {
         Box::pin(custom_resources_are_watched_by_selectable_field(gauges))
@@ -44,8 +44,8 @@ const CASES: [(&str, Body); 8] = [
     ("custom_resource_table_has_the_members_columns", |gauges| {
         Box::pin(custom_resource_table_has_the_members_columns(gauges))
     }),
-    ("custom_resource_columns_end_before_an_invalid_path", |gauges| {
-        Box::pin(custom_resource_columns_end_before_an_invalid_path(gauges))
+    ("custom_resource_table_omits_columns_from_the_first_invalid_jsonpath_on", |gauges| {
+        Box::pin(custom_resource_table_omits_columns_from_the_first_invalid_jsonpath_on(gauges))
     }),
     ("custom_resource_table_watch_equals_the_members_watch", |gauges| {
         Box::pin(custom_resource_table_watch_equals_the_members_watch(gauges))
@@ -71,7 +71,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     CASES.into_iter().map(case).collect()
 }
 
-/// A custom resource with its own API group, for one case.
+/// CustomResourceDefinition in an API group that only one case uses.
 struct Gauges {
     target: Target,
     group: String,
@@ -145,7 +145,7 @@ impl Gauges {
         }
     }
 
-    /// Creates gauges alternately in the members, and waits until the target lists all.
+    /// Creates gauges alternately in the members, and waits until the target lists all of them.
     async fn seed(&self, gauges: &[(&str, Value)]) -> anyhow::Result<()> {
         for (index, (name, spec)) in gauges.iter().enumerate() {
             let member = &self.target.members[index % self.target.members.len()];
@@ -165,7 +165,7 @@ impl Gauges {
     }
 }
 
-/// Gauges whose fields have all types and missing values, in both members.
+/// Gauges with fields of all types and with missing fields, for both members.
 fn all_sorts() -> [(&'static str, Value); 6] {
     [
         ("red-1", json!({"colour": "red", "size": 1, "on": true})),
@@ -183,7 +183,7 @@ async fn custom_resources_are_listed_by_selectable_field(gauges: &Gauges) -> any
         ("spec.colour=red", &["red-1", "red-2"]),
         ("spec.colour==blue", &["blue-1", "blue-12"]),
         ("spec.colour!=red", &["blue-1", "blue-12", "empty", "plain"]),
-        // A missing field counts as empty.
+        // A selector treats a missing field as an empty string.
         ("spec.colour=", &["empty", "plain"]),
         ("spec.colour=green", &[]),
         ("spec.size=1", &["blue-1", "red-1"]),
@@ -214,7 +214,7 @@ async fn custom_resources_are_listed_by_selectable_field(gauges: &Gauges) -> any
     Ok(())
 }
 
-async fn unsupported_field_of_a_custom_resource_is_400(gauges: &Gauges) -> anyhow::Result<()> {
+async fn field_selector_on_an_unsupported_custom_resource_field_is_400(gauges: &Gauges) -> anyhow::Result<()> {
     gauges.seed(&all_sorts()).await?;
     for field in ["spec.made", "spec.tags", "spec", "status.phase", "metadata.labels", "metadata.uid", ".spec.colour"] {
         for query in ["", "&watch=true&timeoutSeconds=1", "&limit=1"] {
@@ -269,7 +269,7 @@ async fn custom_resources_are_watched_by_selectable_field(gauges: &Gauges) -> an
     ];
     let seen: Vec<String> = events.iter().map(shown).collect();
     ensure!(seen == expected, "{seen:?}");
-    // The version of the DELETED event is the version of the change. A client can resume from this version.
+    // The DELETED event has the version of the change, so a client can resume from it.
     let mut resumed = gauges.target.http.watch(&red(&version_of(&events[2]["object"]))).await?;
     let seen: Vec<String> = take(&mut resumed, 4).await?.iter().map(shown).collect();
     ensure!(seen == expected[3..], "resumed: {seen:?}");
@@ -310,8 +310,8 @@ async fn initial_events_are_selected_by_a_custom_field(gauges: &Gauges) -> anyho
     Ok(())
 }
 
-/// A Table without Tributary's additions: names and types of the columns, and for each row its cells and the kind and
-/// name of its object.
+/// Returns the parts of a Table that must equal the member's Table: names and types of the columns, and for each row
+/// its cells and the kind and name of its object.
 fn printed(table: &Value, cluster: Option<&str>) -> anyhow::Result<Value> {
     let mut columns = table["columnDefinitions"].as_array().cloned().unwrap_or_default();
     let mut rows = table["rows"].as_array().cloned().context("no rows")?;
@@ -338,7 +338,8 @@ fn printed(table: &Value, cluster: Option<&str>) -> anyhow::Result<Value> {
 }
 
 impl Gauges {
-    /// The target and its first member, each with the cluster name in its Tables.
+    /// Clients of the target and of its first member. For the target, also the name in the cluster column of its
+    /// Tables.
     fn both(&self) -> [(&HttpClient, Option<&str>); 2] {
         let member = &self.target.members[0];
         let cluster = self.target.differs(&CLUSTER_COLUMN).then(|| member.name());
@@ -367,9 +368,9 @@ async fn custom_resource_table_has_the_members_columns(gauges: &Gauges) -> anyho
     Ok(())
 }
 
-/// A kube-apiserver shows the columns up to the first column with an invalid path. A definition may have its own column
-/// `Cluster`.
-async fn custom_resource_columns_end_before_an_invalid_path(gauges: &Gauges) -> anyhow::Result<()> {
+/// A kube-apiserver shows only the columns before the first column with an invalid path. A definition may have a column
+/// named `Cluster`.
+async fn custom_resource_table_omits_columns_from_the_first_invalid_jsonpath_on(gauges: &Gauges) -> anyhow::Result<()> {
     let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
     let columns = [column("Cluster", ".spec.colour"), column("Bad", ".spec[\"x\"]"), column("Last", ".spec.colour")];
     let change = json!([{"op": "replace", "path": "/spec/versions/0/additionalPrinterColumns", "value": columns}]);
@@ -394,7 +395,7 @@ async fn custom_resource_columns_end_before_an_invalid_path(gauges: &Gauges) -> 
     .await
 }
 
-/// Causes [`CHANGES`] events: an object changes, leaves the selection, returns and is deleted.
+/// Causes [`CHANGES`] events: an object changes, no longer matches the selector, matches again, and is deleted.
 async fn change(gauges: &Gauges) -> anyhow::Result<()> {
     gauges.change("one", json!({"size": 2, "tags": null})).await?;
     gauges.change("one", json!({"colour": "blue"})).await?;
@@ -411,7 +412,8 @@ async fn custom_resource_table_watch_equals_the_members_watch(gauges: &Gauges) -
         let mut streams = Vec::new();
         for (http, cluster) in gauges.both() {
             let mut stream = http.get(&path).accept(TABLE).stream().await?.events()?;
-            // The first object arrives before the next change, so that both streams report the same events.
+            // The test waits for the event of the first object before the next change, so that both streams report the
+            // same events.
             let first = stream.expect(SOON).await?;
             streams.push((stream, cluster, vec![first]));
         }
@@ -460,7 +462,7 @@ fn is_bookmark(event: &&Value) -> bool {
     event[0] == "BOOKMARK"
 }
 
-/// Each row must have the cells of its own member, and the member's cluster name.
+/// Each row must have the cells of the member that has the object, and the name of this member's cluster.
 async fn custom_resource_table_watch_has_rows_of_all_members(gauges: &Gauges) -> anyhow::Result<()> {
     let (sorts, members) = (all_sorts(), &gauges.target.members);
     gauges.seed(&sorts).await?;

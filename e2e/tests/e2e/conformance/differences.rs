@@ -1,4 +1,4 @@
-//! The deliberate differences between Tributary's answers and kube-apiserver's, with their reasons. All other answers
+//! Deliberate differences between the answers of Tributary and of kube-apiserver, with their reasons. All other answers
 //! must be the same.
 
 #[derive(Debug)]
@@ -8,70 +8,62 @@ pub(crate) struct Difference {
     pub(crate) reason: &'static str,
 }
 
-/// The answer to a get with a resourceVersion that cannot be decoded.
 pub(crate) const GET_OF_GARBAGE_VERSION: Difference = Difference {
     kubernetes: "500 without a reason",
     tributary: "400 BadRequest",
     reason: "the client is wrong, not the server; kubernetes/kubernetes#113939 says the same",
 };
 
-/// The answer to a create from YAML whose aliases expand to several times the size of the document.
+/// Response to a create from YAML whose aliases expand to several times the size of the document.
 pub(crate) const YAML_WITH_MANY_ALIASES: Difference = Difference {
     kubernetes: "takes them, as far as they are 99 % of at most 400,000 values",
     tributary: "400 BadRequest, with kube-apiserver's words for more of them",
     reason: "what they stand for is held in memory, and takes time that other clients wait for",
 };
 
-/// The answer to a watch with a resourceVersion that cannot be decoded.
 pub(crate) const WATCH_OF_GARBAGE_VERSION: Difference = Difference {
     kubernetes: "500 without a reason",
     tributary: "200 and an in-stream ERROR 410, then the end",
     reason: "kube-rs and RetryWatcher repeat a watch that fails with an HTTP status for ever; on an in-stream 410 they list anew",
 };
 
-/// The answer to a watch from a resourceVersion that no member has reached.
 pub(crate) const WATCH_OF_A_FUTURE_VERSION: Difference = Difference {
     kubernetes: "the stream opens and stays silent until the version is passed",
     tributary: "the member is asked; where it is behind the version, an in-stream ERROR 410",
     reason: "a version that a member never had comes from before a restore; waiting for it hides every change until then",
 };
 
-/// The answer to a list at a resourceVersion that no member has reached.
 pub(crate) const LIST_AT_A_FUTURE_VERSION: Difference = Difference {
     kubernetes: "504 Timeout after three seconds, cause ResourceVersionTooLarge",
     tributary: "the member is asked; where it is behind the version, 410 Expired",
     reason: "a version that a member never had comes from before a restore; a Reflector lists from scratch on 410 alone",
 };
 
-/// The answer to a list with a plain number as resourceVersion, although the server uses composite versions.
+/// Response to a list with a plain number as resourceVersion, although the server uses composite versions.
 pub(crate) const LIST_AT_A_PLAIN_NUMBER: Difference = Difference {
     kubernetes: "a version like any other",
     tributary: "410 Expired",
     reason: "it names no cluster; a Reflector lists from scratch on 410 alone",
 };
 
-/// The answer to a compact resourceVersion of clusters that Tributary does not serve.
 pub(crate) const VERSION_OF_OTHER_CLUSTERS: Difference = Difference {
     kubernetes: "a text that does not decode: 400 on list, 500 on get and watch",
     tributary: "410 Expired on list, in the stream on watch, with a token to go on from on continue; 400 on get",
     reason: "it was handed out by a server of other clusters; a Reflector lists from scratch on 410 alone",
 };
 
-/// The answer to a path with an escaped slash (`%2F`) in an object name.
 pub(crate) const ESCAPED_SLASH: Difference = Difference {
     kubernetes: "decoded before routing: /namespaces/ns%2Fconfigmaps%2Fname is that config map",
     tributary: "refused with a Status",
     reason: "a path that means one thing to an authorizer in front and another behind it is a hole",
 };
 
-/// The answer to a list or watch with impersonation headers.
 pub(crate) const COLLECTIONS_AS_ANOTHER: Difference = Difference {
     kubernetes: "answered by what that user may read",
     tributary: "403 Forbidden that points to /clusters/<name>",
     reason: "memory holds what Tributary itself may read; objects and writes are asked for live, in the user's name",
 };
 
-/// The order of objects in a list over several clusters.
 pub(crate) const ORDER_BY_CLUSTER: Difference = Difference {
     kubernetes: "by namespace and name",
     tributary: "by cluster, then by namespace and name",
@@ -85,35 +77,31 @@ pub(crate) const MORE_THAN_IS_LOOKED_AT: Difference = Difference {
     reason: "each requirement is asked of each object that is held, and nobody writes so many by hand",
 };
 
-/// The columns of a Table.
 pub(crate) const CLUSTER_COLUMN: Difference = Difference {
     kubernetes: "the columns of the kind",
     tributary: "the same with Cluster as the second",
     reason: "a reader of several clusters has to see which one a row is from; Name stays column 0, as clients expect",
 };
 
-/// The annotations of an object.
 pub(crate) const CLUSTER_ANNOTATION: Difference = Difference {
     kubernetes: "the object's own",
     tributary: "the same and tributary.dev/cluster",
     reason: "a client of several clusters has to see which one an object is from",
 };
 
-/// The answer to a read whose `Accept` header allows only protobuf.
 pub(crate) const PROTOBUF_ALONE: Difference = Difference {
     kubernetes: "protobuf",
     tributary: "406 NotAcceptable",
     reason: "answers are JSON until a later release; clients that also name JSON are answered in JSON",
 };
 
-/// The style of YAML in answers, such as quotes and indentation.
+/// Quotes and indentation in YAML responses.
 pub(crate) const YAML_STYLE: Difference = Difference {
     kubernetes: "single quotes where a text has to be quoted, none around keys with a colon, long texts folded, keys by their numbers",
     tributary: "double quotes, each text on one line, keys by their bytes",
     reason: "it says the same to every parser, Go's included",
 };
 
-/// The metadata of the last page of a list with a selector.
 pub(crate) const LAST_PAGE_OF_A_SELECTION: Difference = Difference {
     kubernetes: "may carry a continue token behind which nothing matches",
     tributary: "carries none",
@@ -127,7 +115,6 @@ pub(crate) const UNDECODABLE_QUERY: Difference = Difference {
     reason: "a selector or limit that is silently left out shows more than was asked for, and a request that is read in two ways is judged as one and done as the other",
 };
 
-/// The metadata of an empty list.
 pub(crate) const EMPTY_METADATA_LIST: Difference = Difference {
     kubernetes: "\"items\":null",
     tributary: "\"items\":[]",
@@ -141,35 +128,31 @@ pub(crate) const EMPTY_SEGMENT: Difference = Difference {
     reason: "a path that means one thing to an authorizer in front and another behind it is a hole",
 };
 
-/// The answers to the paths `/.well-known/openid-configuration` and `/openid/v1/jwks`.
 pub(crate) const NO_TOKEN_ISSUER: Difference = Difference {
     kubernetes: "who issues its service accounts' tokens, and by which keys",
     tributary: "404",
     reason: "several clusters have several issuers, and Tributary is none; each cluster's own stands below /clusters/<name>",
 };
 
-/// The answer to the path `/index.html`.
 pub(crate) const NO_INDEX_PAGE: Difference = Difference {
     kubernetes: "the list of paths, as at /",
     tributary: "404",
     reason: "a leftover of an early user interface; / says the same",
 };
 
-/// The answer to the root path `/`.
 pub(crate) const ROOT_PATHS: Difference = Difference {
     kubernetes: "the list of all paths, those of its health checks, metrics and logs included",
     tributary: "the paths of discovery, health, OpenAPI and version",
     reason: "it lists what this process serves",
 };
 
-/// The server address in the legacy (unaggregated) discovery document at `/api`.
+/// Server address in the legacy (unaggregated) discovery document at `/api`.
 pub(crate) const SERVER_ADDRESS: Difference = Difference {
     kubernetes: "serverAddressByClientCIDRs names the address that it advertises",
     tributary: "it names the address that the client used",
     reason: "the other would lead past Tributary",
 };
 
-/// The answers to the paths `/api/v1/watch` and `/api/v1/proxy` without a resource.
 pub(crate) const VERB_WITHOUT_RESOURCE: Difference = Difference {
     kubernetes: "500: it cannot tell what is asked for",
     tributary: "404 NotFound",
@@ -183,7 +166,6 @@ pub(crate) const WRITE_TO_A_DOCUMENT: Difference = Difference {
     reason: "a write that is answered 200 looks done, and there is nothing to write to",
 };
 
-/// The fields of the object in a BOOKMARK event.
 pub(crate) const BOOKMARK_OBJECT: Difference = Difference {
     kubernetes: "an empty object of the kind, with the fields that Go writes even when they are empty",
     tributary: "kind, apiVersion and metadata",
@@ -211,14 +193,13 @@ pub(crate) const WRITE_TO_NOTHING: Difference = Difference {
     reason: "bodies and options are judged by the cluster that owns the object, and none does",
 };
 
-/// The text of a Warning that comes from a member.
 pub(crate) const WARNING_OF_A_MEMBER: Difference = Difference {
     kubernetes: "the text alone",
     tributary: "behind the name of the cluster, and ten at most",
     reason: "the text of one cluster could pass for what another, or all of them, say",
 };
 
-/// Removes the cluster name that Tributary adds to a member's warning.
+/// Removes the cluster name that Tributary adds to a Warning of a member.
 pub(crate) fn without_cluster(warning: &str) -> String {
     match warning.split_once("\"cluster") {
         Some((before, named)) => match named.split_once(": ") {
@@ -229,14 +210,13 @@ pub(crate) fn without_cluster(warning: &str) -> String {
     }
 }
 
-/// The `Warning` of a delete of an object that does not exist.
 pub(crate) const WARNING_OF_A_DELETE: Difference = Difference {
     kubernetes: "a delete of a Job warns that its pods stay, even of one that does not exist",
     tributary: "no warning without an object",
     reason: "the warning is the owner's, and there is none",
 };
 
-/// The answer to a write if the answer cannot be encoded in the requested media type.
+/// Response to a write, if the response cannot be encoded in the requested media type.
 pub(crate) const FORM_OF_A_WRITE: Difference = Difference {
     kubernetes: "carried out, then 406",
     tributary: "406, and nothing is done",
@@ -250,7 +230,7 @@ pub(crate) const WATCH_OF_LIST_METADATA: Difference = Difference {
     reason: "who asks for metadata alone is not prepared for objects, and has no right to expect them",
 };
 
-/// The answer to aggregated discovery at `/apis/`, with the slash.
+/// Response to aggregated discovery at `/apis/` (with a slash at the end).
 pub(crate) const AGGREGATED_AT_A_SLASH: Difference = Difference {
     kubernetes: "the document of old alone, else 406",
     tributary: "the same as at /apis",

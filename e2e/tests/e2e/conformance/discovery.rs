@@ -1,4 +1,4 @@
-//! Discovery, OpenAPI, version and health.
+//! Cases for discovery, OpenAPI, version and health.
 
 use super::{
     Conformance, conformance,
@@ -19,9 +19,9 @@ pub(super) fn cases() -> Vec<Conformance> {
         verbose_readyz_lists_its_checks, api_endpoint_lists_core_v1, unaggregated_group_list_equals_the_members_list,
         unaggregated_apps_group_has_version_v1, unaggregated_core_resources_equal_the_members_resources,
         unaggregated_apps_resources_equal_the_members_resources, aggregated_core_discovery_lists_pods_with_exec,
-        aggregated_discovery_lists_apps_v1_as_current, aggregated_discovery_with_its_etag_is_304,
+        aggregated_discovery_lists_apps_v1_as_current, aggregated_discovery_requested_with_its_etag_is_304,
         unknown_group_and_unknown_resource_are_404, openapi_v3_has_the_schema_of_deployments,
-        openapi_v2_is_served_as_json_and_protobuf, tributarys_list_of_built_in_resources_agrees_with_discovery,
+        openapi_v2_is_served_as_json_and_protobuf, tributarys_list_of_built_in_resources_equals_the_members_discovery,
     ]
 }
 
@@ -61,8 +61,8 @@ async fn unaggregated_group_list_equals_the_members_list(target: Target) -> anyh
     let members = target.members[0].http().get("/apis").send().await?.json()?;
     let names = |list: &Value| -> Vec<String> {
         let groups = list["groups"].as_array().cloned().unwrap_or_default();
-        // The test ignores groups of other cases' custom resources, because these groups appear and disappear, and the
-        // group of Tributary itself.
+        // The test ignores the API groups of other cases' custom resources, because these groups appear and disappear.
+        // It also ignores Tributary's group.
         let is_other = |name: &str| name.ends_with(".example.com") || name.ends_with(".tributary.dev");
         let lasts = |group: &&Value| !group["name"].as_str().is_some_and(is_other);
         let of_group = |group: &Value| format!("{} {}", group["name"], group["preferredVersion"]["version"]);
@@ -81,7 +81,7 @@ async fn unaggregated_apps_group_has_version_v1(target: Target) -> anyhow::Resul
     Ok(())
 }
 
-/// The resources by name, with the fields that clients use.
+/// Returns the resources of a discovery document by name, with the fields that clients use.
 fn resources(list: &Value) -> BTreeMap<String, Vec<Value>> {
     list["resources"]
         .as_array()
@@ -133,7 +133,7 @@ async fn aggregated(target: &Target, path: &str) -> anyhow::Result<Value> {
     Ok(document)
 }
 
-async fn tributarys_list_of_built_in_resources_agrees_with_discovery(target: Target) -> anyhow::Result<()> {
+async fn tributarys_list_of_built_in_resources_equals_the_members_discovery(target: Target) -> anyhow::Result<()> {
     let mut differing = Vec::new();
     for path in ["/api", "/apis"] {
         let document = aggregated(&target, path).await?;
@@ -177,9 +177,9 @@ async fn aggregated_discovery_lists_apps_v1_as_current(target: Target) -> anyhow
     Ok(())
 }
 
-async fn aggregated_discovery_with_its_etag_is_304(target: Target) -> anyhow::Result<()> {
-    // Other cases run at the same time, and the groups of their custom resources may appear or disappear between the
-    // two requests. The test then repeats both requests.
+async fn aggregated_discovery_requested_with_its_etag_is_304(target: Target) -> anyhow::Result<()> {
+    // Other cases run at the same time, so groups of their custom resources may appear or disappear between the two
+    // requests. The test repeats both requests in this case.
     eventually(SOON, async || {
         for path in ["/api", "/apis"] {
             let first = target.http.get(path).accept(AGGREGATED).send().await?.expect(200)?;

@@ -1,4 +1,4 @@
-//! Reads of one object.
+//! Cases that read one object.
 
 use super::{
     Conformance, conformance,
@@ -12,10 +12,10 @@ pub(super) fn cases() -> Vec<Conformance> {
     conformance!["get";
         get_returns_the_created_object, get_equals_the_members_object, get_of_a_missing_object_is_404,
         get_in_a_missing_namespace_is_404, get_at_version_zero_returns_the_object,
-        get_at_the_objects_own_version_returns_the_object, get_at_the_version_of_a_list_succeeds,
-        get_at_a_future_version_is_504, get_at_an_invalid_version_is_an_error, get_and_list_return_the_preceding_write,
+        get_at_the_current_version_of_the_object_returns_the_object, get_at_the_version_of_a_list_succeeds,
+        get_at_a_future_version_is_504, get_at_an_invalid_version_is_an_error, get_and_list_return_an_object_immediately_after_its_write,
         get_returns_a_cluster_scoped_object, post_to_an_object_path_is_405,
-        head_request_has_the_members_status_and_no_body, get_returns_a_component_status_without_a_version,
+        head_request_has_the_members_status_and_no_body, get_of_a_component_status_without_resource_version_succeeds,
         rbac_objects_with_unusual_names_are_readable,
     ]
 }
@@ -56,8 +56,9 @@ async fn get_of_a_missing_object_is_404(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tributary reads a ComponentStatus from the member. A ComponentStatus has neither uid nor version.
-async fn get_returns_a_component_status_without_a_version(target: Target) -> anyhow::Result<()> {
+/// Tributary must forward the read of a ComponentStatus to the member, because a ComponentStatus has neither uid nor
+/// version.
+async fn get_of_a_component_status_without_resource_version_succeeds(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get("/api/v1/componentstatuses/etcd-0").send().await?;
     if target.members.len() > 1 {
         assert_status(&answer, 409, Some("BadRequest"), "kubectl --context ")?;
@@ -68,8 +69,8 @@ async fn get_returns_a_component_status_without_a_version(target: Target) -> any
     Ok(())
 }
 
-/// Unusual names of RBAC objects, which may be any path segment. Each entry has the name, and the name's forms in JSON,
-/// in a path and in a field selector.
+/// Unusual names of RBAC objects, which can be any path segment. Each entry has the name, and its forms in JSON, in a
+/// path and in a field selector.
 const ODD_NAMES: [(&str, &str, &str, &str); 3] = [
     // A kube-apiserver escapes `<` and `&` in JSON.
     ("x<y&z", r"x\u003cy\u0026z", "x%3Cy%26z", "x%3Cy%26z"),
@@ -113,14 +114,15 @@ async fn get_in_a_missing_namespace_is_404(target: Target) -> anyhow::Result<()>
 
 async fn get_at_version_zero_returns_the_object(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
-    // Version 0 allows any state that is not older than an earlier answer. The list is this earlier answer.
+    // Version 0 allows any state that is not older than an earlier response. The test lists first, so that the state
+    // must contain the object.
     target.read(&target.maps("")).await?;
     let object = target.read(&format!("{}?resourceVersion=0", target.map("here"))).await?;
     ensure!(object["metadata"]["name"] == "here", "{object}");
     Ok(())
 }
 
-async fn get_at_the_objects_own_version_returns_the_object(target: Target) -> anyhow::Result<()> {
+async fn get_at_the_current_version_of_the_object_returns_the_object(target: Target) -> anyhow::Result<()> {
     let written = target.create_map("here", &[]).await?;
     let path = format!("{}?resourceVersion={}", target.map("here"), version_of(&written));
     let object = target.read(&path).await?;
@@ -157,7 +159,7 @@ async fn get_at_an_invalid_version_is_an_error(target: Target) -> anyhow::Result
     Ok(())
 }
 
-async fn get_and_list_return_the_preceding_write(target: Target) -> anyhow::Result<()> {
+async fn get_and_list_return_an_object_immediately_after_its_write(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     for step in 1..=20 {
         let step = step.to_string();

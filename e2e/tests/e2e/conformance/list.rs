@@ -1,4 +1,4 @@
-//! Lists: contents, versions, pages, selectors, and all combinations of parameters that the server refuses.
+//! Cases for lists: contents, versions, pages, selectors, and all combinations of parameters that the server refuses.
 
 use super::{
     Conformance, conformance,
@@ -12,19 +12,19 @@ use std::collections::BTreeSet;
 pub(super) fn cases() -> Vec<Conformance> {
     let mut cases = conformance!["list";
         list_of_an_empty_namespace_has_a_version_and_no_items, list_of_a_namespace_has_all_names_in_order,
-        list_of_all_namespaces_has_every_object, list_items_have_neither_kind_nor_api_version,
+        list_of_all_namespaces_has_every_object, items_of_a_list_have_neither_kind_nor_api_version,
         label_selector_by_equality_selects_list_items, label_selector_by_set_selects_list_items,
         field_selector_selects_list_items_by_name_and_namespace, field_selector_selects_pods_by_node_and_phase,
         field_selector_selects_secrets_by_type, list_of_an_unknown_resource_is_404,
         list_of_a_missing_namespace_is_empty, all_pages_of_a_list_are_one_snapshot, pages_have_the_remaining_item_count,
         pages_with_a_selector_have_no_remaining_item_count, list_at_version_zero_ignores_the_limit,
-        exact_list_at_the_current_version_repeats_the_list, exact_list_ignores_later_changes,
+        exact_list_at_the_version_of_a_list_returns_the_same_list, exact_list_at_an_older_version_excludes_later_changes,
         list_with_version_and_limit_is_exact, list_not_older_than_a_version_succeeds,
         list_not_older_than_a_version_has_pages, list_at_a_future_version_is_an_error,
-        list_at_a_plain_number_is_expired_under_composite_versions, list_at_an_invalid_version_is_400,
+        list_at_a_numeric_version_is_410_if_versions_are_composite, list_at_an_invalid_version_is_400,
         continue_token_works_with_version_zero, list_above_128_kib_is_gzipped, list_below_128_kib_is_not_gzipped,
         unchanged_list_item_keeps_its_version, unknown_and_repeated_list_parameters_are_ignored,
-        list_with_a_negative_limit_has_the_members_status,
+        list_with_a_negative_limit_gets_the_same_status_as_at_the_member,
     ];
     cases.extend(REFUSED.iter().map(|refused| {
         Conformance::new(format!("list::refuses_{}", refused.name), move |target| refuse(target, refused))
@@ -32,7 +32,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     cases
 }
 
-/// A refused query. `VERSION` stands for the version of a list, and `TOKEN` for a continue token.
+/// Query that the server refuses. `VERSION` stands for the version of a list, and `TOKEN` for a continue token.
 struct Refused {
     name: &'static str,
     query: &'static str,
@@ -155,7 +155,7 @@ async fn list_of_all_namespaces_has_every_object(target: Target) -> anyhow::Resu
     Ok(())
 }
 
-async fn list_items_have_neither_kind_nor_api_version(target: Target) -> anyhow::Result<()> {
+async fn items_of_a_list_have_neither_kind_nor_api_version(target: Target) -> anyhow::Result<()> {
     target.seed_maps(2).await?;
     let list = target.read(&target.maps("")).await?;
     ensure!(list["items"][0].get("kind").is_none() && list["items"][0].get("apiVersion").is_none(), "{list}");
@@ -251,7 +251,8 @@ async fn list_of_a_missing_namespace_is_empty(target: Target) -> anyhow::Result<
     Ok(())
 }
 
-/// Reads all pages of the namespace. Every request has the parameters `always`, and only the first request has `first`.
+/// Reads all pages of the list of the namespace's ConfigMaps. Every request has the parameters `always`, and the first
+/// request also has `first`.
 async fn pages(target: &Target, always: &str, first: &str, limit: usize) -> anyhow::Result<Vec<Value>> {
     let mut pages = vec![target.read(&target.maps(&format!("?limit={limit}{always}{first}"))).await?];
     while let Some(token) =
@@ -268,7 +269,7 @@ async fn all_pages_of_a_list_are_one_snapshot(target: Target) -> anyhow::Result<
     let names = target.seed_maps(11).await?;
     let first = target.read(&target.maps("?limit=4")).await?;
     let token = first["metadata"]["continue"].as_str().context("no continue token")?.to_owned();
-    // Changes between the pages must not appear in this list.
+    // Changes between the pages must not appear in the later pages.
     target.create_map("zz-later", &[]).await?;
     target.delete_map("map-10").await?;
     let mut all = names_of(&first);
@@ -309,7 +310,7 @@ async fn list_at_version_zero_ignores_the_limit(target: Target) -> anyhow::Resul
     Ok(())
 }
 
-async fn exact_list_at_the_current_version_repeats_the_list(target: Target) -> anyhow::Result<()> {
+async fn exact_list_at_the_version_of_a_list_returns_the_same_list(target: Target) -> anyhow::Result<()> {
     target.seed_maps(5).await?;
     let list = target.read(&target.maps("")).await?;
     let path = target.maps(&format!("?resourceVersion={}&resourceVersionMatch=Exact", version_of(&list)));
@@ -318,7 +319,7 @@ async fn exact_list_at_the_current_version_repeats_the_list(target: Target) -> a
     Ok(())
 }
 
-async fn exact_list_ignores_later_changes(target: Target) -> anyhow::Result<()> {
+async fn exact_list_at_an_older_version_excludes_later_changes(target: Target) -> anyhow::Result<()> {
     target.seed_maps(5).await?;
     let before = target.read(&target.maps("")).await?;
     target.change_map("map-00", "changed").await?;
@@ -375,7 +376,7 @@ async fn list_at_a_future_version_is_an_error(target: Target) -> anyhow::Result<
     Ok(())
 }
 
-async fn list_at_a_plain_number_is_expired_under_composite_versions(target: Target) -> anyhow::Result<()> {
+async fn list_at_a_numeric_version_is_410_if_versions_are_composite(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get(&target.maps("?resourceVersion=5")).send().await?;
     if target.differs(&LIST_AT_A_PLAIN_NUMBER) {
         assert_status(&answer, 410, Some("Expired"), "")?;
@@ -438,13 +439,13 @@ async fn unchanged_list_item_keeps_its_version(target: Target) -> anyhow::Result
 
 async fn unknown_and_repeated_list_parameters_are_ignored(target: Target) -> anyhow::Result<()> {
     target.seed_maps(2).await?;
-    // Unknown parameters are no error. For a repeated parameter, the first value counts.
+    // The server ignores unknown parameters, and uses the first value of a repeated parameter.
     let list = target.read(&target.maps("?unknown=1&labelSelector=parity&labelSelector=!parity")).await?;
     ensure!(names_of(&list).len() == 2, "{list}");
     Ok(())
 }
 
-async fn list_with_a_negative_limit_has_the_members_status(target: Target) -> anyhow::Result<()> {
+async fn list_with_a_negative_limit_gets_the_same_status_as_at_the_member(target: Target) -> anyhow::Result<()> {
     target.seed_maps(2).await?;
     let path = target.maps("?limit=-1");
     let answer = target.http.get(&path).send().await?;

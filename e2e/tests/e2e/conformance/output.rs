@@ -1,4 +1,4 @@
-//! Media types of answers: Table, PartialObjectMetadata, YAML, and types that the server does not support.
+//! Cases for media types: Table, PartialObjectMetadata, YAML, and types that the server does not support.
 
 use super::{
     Conformance, conformance,
@@ -20,13 +20,13 @@ pub(super) fn cases() -> Vec<Conformance> {
         empty_list_as_a_table_has_columns_and_no_rows, include_object_selects_the_object_in_table_rows,
         watch_as_tables_has_column_definitions_only_in_the_first_event,
         unsupported_table_version_falls_back_to_the_plain_list, list_as_partial_object_metadata_has_no_data,
-        empty_metadata_list_has_no_items, object_as_partial_object_metadata_has_no_data,
+        empty_list_as_partial_object_metadata_has_no_items, object_as_partial_object_metadata_has_no_data,
         watch_as_partial_object_metadata_has_no_data, list_is_served_as_yaml, object_is_served_as_yaml,
         missing_or_wildcard_accept_header_gets_json, unknown_media_type_parameters_are_ignored,
-        accept_of_protobuf_and_json_gets_one_of_them, accept_of_protobuf_alone_is_406_through_tributary,
-        accept_of_an_unknown_media_type_is_406, accept_of_an_unknown_transformation_is_406,
-        accept_of_application_wildcard_has_the_members_status, watch_as_yaml_is_406, access_review_as_a_table_is_406,
-        error_is_json_where_only_a_table_is_accepted, deprecated_api_version_has_a_warning_header,
+        accept_header_with_protobuf_and_json_gets_one_of_the_two, accept_header_with_only_protobuf_is_406_through_tributary,
+        accept_header_with_an_unknown_media_type_is_406, accept_header_with_an_unknown_transformation_is_406,
+        accept_header_with_application_wildcard_gets_the_same_status_as_at_the_member, watch_as_yaml_is_406, access_review_as_a_table_is_406,
+        error_is_json_if_the_accept_header_allows_only_a_table, deprecated_api_version_has_a_warning_header,
     ]
 }
 
@@ -35,7 +35,7 @@ fn columns(table: &Value) -> Vec<String> {
     columns.iter().map(|column| column["name"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// Checks the columns, and the number of cells in each row, without the column that Tributary adds.
+/// Checks the names of the columns and the number of cells in each row. The column that Tributary adds is ignored.
 fn check_columns(target: &Target, table: &Value, expected: &[&str]) -> anyhow::Result<()> {
     let mut shown = columns(table);
     if target.differs(&CLUSTER_COLUMN) {
@@ -132,7 +132,7 @@ async fn list_as_partial_object_metadata_has_no_data(target: Target) -> anyhow::
     Ok(())
 }
 
-async fn empty_metadata_list_has_no_items(target: Target) -> anyhow::Result<()> {
+async fn empty_list_as_partial_object_metadata_has_no_items(target: Target) -> anyhow::Result<()> {
     let list = target.http.get(&target.maps("")).accept(PARTIAL_LIST).send().await?.expect(200)?.json()?;
     let due = if target.differs(&EMPTY_METADATA_LIST) { json!([]) } else { Value::Null };
     ensure!(list["items"] == due, "{list}");
@@ -190,7 +190,7 @@ async fn unknown_media_type_parameters_are_ignored(target: Target) -> anyhow::Re
     Ok(())
 }
 
-async fn accept_of_protobuf_and_json_gets_one_of_them(target: Target) -> anyhow::Result<()> {
+async fn accept_header_with_protobuf_and_json_gets_one_of_the_two(target: Target) -> anyhow::Result<()> {
     target.seed_maps(1).await?;
     let accept = "application/vnd.kubernetes.protobuf,application/json";
     let answer = target.http.get(&target.maps("")).accept(accept).send().await?.expect(200)?;
@@ -202,7 +202,7 @@ async fn accept_of_protobuf_and_json_gets_one_of_them(target: Target) -> anyhow:
     Ok(())
 }
 
-async fn accept_of_protobuf_alone_is_406_through_tributary(target: Target) -> anyhow::Result<()> {
+async fn accept_header_with_only_protobuf_is_406_through_tributary(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get(&target.maps("")).accept("application/vnd.kubernetes.protobuf").send().await?;
     if target.differs(&PROTOBUF_ALONE) {
         assert_status(&answer, 406, Some("NotAcceptable"), "application/json")?;
@@ -212,21 +212,23 @@ async fn accept_of_protobuf_alone_is_406_through_tributary(target: Target) -> an
     Ok(())
 }
 
-async fn accept_of_an_unknown_media_type_is_406(target: Target) -> anyhow::Result<()> {
+async fn accept_header_with_an_unknown_media_type_is_406(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get(&target.maps("")).accept("text/html").send().await?;
     ensure!(answer.status == 406, "{}: {}", answer.status, answer.text());
     ensure!(answer.text().contains("application/json"), "{}", answer.text());
     Ok(())
 }
 
-async fn accept_of_an_unknown_transformation_is_406(target: Target) -> anyhow::Result<()> {
+async fn accept_header_with_an_unknown_transformation_is_406(target: Target) -> anyhow::Result<()> {
     let accept = "application/json;as=Chart;v=v1;g=meta.k8s.io";
     let answer = target.http.get(&target.maps("")).accept(accept).send().await?;
     assert_status(&answer, 406, Some("NotAcceptable"), "only the following media types are accepted")?;
     Ok(())
 }
 
-async fn accept_of_application_wildcard_has_the_members_status(target: Target) -> anyhow::Result<()> {
+async fn accept_header_with_application_wildcard_gets_the_same_status_as_at_the_member(
+    target: Target,
+) -> anyhow::Result<()> {
     let answer = target.http.get(&target.maps("")).accept("application/*").send().await?;
     let own = target.members[0].http().get(&target.maps("")).accept("application/*").send().await?;
     ensure!(answer.status == own.status, "{} instead of {}", answer.status, own.status);
@@ -240,7 +242,8 @@ async fn watch_as_yaml_is_406(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A review has no rows. The server refuses a review as a Table, unless the client accepts a second media type.
+/// An access review has no rows, so the server refuses to return it as a Table, unless the client accepts a second
+/// media type.
 async fn access_review_as_a_table_is_406(target: Target) -> anyhow::Result<()> {
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let review = json!({
@@ -254,7 +257,7 @@ async fn access_review_as_a_table_is_406(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn error_is_json_where_only_a_table_is_accepted(target: Target) -> anyhow::Result<()> {
+async fn error_is_json_if_the_accept_header_allows_only_a_table(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get(&target.map("nowhere")).accept(TABLE_ALONE).send().await?;
     assert_status(&answer, 404, Some("NotFound"), "not found")?;
     Ok(())

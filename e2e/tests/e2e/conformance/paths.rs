@@ -85,7 +85,6 @@ async fn root_path_lists_the_api_paths(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `timeout` limits the duration of a request.
 async fn timeout_parameter_is_parsed_as_a_go_duration(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     let maps = target.maps("");
@@ -103,12 +102,12 @@ async fn timeout_parameter_is_parsed_as_a_go_duration(target: Target) -> anyhow:
             ensure!(status["message"] == message && status["reason"] == "BadRequest", "{path}: {status}");
         }
     }
-    // The parameter `timeout` does not apply to a watch, and the server ignores its value.
+    // The parameter `timeout` does not apply to a watch, so the server ignores an invalid value.
     target.http.get(&format!("{maps}?watch=1&timeoutSeconds=1&timeout=invalid")).send().await?.expect(200)?;
     Ok(())
 }
 
-/// Tests each selector and query at its limit, and one above the limit.
+/// Tests each selector and query with the largest allowed number of parts, and with one more.
 async fn overlong_selectors_and_queries_are_400_through_tributary(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     let names = |count: usize, text: &str| vec![text; count].join(",");

@@ -1,4 +1,4 @@
-//! Metadata in protobuf, as client-go's metadata clients and informers request it.
+//! Cases for metadata in protobuf, which client-go's metadata clients and informers request.
 
 use super::{Conformance, conformance, target::Target};
 use anyhow::{Context, ensure};
@@ -9,7 +9,6 @@ const ONE: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;
 const LIST: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 const LIST_IN_JSON: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// Field numbers in Kubernetes' messages.
 mod number {
     pub(super) const METADATA: u64 = 1;
     pub(super) const ITEMS: u64 = 2;
@@ -21,9 +20,9 @@ mod number {
 
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["protobuf";
-        object_metadata_is_served_as_protobuf, list_metadata_is_served_as_protobuf,
-        empty_metadata_list_is_served_as_protobuf, patch_answers_with_metadata_as_protobuf,
-        watch_sends_metadata_as_protobuf,
+        get_of_partial_object_metadata_returns_protobuf, list_of_partial_object_metadata_returns_protobuf,
+        empty_list_of_partial_object_metadata_returns_protobuf, patch_returns_partial_object_metadata_as_protobuf,
+        watch_sends_partial_object_metadata_as_protobuf,
     ]
 }
 
@@ -40,7 +39,7 @@ fn text(message: &[u8], number: u64) -> anyhow::Result<String> {
     Ok(String::from_utf8(one(message, number)?.to_vec())?)
 }
 
-/// Removes the envelope of a protobuf message. The message in the envelope must have this kind.
+/// Checks the kind of a Kubernetes protobuf message, and returns the message without its envelope.
 fn opened<'a>(body: &'a [u8], kind: &str) -> anyhow::Result<&'a [u8]> {
     let envelope = body.strip_prefix(b"k8s\0").context("no protobuf")?;
     let type_meta = one(envelope, 1)?;
@@ -48,7 +47,7 @@ fn opened<'a>(body: &'a [u8], kind: &str) -> anyhow::Result<&'a [u8]> {
     one(envelope, 2)
 }
 
-/// Checks a protobuf message's metadata against the object in JSON.
+/// Checks that metadata in protobuf equals the metadata of the object in JSON.
 fn check(message: &[u8], object: &Value) -> anyhow::Result<()> {
     let metadata = one(message, number::METADATA)?;
     let own = (text(metadata, number::OBJECT_NAME)?, text(metadata, number::OBJECT_RESOURCE_VERSION)?);
@@ -58,14 +57,14 @@ fn check(message: &[u8], object: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn object_metadata_is_served_as_protobuf(target: Target) -> anyhow::Result<()> {
+async fn get_of_partial_object_metadata_returns_protobuf(target: Target) -> anyhow::Result<()> {
     let object = target.create_map("one", &[]).await?;
     let answer = target.http.get(&target.map("one")).accept(ONE).send().await?.expect(200)?;
     ensure!(answer.header("content-type") == "application/vnd.kubernetes.protobuf", "{:?}", answer.headers);
     check(opened(&answer.body, "PartialObjectMetadata")?, &object)
 }
 
-async fn list_metadata_is_served_as_protobuf(target: Target) -> anyhow::Result<()> {
+async fn list_of_partial_object_metadata_returns_protobuf(target: Target) -> anyhow::Result<()> {
     target.seed_maps(5).await?;
     let list = target.http.get(&target.maps("")).accept(LIST_IN_JSON).send().await?.expect(200)?.json()?;
     let answer = target.http.get(&target.maps("")).accept(LIST).send().await?.expect(200)?;
@@ -77,14 +76,14 @@ async fn list_metadata_is_served_as_protobuf(target: Target) -> anyhow::Result<(
     items.iter().zip(expected).try_for_each(|(item, object)| check(item, object))
 }
 
-async fn empty_metadata_list_is_served_as_protobuf(target: Target) -> anyhow::Result<()> {
+async fn empty_list_of_partial_object_metadata_returns_protobuf(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get(&target.maps("")).accept(LIST).send().await?.expect(200)?;
     let message = opened(&answer.body, "PartialObjectMetadataList")?;
     ensure!(all(message, number::ITEMS)?.is_empty(), "{message:?}");
     Ok(())
 }
 
-async fn patch_answers_with_metadata_as_protobuf(target: Target) -> anyhow::Result<()> {
+async fn patch_returns_partial_object_metadata_as_protobuf(target: Target) -> anyhow::Result<()> {
     target.create_map("one", &[]).await?;
     let patch = serde_json::json!({"metadata": {"annotations": {"step": "two"}}});
     let request = target.http.patch(&target.map("one"), "merge-patch+json", &patch).accept(ONE);
@@ -93,7 +92,7 @@ async fn patch_answers_with_metadata_as_protobuf(target: Target) -> anyhow::Resu
     check(opened(&answer.body, "PartialObjectMetadata")?, &object)
 }
 
-async fn watch_sends_metadata_as_protobuf(target: Target) -> anyhow::Result<()> {
+async fn watch_sends_partial_object_metadata_as_protobuf(target: Target) -> anyhow::Result<()> {
     let object = target.create_map("one", &[]).await?;
     let path = target.maps("?watch=true&timeoutSeconds=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
     let answer = target.http.get(&path).accept(ONE).send().await?.expect(200)?;

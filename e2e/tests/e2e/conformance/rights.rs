@@ -1,4 +1,4 @@
-//! Answers to a client that has rights to one resource and no rights to another.
+//! Cases for a client that has rights to one resource and no rights to another resource.
 
 use super::{
     Conformance, conformance,
@@ -36,8 +36,8 @@ impl User {
                 let path = format!("/apis/{RBAC}/v1/namespaces/{}/{resource}", target.namespace);
                 member.http().post(&path, object).send().await?.expect(201)?;
             }
-            // The members' authorizers receive new bindings by watches, with a delay. The test waits until the bindings
-            // have taken effect.
+            // The members' authorizers receive new bindings with a delay. The test waits until the bindings have taken
+            // effect.
             eventually(SOON, async || {
                 let answer = user.asks(member.http(), &Method::GET, &target.map("nowhere"), None).await?;
                 ensure!(answer.status == 404, "{}: {}", answer.status, answer.text());
@@ -81,8 +81,8 @@ async fn client_with_rights_to_config_maps_sees_no_secret(target: Target) -> any
     user.asks(&target.http, &Method::POST, &target.maps(""), Some(&made)).await?.expect(201)?;
     user.asks(&target.http, &Method::GET, &target.map("made"), None).await?.expect(200)?;
 
-    // A forbidden request gets the message of the cluster that has the object. For a new object, the message is from
-    // the cluster that would get the object.
+    // The message of a forbidden request comes from the cluster that has the object. For a new object, the message
+    // comes from the cluster in which the object would be created.
     let change = json!({"metadata": {"labels": {"a": "b"}}});
     let (secrets, one_secret, no_secret) =
         (target.core("secrets", ""), target.core("secrets", "/x"), target.core("secrets", "/nowhere"));

@@ -1,4 +1,4 @@
-//! The subresources status, scale and eviction, with their versions and preconditions.
+//! Cases for the subresources status, scale and eviction, with their versions and preconditions.
 
 use super::{
     Conformance, conformance,
@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["subresources";
         get_of_the_status_subresource_returns_the_pod, update_of_the_status_subresource_is_stored,
-        update_of_a_stale_status_is_409, patch_of_the_status_subresource_checks_its_version,
+        update_of_the_status_subresource_with_a_stale_version_is_409, patch_of_the_status_subresource_with_a_stale_version_is_409,
         get_of_the_scale_subresource_returns_a_scale, update_of_the_scale_subresource_changes_the_replicas,
-        update_of_a_stale_scale_is_409, patch_of_the_scale_subresource_changes_the_replicas,
+        update_of_the_scale_subresource_with_a_stale_version_is_409, patch_of_the_scale_subresource_changes_the_replicas,
         eviction_with_matching_preconditions_deletes_the_pod, eviction_with_a_different_uid_is_409,
         dry_run_of_an_eviction_keeps_the_pod, eviction_of_a_missing_pod_is_404, unknown_subresource_is_404,
         token_request_returns_a_service_account_token,
@@ -41,7 +41,7 @@ async fn update_of_the_status_subresource_is_stored(target: Target) -> anyhow::R
     Ok(())
 }
 
-async fn update_of_a_stale_status_is_409(target: Target) -> anyhow::Result<()> {
+async fn update_of_the_status_subresource_with_a_stale_version_is_409(target: Target) -> anyhow::Result<()> {
     let mut object = create_pod(&target).await?;
     object["status"]["message"] = json!("hello");
     let path = target.core("pods", "/one/status");
@@ -51,7 +51,7 @@ async fn update_of_a_stale_status_is_409(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn patch_of_the_status_subresource_checks_its_version(target: Target) -> anyhow::Result<()> {
+async fn patch_of_the_status_subresource_with_a_stale_version_is_409(target: Target) -> anyhow::Result<()> {
     let created = create_pod(&target).await?;
     let patch = json!({"metadata": {"resourceVersion": version_of(&created)}, "status": {"message": "hello"}});
     let path = target.core("pods", "/one/status");
@@ -85,7 +85,7 @@ async fn get_of_the_scale_subresource_returns_a_scale(target: Target) -> anyhow:
 async fn update_of_the_scale_subresource_changes_the_replicas(target: Target) -> anyhow::Result<()> {
     let path = create_deployment(&target).await?;
     crate::context::eventually(super::target::SOON, async || {
-        // A controller may change the deployment in between, so the update is repeated with a fresh scale.
+        // A controller may change the Deployment between the read and the update. The test then repeats both.
         let mut scale = target.read(&format!("{path}/scale")).await?;
         scale["spec"]["replicas"] = json!(2);
         target.http.put(&format!("{path}/scale"), &scale).send().await?.expect(200)?;
@@ -97,7 +97,7 @@ async fn update_of_the_scale_subresource_changes_the_replicas(target: Target) ->
     Ok(())
 }
 
-async fn update_of_a_stale_scale_is_409(target: Target) -> anyhow::Result<()> {
+async fn update_of_the_scale_subresource_with_a_stale_version_is_409(target: Target) -> anyhow::Result<()> {
     let path = create_deployment(&target).await?;
     let mut scale = target.read(&format!("{path}/scale")).await?;
     let patch = json!({"metadata": {"labels": {"changed": "yes"}}});

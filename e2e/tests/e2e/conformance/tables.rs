@@ -1,5 +1,5 @@
 //! Sends every combination of parameters, headers or methods to the target and to its first member, which has all
-//! objects. The two answers must agree.
+//! objects. Both responses must agree.
 
 use super::{
     Conformance, conformance,
@@ -13,16 +13,16 @@ use tributary_e2e::{HttpClient, HttpResponse};
 
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["tables";
-        all_combinations_of_list_options_agree_with_the_member, all_combinations_of_watch_options_agree_with_the_member,
-        accept_headers_agree_with_the_member, media_types_of_errors_agree_with_the_member,
-        http_methods_agree_with_the_member, label_selectors_agree_with_the_member,
-        field_selectors_agree_with_the_member,
+        list_with_each_combination_of_options_equals_the_members_list, watch_with_each_combination_of_options_equals_the_members_watch,
+        response_to_each_accept_header_equals_the_members_response, error_for_each_media_type_equals_the_members_error,
+        response_to_each_http_method_equals_the_members_response, list_with_each_label_selector_equals_the_members_list,
+        list_with_each_field_selector_equals_the_members_list,
     ]
 }
 
 const AT_ONCE: usize = 24;
 
-/// The values that replace `VERSION`, `FUTURE` and `TOKEN` in the paths for one server.
+/// Values for one server that replace the placeholders `VERSION`, `FUTURE` and `TOKEN` in the paths.
 struct Words {
     http: HttpClient,
     version: String,
@@ -48,7 +48,7 @@ impl Words {
     }
 }
 
-/// Creates five ConfigMaps in the first member only. Returns the placeholders' values for the target and for the
+/// Creates five ConfigMaps in the first member only. Returns the values of the placeholders for the target and for the
 /// member.
 async fn seeded(target: &Target) -> anyhow::Result<[Words; 2]> {
     let member = target.members[0].http();
@@ -82,7 +82,7 @@ async fn compare(
     Ok(())
 }
 
-/// All combinations of the parameters' values, as queries. `None` omits the parameter.
+/// Builds the queries of all combinations of the parameters' values. `None` omits the parameter.
 fn combinations(base: &str, parameters: &[(&str, &[Option<&str>])]) -> Vec<String> {
     let mut queries = vec![base.to_owned()];
     for (name, values) in parameters {
@@ -99,7 +99,7 @@ fn combinations(base: &str, parameters: &[(&str, &[Option<&str>])]) -> Vec<Strin
     queries
 }
 
-/// The fields of a Status that must be the same at both servers.
+/// Returns the fields of a Status that must be equal at both servers.
 fn status(answer: &HttpResponse) -> String {
     let Ok(status) = answer.json() else { return format!("{} {}", answer.status, answer.text()) };
     let message = status["message"].as_str().unwrap_or_default();
@@ -110,7 +110,7 @@ fn status(answer: &HttpResponse) -> String {
     format!("{} {reason} {message:?} {details} {expired} {}", answer.status, answer.header("retry-after"))
 }
 
-async fn all_combinations_of_list_options_agree_with_the_member(target: Target) -> anyhow::Result<()> {
+async fn list_with_each_combination_of_options_equals_the_members_list(target: Target) -> anyhow::Result<()> {
     let words = seeded(&target).await?;
     let paths = combinations(
         &target.maps("?"),
@@ -128,8 +128,8 @@ async fn all_combinations_of_list_options_agree_with_the_member(target: Target) 
         let metadata = &list["metadata"];
         let selects = selectors_end_pages && answer.request.contains("labelSelector");
         let goes_on = metadata["continue"].is_string() && !selects;
-        // The list's version grows with the writes of other cases. Only a request for an exact version gets a fixed
-        // version.
+        // Writes of other cases increase the version of a list, so the test compares the version only if the request
+        // selects an exact version.
         let exact = answer.request.contains("Exact") || answer.request.contains("continue=");
         let at_version = exact.then(|| version_of(&list) == words.version);
         format!("{:?} {goes_on} {} at the version: {at_version:?}", names_of(&list), metadata["remainingItemCount"])
@@ -137,7 +137,7 @@ async fn all_combinations_of_list_options_agree_with_the_member(target: Target) 
     .await
 }
 
-async fn all_combinations_of_watch_options_agree_with_the_member(target: Target) -> anyhow::Result<()> {
+async fn watch_with_each_combination_of_options_equals_the_members_watch(target: Target) -> anyhow::Result<()> {
     let words = seeded(&target).await?;
     let paths = combinations(
         &target.maps("?watch=1&timeoutSeconds=1"),
@@ -161,7 +161,7 @@ async fn all_combinations_of_watch_options_agree_with_the_member(target: Target)
             let metadata = &event["object"]["metadata"];
             let end = &metadata["annotations"]["k8s.io/initial-events-end"];
             match event["type"].as_str()? {
-                // A bookmark that does not end the initial events may or may not arrive within a second, so the
+                // A bookmark that does not end the initial events arrives only sometimes within a second, so the
                 // comparison ignores it.
                 "BOOKMARK" if end.is_null() => None,
                 "BOOKMARK" => Some(format!("BOOKMARK {:?}", event["object"].as_object()?.keys())),
@@ -174,7 +174,7 @@ async fn all_combinations_of_watch_options_agree_with_the_member(target: Target)
     .await
 }
 
-/// `Accept` headers that do not request protobuf.
+/// `Accept` headers that do not contain protobuf.
 const ACCEPTS: [&str; 38] = [
     "",
     "*/*",
@@ -216,7 +216,7 @@ const ACCEPTS: [&str; 38] = [
     ",,application/json,",
 ];
 
-/// Status, media type, kind, version and indentation of an answer.
+/// Returns the status, media type, kind, version and indentation of a response.
 fn form(answer: &HttpResponse) -> String {
     let text = answer.text();
     let line = if text.starts_with("{\n") { &*text } else { text.lines().next().unwrap_or_default() };
@@ -248,18 +248,18 @@ async fn compare_forms(target: &Target, paths: &[String]) -> anyhow::Result<()> 
     Ok(())
 }
 
-async fn accept_headers_agree_with_the_member(target: Target) -> anyhow::Result<()> {
+async fn response_to_each_accept_header_equals_the_members_response(target: Target) -> anyhow::Result<()> {
     seeded(&target).await?;
     compare_forms(&target, &[target.maps(""), target.map("map-1"), target.maps("?pretty=1"), target.maps("?watch=0")])
         .await
 }
 
-async fn media_types_of_errors_agree_with_the_member(target: Target) -> anyhow::Result<()> {
+async fn error_for_each_media_type_equals_the_members_error(target: Target) -> anyhow::Result<()> {
     let paths = [target.map("nowhere"), "/api/v1/nothings".to_owned()];
     compare_forms(&target, &paths).await
 }
 
-async fn http_methods_agree_with_the_member(target: Target) -> anyhow::Result<()> {
+async fn response_to_each_http_method_equals_the_members_response(target: Target) -> anyhow::Result<()> {
     seeded(&target).await?;
     let paths = [
         target.maps(""),
@@ -292,7 +292,7 @@ async fn http_methods_agree_with_the_member(target: Target) -> anyhow::Result<()
     Ok(())
 }
 
-/// Sends each selector to both servers, as the value of this parameter.
+/// Sends each selector, as the value of this parameter, to both servers and compares the responses.
 async fn compare_selectors(target: &Target, parameter: &str, selectors: &[&str]) -> anyhow::Result<()> {
     let words = seeded(target).await?;
     let escaped = |text: &str| -> String { text.bytes().map(|byte| format!("%{byte:02x}")).collect() };
@@ -304,7 +304,7 @@ async fn compare_selectors(target: &Target, parameter: &str, selectors: &[&str])
     .await
 }
 
-async fn label_selectors_agree_with_the_member(target: Target) -> anyhow::Result<()> {
+async fn list_with_each_label_selector_equals_the_members_list(target: Target) -> anyhow::Result<()> {
     let long = format!("{}=1", "x".repeat(64));
     let selectors = [
         "rank=1",
@@ -372,7 +372,7 @@ async fn label_selectors_agree_with_the_member(target: Target) -> anyhow::Result
     compare_selectors(&target, "labelSelector", &selectors).await
 }
 
-async fn field_selectors_agree_with_the_member(target: Target) -> anyhow::Result<()> {
+async fn list_with_each_field_selector_equals_the_members_list(target: Target) -> anyhow::Result<()> {
     let selectors = [
         "metadata.name=map-1",
         "metadata.name==map-1",

@@ -1,4 +1,4 @@
-//! The server under test: a bare kube-apiserver, or Tributary over one or two members.
+//! The server that a case tests: a bare kube-apiserver, or Tributary over one or two members.
 
 use super::differences::{Difference, ORDER_BY_CLUSTER};
 use crate::context::{TestContext, eventually};
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     Bare,
     OverOne,
     OverTwo,
-    /// Tributary over two members, with integer versions in objects.
+    /// Tributary over two members that sends integer versions of objects.
     OverTwoIntegers,
 }
 
@@ -39,7 +39,6 @@ impl Kind {
     }
 }
 
-/// A server under test, and a namespace for one case.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) kind: Kind,
@@ -75,19 +74,19 @@ impl Target {
         Ok(Self { kind, http, members, namespace, tools })
     }
 
-    /// Returns whether the target shows a deliberate difference. Every target except the bare kube-apiserver does.
+    /// Returns whether the target shows a deliberate difference, which is true for every target except the bare
+    /// kube-apiserver.
     pub(crate) fn differs(&self, difference: &Difference) -> bool {
         let Difference { kubernetes, tributary, reason } = difference;
         tracing::debug!(kubernetes, tributary, reason, target = self.kind.name(), "a deliberate difference");
         self.kind != Kind::Bare
     }
 
-    /// Path of a core resource in the case's namespace, with a query (`?…`) or without.
+    /// Path of a core resource in the case's namespace. `query` is empty or begins with `?`.
     pub(crate) fn core(&self, resource: &str, query: &str) -> String {
         format!("/api/v1/namespaces/{}/{resource}{query}", self.namespace)
     }
 
-    /// Path of the namespace's ConfigMaps, with a query.
     pub(crate) fn maps(&self, query: &str) -> String {
         self.core("configmaps", query)
     }
@@ -105,7 +104,7 @@ impl Target {
         self.http.post(&self.maps(""), &config_map(name, labels)).send().await?.expect(201)?.json()
     }
 
-    /// Sets `data.step` by a merge patch through the target.
+    /// Sets `data.step` of a ConfigMap by a merge patch to the target.
     pub(crate) async fn change_map(&self, name: &str, step: &str) -> anyhow::Result<Value> {
         let patch = json!({"data": {"step": step}});
         self.http.patch(&self.map(name), "merge-patch+json", &patch).send().await?.expect(200)?.json()
@@ -115,14 +114,14 @@ impl Target {
         self.http.delete(&self.map(name)).send().await?.expect(200)
     }
 
-    /// Creates ConfigMaps `map-00`, `map-01`, … directly and alternately in the members, and waits until the target
-    /// lists all. Odd numbers have the label `parity=odd`, and even numbers `parity=even`.
+    /// Creates ConfigMaps `map-00`, `map-01`, … directly in the members, and waits until the target lists all of them.
+    /// Odd numbers have the label `parity=odd`, and even numbers `parity=even`.
     pub(crate) async fn seed_maps(&self, count: usize) -> anyhow::Result<Vec<String>> {
         let mut names = Vec::new();
         for index in 0..count {
             let name = format!("map-{index:02}");
             let parity = if index % 2 == 1 { "odd" } else { "even" };
-            // Each member gets pairs of objects, so that it has both parities.
+            // Two consecutive objects go to the same member, so that each member has both parities.
             let member = &self.members[(index / 2) % self.members.len()];
             let object = config_map(&name, &[("parity", parity)]);
             member.http().post(&self.maps(""), &object).send().await?.expect(201)?;
@@ -138,7 +137,7 @@ impl Target {
         Ok(names)
     }
 
-    /// The order of the objects of [`Target::seed_maps`] in a list.
+    /// Sorts the names from [`Target::seed_maps`] in the order of the target's lists.
     pub(crate) fn in_list_order(&self, names: &[String]) -> Vec<String> {
         if !self.differs(&ORDER_BY_CLUSTER) {
             return names.to_vec();
@@ -154,7 +153,7 @@ impl Target {
         keyed.into_iter().map(|(_, name)| name).collect()
     }
 
-    /// A version that no member has reached yet.
+    /// Returns a version that is later than every version during the test.
     pub(crate) fn future(&self, version: &str) -> anyhow::Result<String> {
         if self.kind == Kind::Bare {
             return Ok((version.parse::<u64>().context("a native version is a number")? + AHEAD).to_string());
@@ -166,7 +165,8 @@ impl Target {
         Ok(URL_SAFE_NO_PAD.encode(serde_json::to_vec(&ahead).context("encode the vector")?))
     }
 
-    /// The compact form of a version, which a server of many clusters sends. An integer version has no compact form.
+    /// Returns the compact form of a version, as a server of many clusters sends it. An integer version is returned
+    /// unchanged.
     pub(crate) async fn compact(&self, version: &str) -> anyhow::Result<String> {
         if version.parse::<u64>().is_ok() {
             return Ok(version.to_owned());
@@ -180,7 +180,7 @@ impl Target {
         compact::encode(&vector(version)?, &clusters).with_context(|| format!("{version} has a cluster of no member"))
     }
 
-    /// kubectl for a direct connection to the first member.
+    /// Returns a kubectl that connects directly to the first member.
     pub(crate) fn kubectl_of_the_member(&self) -> anyhow::Result<Kubectl> {
         Kubectl::new(&self.tools, &self.members[0].kubeconfig())
     }
@@ -189,7 +189,7 @@ impl Target {
         self.http.watch(&self.maps(&format!("?watch=true&{query}"))).await
     }
 
-    /// Removes the annotation that Tributary adds, so that the object can be compared with a member's.
+    /// Removes the annotation that Tributary adds, so that the object can be compared with the member's object.
     pub(crate) fn without_cluster_annotation(&self, mut object: Value) -> Value {
         if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
             annotations.remove("tributary.dev/cluster");
@@ -201,22 +201,22 @@ impl Target {
     }
 }
 
-/// Decodes the long form of a composite version: cluster → component. A component is a revision, or has more parts.
+/// Decodes the long form of a composite version to the component of each cluster. A component is a revision, optionally
+/// followed by `-` and more parts.
 pub(crate) fn vector(version: &str) -> anyhow::Result<BTreeMap<String, String>> {
     let bytes = URL_SAFE_NO_PAD.decode(version).with_context(|| format!("{version} is not base64url"))?;
     serde_json::from_slice(&bytes).with_context(|| format!("{version} is not a vector"))
 }
 
-/// Number of revisions that no member reaches during a test.
+/// Number that is added to a revision to get a future revision. No member makes so many writes during a test.
 const AHEAD: u64 = 1_000_000;
 
-/// Parses the revision of a component.
+/// Returns the revision at the beginning of a component.
 pub(crate) fn revision(component: &str) -> anyhow::Result<u64> {
     let revision = component.split_once('-').map_or(component, |(revision, _)| revision);
     revision.parse().with_context(|| format!("{component} has no revision"))
 }
 
-/// A revision that a member has not reached.
 fn ahead_of(component: &str) -> anyhow::Result<String> {
     Ok((revision(component)? + AHEAD).to_string())
 }
@@ -264,7 +264,7 @@ pub(crate) fn version_of(object: &Value) -> String {
     object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Formats an event as type, name and `data.step`.
+/// Returns the type, name and `data.step` of an event.
 pub(crate) fn summary(event: &Value) -> (String, String, String) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let object = &event["object"];
@@ -276,7 +276,6 @@ pub(crate) fn ends_initial_events(event: &Value) -> bool {
     event["type"] == "BOOKMARK" && event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
 }
 
-/// Checks the `Status` object of a failed request.
 pub(crate) fn assert_status(
     answer: &HttpResponse,
     code: u16,

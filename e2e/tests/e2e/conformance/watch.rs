@@ -1,4 +1,4 @@
-//! Watches: their start, their events and their end.
+//! Cases for the start, the events and the end of watches.
 
 use super::{
     Conformance, conformance,
@@ -13,24 +13,24 @@ use tributary_e2e::EventStream;
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["watch";
         watch_without_a_version_starts_with_the_current_objects, watch_at_version_zero_starts_with_the_current_objects,
-        watch_from_a_list_version_is_silent_until_a_change, watch_from_a_list_version_has_every_change,
+        watch_from_the_version_of_a_list_sends_nothing_before_a_change, watch_from_the_version_of_a_list_sends_every_change,
         initial_events_end_with_a_bookmark_to_resume_from, initial_events_of_an_empty_namespace_are_one_bookmark,
         watch_with_bookmarks_sends_initial_events_by_default, send_initial_events_false_suppresses_initial_events,
-        initial_events_work_at_the_version_of_a_list, watch_without_allow_watch_bookmarks_has_no_bookmark,
+        watch_with_initial_events_accepts_the_version_of_a_list, watch_without_allow_watch_bookmarks_has_no_bookmark,
         watch_ends_at_its_timeout, watch_accepts_any_timeout_in_64_bits, watch_ends_with_a_bookmark_at_its_timeout,
-        watch_at_an_invalid_version_is_an_error, watch_at_a_future_version_sends_no_event_of_an_object,
-        watch_resumes_from_the_version_of_each_event, watch_with_a_label_selector_adds_and_deletes_at_label_changes,
-        watch_of_one_name_has_no_other_object, watch_of_a_namespace_has_no_object_of_other_namespaces,
-        deleted_event_has_the_last_state_and_a_new_version, watch_with_version_match_but_without_initial_events_is_422,
+        watch_at_an_invalid_version_is_an_error, watch_at_a_future_version_sends_no_object_events,
+        watch_resumes_from_the_version_of_each_event, watch_with_a_label_selector_sends_added_or_deleted_after_a_label_change,
+        watch_of_one_object_name_sends_no_other_object, watch_of_a_namespace_sends_no_object_of_other_namespaces,
+        deleted_event_has_the_last_state_of_the_object_and_a_new_version, watch_with_version_match_but_without_initial_events_is_422,
         watch_with_initial_events_but_without_version_match_is_422, watch_works_at_the_deprecated_watch_path,
-        watch_parameter_accepts_all_boolean_forms, all_watches_have_the_same_order_of_events,
-        watch_event_has_the_version_of_its_write, pod_deletion_is_a_modified_and_a_deleted_event,
-        watch_is_json_without_a_content_length, bookmark_has_kind_and_version,
-        watch_has_many_changes_of_each_object_in_order, watch_event_object_has_kind_and_api_version,
+        watch_parameter_accepts_all_boolean_forms, concurrent_watches_send_events_in_the_same_order,
+        watch_event_has_the_version_that_the_write_returned, graceful_deletion_of_a_pod_sends_a_modified_and_a_deleted_event,
+        watch_response_is_json_without_a_content_length_header, bookmark_has_kind_and_version,
+        watch_sends_many_changes_of_each_object_in_order, watch_event_object_has_kind_and_api_version,
     ]
 }
 
-/// Reads events until `count` of them are not bookmarks.
+/// Reads events until `count` events other than bookmarks have arrived.
 pub(super) async fn take(stream: &mut EventStream, count: usize) -> anyhow::Result<Vec<Value>> {
     let mut events = Vec::new();
     while events.len() < count {
@@ -81,7 +81,7 @@ async fn watch_at_version_zero_starts_with_the_current_objects(target: Target) -
     nothing_more(&mut stream).await
 }
 
-async fn watch_from_a_list_version_is_silent_until_a_change(target: Target) -> anyhow::Result<()> {
+async fn watch_from_the_version_of_a_list_sends_nothing_before_a_change(target: Target) -> anyhow::Result<()> {
     target.seed_maps(4).await?;
     let version = list_version(&target).await?;
     let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
@@ -91,7 +91,7 @@ async fn watch_from_a_list_version_is_silent_until_a_change(target: Target) -> a
     Ok(())
 }
 
-async fn watch_from_a_list_version_has_every_change(target: Target) -> anyhow::Result<()> {
+async fn watch_from_the_version_of_a_list_sends_every_change(target: Target) -> anyhow::Result<()> {
     target.seed_maps(4).await?;
     let version = list_version(&target).await?;
     target.create_map("new", &[]).await?;
@@ -175,7 +175,7 @@ async fn send_initial_events_false_suppresses_initial_events(target: Target) -> 
     Ok(())
 }
 
-async fn initial_events_work_at_the_version_of_a_list(target: Target) -> anyhow::Result<()> {
+async fn watch_with_initial_events_accepts_the_version_of_a_list(target: Target) -> anyhow::Result<()> {
     let names = target.seed_maps(3).await?;
     let version = list_version(&target).await?;
     let mut stream = target.watch_maps(&format!("{INITIAL}&resourceVersion={version}")).await?;
@@ -235,7 +235,7 @@ async fn watch_at_an_invalid_version_is_an_error(target: Target) -> anyhow::Resu
         target.http.get(&path).send().await?.expect(500)?;
         return Ok(());
     }
-    // A plain number names no cluster, so Tributary cannot resume a watch from it.
+    // A plain number has no component of any cluster, so Tributary cannot resume a watch from it.
     for path in [path, target.maps("?watch=true&resourceVersion=1")] {
         let mut stream = target.http.watch(&path).await?;
         let event = stream.expect(SOON).await?;
@@ -247,7 +247,7 @@ async fn watch_at_an_invalid_version_is_an_error(target: Target) -> anyhow::Resu
     Ok(())
 }
 
-async fn watch_at_a_future_version_sends_no_event_of_an_object(target: Target) -> anyhow::Result<()> {
+async fn watch_at_a_future_version_sends_no_object_events(target: Target) -> anyhow::Result<()> {
     let future = target.future(&list_version(&target).await?)?;
     let mut stream = target.watch_maps(&format!("resourceVersion={future}&timeoutSeconds=5")).await?;
     target.create_map("early", &[]).await?;
@@ -280,7 +280,7 @@ async fn watch_resumes_from_the_version_of_each_event(target: Target) -> anyhow:
     Ok(())
 }
 
-async fn watch_with_a_label_selector_adds_and_deletes_at_label_changes(target: Target) -> anyhow::Result<()> {
+async fn watch_with_a_label_selector_sends_added_or_deleted_after_a_label_change(target: Target) -> anyhow::Result<()> {
     target.create_map("moving", &[("state", "out")]).await?;
     let version = list_version(&target).await?;
     let mut stream = target.watch_maps(&format!("resourceVersion={version}&labelSelector=state%3Din")).await?;
@@ -293,12 +293,12 @@ async fn watch_with_a_label_selector_adds_and_deletes_at_label_changes(target: T
     target.delete_map("moving").await?;
     let events = take(&mut stream, 5).await?;
     let shown: Vec<(String, String)> = events.iter().map(summary).map(|(kind, _, step)| (kind, step)).collect();
-    // For an object that leaves the selection, DELETED has the last state that matched.
+    // If an object no longer matches the selector, the DELETED event has the last state that matched.
     let expected = [("ADDED", "1"), ("MODIFIED", "2"), ("DELETED", "2"), ("ADDED", "5"), ("DELETED", "5")];
     ensure!(shown == expected.map(|(kind, step)| (kind.to_owned(), step.to_owned())), "{shown:?}");
     ensure!(events[2]["object"]["metadata"]["labels"]["state"] == "in", "{}", events[2]);
-    // The DELETED event has its own version. A client that resumes from this version next sees the return of the
-    // object.
+    // The DELETED event has the version of the change. A client that resumes from this version next receives the event
+    // for the object that matches again.
     let mut rest = target
         .watch_maps(&format!("resourceVersion={}&labelSelector=state%3Din", version_of(&events[2]["object"])))
         .await?;
@@ -306,7 +306,7 @@ async fn watch_with_a_label_selector_adds_and_deletes_at_label_changes(target: T
     Ok(())
 }
 
-async fn watch_of_one_name_has_no_other_object(target: Target) -> anyhow::Result<()> {
+async fn watch_of_one_object_name_sends_no_other_object(target: Target) -> anyhow::Result<()> {
     target.seed_maps(4).await?;
     let version = list_version(&target).await?;
     let query = format!("resourceVersion={version}&fieldSelector=metadata.name%3Dmap-02");
@@ -317,7 +317,7 @@ async fn watch_of_one_name_has_no_other_object(target: Target) -> anyhow::Result
     nothing_more(&mut stream).await
 }
 
-async fn watch_of_a_namespace_has_no_object_of_other_namespaces(target: Target) -> anyhow::Result<()> {
+async fn watch_of_a_namespace_sends_no_object_of_other_namespaces(target: Target) -> anyhow::Result<()> {
     let version = list_version(&target).await?;
     let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
     let elsewhere = super::target::config_map(&target.namespace, &[]);
@@ -329,7 +329,7 @@ async fn watch_of_a_namespace_has_no_object_of_other_namespaces(target: Target) 
     Ok(())
 }
 
-async fn deleted_event_has_the_last_state_and_a_new_version(target: Target) -> anyhow::Result<()> {
+async fn deleted_event_has_the_last_state_of_the_object_and_a_new_version(target: Target) -> anyhow::Result<()> {
     target.create_map("doomed", &[]).await?;
     let version = list_version(&target).await?;
     target.change_map("doomed", "last").await?;
@@ -383,7 +383,7 @@ async fn watch_parameter_accepts_all_boolean_forms(target: Target) -> anyhow::Re
     Ok(())
 }
 
-async fn all_watches_have_the_same_order_of_events(target: Target) -> anyhow::Result<()> {
+async fn concurrent_watches_send_events_in_the_same_order(target: Target) -> anyhow::Result<()> {
     target.seed_maps(4).await?;
     let version = list_version(&target).await?;
     let mut streams = Vec::new();
@@ -405,7 +405,7 @@ async fn all_watches_have_the_same_order_of_events(target: Target) -> anyhow::Re
     Ok(())
 }
 
-async fn watch_event_has_the_version_of_its_write(target: Target) -> anyhow::Result<()> {
+async fn watch_event_has_the_version_that_the_write_returned(target: Target) -> anyhow::Result<()> {
     let version = list_version(&target).await?;
     let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
     let written = target.create_map("one", &[]).await?;
@@ -419,15 +419,15 @@ async fn watch_event_has_the_version_of_its_write(target: Target) -> anyhow::Res
     if target.kind == Kind::OverTwoIntegers {
         version_of(&written).parse::<u64>().with_context(|| format!("not an integer: {written}"))?;
     }
-    // Over several members, an event has the composite version, and the answer to a write has only the member's
-    // component. An update must succeed with each of the two versions.
+    // Over several members, an event has a composite version, but the response to a write has a version with only the
+    // member's component. An update must succeed with either version.
     let mut object = event["object"].clone();
     object["data"]["step"] = "with the event's version".into();
     target.http.put(&target.map("one"), &object).send().await?.expect(200)?;
     Ok(())
 }
 
-async fn pod_deletion_is_a_modified_and_a_deleted_event(target: Target) -> anyhow::Result<()> {
+async fn graceful_deletion_of_a_pod_sends_a_modified_and_a_deleted_event(target: Target) -> anyhow::Result<()> {
     target.http.post(&target.core("pods", ""), &pod("doomed")).send().await?.expect(201)?;
     let list = target.read(&target.core("pods", "")).await?;
     let path = target.core("pods", &format!("?watch=true&resourceVersion={}", version_of(&list)));
@@ -441,7 +441,7 @@ async fn pod_deletion_is_a_modified_and_a_deleted_event(target: Target) -> anyho
     Ok(())
 }
 
-async fn watch_is_json_without_a_content_length(target: Target) -> anyhow::Result<()> {
+async fn watch_response_is_json_without_a_content_length_header(target: Target) -> anyhow::Result<()> {
     let stream = target.watch_maps("timeoutSeconds=2").await?;
     let kind = stream.headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
     ensure!(kind == "application/json", "{kind:?}");
@@ -458,7 +458,7 @@ async fn bookmark_has_kind_and_version(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn watch_has_many_changes_of_each_object_in_order(target: Target) -> anyhow::Result<()> {
+async fn watch_sends_many_changes_of_each_object_in_order(target: Target) -> anyhow::Result<()> {
     target.seed_maps(4).await?;
     let version = list_version(&target).await?;
     let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
@@ -475,7 +475,7 @@ async fn watch_has_many_changes_of_each_object_in_order(target: Target) -> anyho
     let (written, events) =
         tokio::join!(futures::future::try_join_all(writers), take(&mut stream, 59 * target.members.len()));
     written?;
-    // The first write changes nothing, because the step is already 0, so it causes no event.
+    // The first write does not change the object, because the step is already 0, so it causes no event.
     for (index, _) in target.members.iter().enumerate() {
         let name = format!("map-{:02}", index * 2);
         let steps: Vec<String> = events

@@ -1,4 +1,4 @@
-//! Watches over WebSocket.
+//! Cases for watches over WebSocket.
 
 use super::{
     Conformance, conformance,
@@ -14,7 +14,7 @@ use tributary_e2e::websocket::{Opened, WebSocket, next};
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["websocket";
         each_websocket_message_has_one_watch_event, websocket_watch_ends_with_a_close_frame,
-        websocket_subprotocol_carries_the_bearer_token, invalid_websocket_handshakes_are_refused,
+        bearer_token_in_the_websocket_subprotocol_is_accepted, invalid_websocket_handshakes_are_refused,
         invalid_websocket_watches_get_plain_http_errors, websocket_watch_sends_tables, websocket_pings_are_answered,
     ]
 }
@@ -63,7 +63,7 @@ async fn websocket_watch_ends_with_a_close_frame(target: Target) -> anyhow::Resu
     Ok(())
 }
 
-async fn websocket_subprotocol_carries_the_bearer_token(target: Target) -> anyhow::Result<()> {
+async fn bearer_token_in_the_websocket_subprotocol_is_accepted(target: Target) -> anyhow::Result<()> {
     target.seed_maps(1).await?;
     let token = target.http.token().unwrap_or_default();
     let bearer = format!("base64url.bearer.authorization.k8s.io.{}", URL_SAFE_NO_PAD.encode(token));

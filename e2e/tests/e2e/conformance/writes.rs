@@ -1,4 +1,4 @@
-//! Creates, updates, patches and deletes, and refusals of writes whose preconditions fail.
+//! Cases for creates, updates, patches and deletes, and for writes whose preconditions fail.
 
 use super::{
     Conformance, conformance,
@@ -22,12 +22,12 @@ pub(super) fn cases() -> Vec<Conformance> {
         update_accepts_the_version_of_the_last_watch_event, merge_patch_with_the_current_version_succeeds,
         merge_patch_with_a_stale_version_is_409, strategic_merge_patch_merges_containers_by_name,
         json_patch_is_applied_only_if_its_test_operations_pass, json_patch_that_tests_the_current_version_succeeds,
-        json_patch_that_tests_an_old_version_is_422, json_patch_adds_an_annotation_to_the_shown_object,
+        json_patch_that_tests_an_old_version_is_422, json_patch_adds_an_annotation_to_an_object_returned_by_create,
         unknown_patch_type_is_415, server_side_apply_creates_and_changes_the_object,
         server_side_apply_of_a_different_manager_conflicts, server_side_apply_with_a_stale_version_is_409,
         server_side_apply_with_a_version_creates_a_missing_object, delete_returns_the_uid_of_the_object,
         patch_of_the_last_finalizer_deletes_and_returns_the_object, delete_of_a_missing_object_is_404,
-        delete_checks_the_version_in_its_body, delete_checks_the_uid_in_its_body,
+        delete_with_a_wrong_version_in_its_body_is_409, delete_with_a_wrong_uid_in_its_body_is_409,
         delete_checks_the_version_in_its_query, delete_checks_the_uid_in_its_query,
         delete_with_a_body_ignores_options_in_the_query, delete_of_a_collection_deletes_the_selected_objects,
         dry_run_of_a_delete_keeps_the_object, cluster_annotation_is_not_stored_by_an_update,
@@ -116,7 +116,7 @@ async fn create_accepts_yaml_with_aliases(target: Target) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// The document has 12 KB, and its aliases expand to 1.2 MB.
+/// The request body has 12 KB, but its aliases expand to 1.2 MB.
 async fn create_from_yaml_with_many_aliases_is_400_through_tributary(target: Target) -> anyhow::Result<()> {
     let aliases: Vec<_> = (0..99).map(|at| format!("k{at}: *d")).collect();
     let head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: many}\n";
@@ -302,9 +302,9 @@ async fn json_patch_that_tests_an_old_version_is_422(target: Target) -> anyhow::
     Ok(())
 }
 
-async fn json_patch_adds_an_annotation_to_the_shown_object(target: Target) -> anyhow::Result<()> {
-    // A client adds to the annotations that the server returned. If the server returned no annotations, the client
-    // creates the map.
+async fn json_patch_adds_an_annotation_to_an_object_returned_by_create(target: Target) -> anyhow::Result<()> {
+    // A client adds an annotation to the annotations that the server returned. If the server returned no annotations,
+    // the client must create the map first.
     let shown = target.create_map("one", &[]).await?;
     let patch = match shown["metadata"].get("annotations") {
         Some(_) => json!([{"op": "add", "path": "/metadata/annotations/color", "value": "blue"}]),
@@ -407,7 +407,7 @@ async fn delete_with(target: &Target, preconditions: Value) -> anyhow::Result<tr
     target.http.delete(&target.map("one")).json(&options).send().await
 }
 
-async fn delete_checks_the_version_in_its_body(target: Target) -> anyhow::Result<()> {
+async fn delete_with_a_wrong_version_in_its_body_is_409(target: Target) -> anyhow::Result<()> {
     let first = target.create_map("one", &[]).await?;
     let second = target.change_map("one", "1").await?;
     let answer = delete_with(&target, json!({"resourceVersion": version_of(&first)})).await?;
@@ -416,7 +416,7 @@ async fn delete_checks_the_version_in_its_body(target: Target) -> anyhow::Result
     Ok(())
 }
 
-async fn delete_checks_the_uid_in_its_body(target: Target) -> anyhow::Result<()> {
+async fn delete_with_a_wrong_uid_in_its_body_is_409(target: Target) -> anyhow::Result<()> {
     let object = target.create_map("one", &[]).await?;
     let answer = delete_with(&target, json!({"uid": "00000000-0000-0000-0000-000000000000"})).await?;
     assert_status(&answer, 409, Some("Conflict"), "")?;

@@ -1,5 +1,5 @@
-//! YAML of strings that a parser easily takes for another type. kubectl's Go parser must read the same values as from
-//! JSON.
+//! Cases for YAML with strings that a parser easily takes for another type. kubectl's Go parser must read the same
+//! values as from JSON.
 
 use super::{
     Conformance, conformance,
@@ -13,9 +13,9 @@ use tributary_e2e::Kubectl;
 
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["yaml";
-        ambiguous_strings_keep_their_type_in_a_yaml_object, ambiguous_strings_keep_their_type_in_a_yaml_list,
-        yaml_of_ordinary_objects_equals_the_members_byte_for_byte, yaml_of_empty_maps_agrees_with_json,
-        yaml_pages_agree_with_json,
+        strings_that_look_like_other_types_stay_strings_in_a_yaml_object, strings_that_look_like_other_types_stay_strings_in_a_yaml_list,
+        yaml_of_ordinary_objects_equals_the_members_yaml_byte_for_byte, yaml_of_empty_maps_parses_to_the_same_object_as_json,
+        list_pages_as_yaml_parse_to_the_same_objects_as_json,
     ]
 }
 
@@ -104,7 +104,7 @@ const ODD: [&str; 80] = [
     "🜂 ä \u{0} é",
 ];
 
-/// Strings of several lines, with all kinds of blanks and line ends.
+/// Strings with several lines, with all kinds of blanks and line ends.
 const LINES: [&str; 22] = [
     "\n",
     "\n\n",
@@ -155,7 +155,8 @@ const KEYS: [&str; 21] = [
     "a2",
 ];
 
-/// A ConfigMap with all of these strings. Its annotations contain more keys than the one that Tributary adds.
+/// Makes a ConfigMap with all strings of the tests. It has annotations, so that the annotation that Tributary adds is
+/// not the only one.
 fn odd() -> Value {
     let long = "word ".repeat(60) + "end";
     let unbroken = "x".repeat(300);
@@ -195,13 +196,13 @@ async fn read_by_kubectl(kubectl: &Kubectl, yaml: &str) -> anyhow::Result<Vec<Va
     Ok(objects)
 }
 
-/// Removes the null that indexing by `items` inserts.
+/// Removes the null field `items`, which an earlier index expression has inserted.
 fn without_items(mut object: Value) -> Value {
     object.as_object_mut().map(|object| object.remove("items"));
     object
 }
 
-/// The first difference between two values, as a readable message.
+/// Describes the first difference between two values. `None` if they are equal.
 fn difference(path: &str, shown: &Value, expected: &Value) -> Option<String> {
     match (shown, expected) {
         (Value::Object(ours), Value::Object(theirs)) => {
@@ -222,13 +223,14 @@ async fn yaml(target: &Target, path: &str) -> anyhow::Result<String> {
     String::from_utf8(answer.body.to_vec()).context("not UTF-8")
 }
 
-/// Checks that the YAML at a path has the same values as the JSON.
+/// Checks that the YAML from a path has the same values as the JSON.
 async fn agrees_with_json(target: &Target, path: &str) -> anyhow::Result<()> {
     let text = yaml(target, path).await?;
     let shown = read_by_kubectl(&target.kubectl_of_the_member()?, &text).await?;
     let whole = target.read(path).await?;
     let expected: Vec<Value> = match whole["items"].as_array() {
-        // The items of a list have no kind in the response. kubectl derives it from the list's kind.
+        // The items of a list have no kind in the response. kubectl adds the kind, which it derives from the kind of
+        // the list.
         Some(items) => {
             let kind = whole["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).context("no list")?;
             let of_kind = |item: &Value| {
@@ -247,14 +249,14 @@ async fn agrees_with_json(target: &Target, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn ambiguous_strings_keep_their_type_in_a_yaml_object(target: Target) -> anyhow::Result<()> {
+async fn strings_that_look_like_other_types_stay_strings_in_a_yaml_object(target: Target) -> anyhow::Result<()> {
     target.http.post(&target.maps(""), &odd()).send().await?.expect(201)?;
     agrees_with_json(&target, &target.map("odd")).await?;
     Ok(())
 }
 
-/// The lines of an object's YAML without the object's version and cluster annotation. The lines of the annotation's
-/// managed fields are left out, too, because the quotes of their keys may differ.
+/// Returns the lines of an object's YAML, without its version and cluster annotation. If the target may differ in YAML
+/// style, managed fields are also left out, because the quotes of their keys may differ.
 fn lines<'a>(target: &Target, text: &'a str) -> Vec<&'a str> {
     let mut managed = false;
     let kept = |line: &&str| {
@@ -266,7 +268,7 @@ fn lines<'a>(target: &Target, text: &'a str) -> Vec<&'a str> {
     text.split('\n').filter(kept).collect()
 }
 
-async fn yaml_of_ordinary_objects_equals_the_members_byte_for_byte(target: Target) -> anyhow::Result<()> {
+async fn yaml_of_ordinary_objects_equals_the_members_yaml_byte_for_byte(target: Target) -> anyhow::Result<()> {
     let script = "#!/bin/sh\nset -e\n\nif [ -n \"$A\" ]; then\n  echo 'a: b'  # c\nfi\n";
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -295,13 +297,13 @@ async fn yaml_of_ordinary_objects_equals_the_members_byte_for_byte(target: Targe
     Ok(())
 }
 
-async fn ambiguous_strings_keep_their_type_in_a_yaml_list(target: Target) -> anyhow::Result<()> {
+async fn strings_that_look_like_other_types_stay_strings_in_a_yaml_list(target: Target) -> anyhow::Result<()> {
     target.seed_maps(3).await?;
     target.http.post(&target.maps(""), &odd()).send().await?.expect(201)?;
     agrees_with_json(&target, &target.maps("")).await
 }
 
-async fn yaml_of_empty_maps_agrees_with_json(target: Target) -> anyhow::Result<()> {
+async fn yaml_of_empty_maps_parses_to_the_same_object_as_json(target: Target) -> anyhow::Result<()> {
     let mut object = pod("empty");
     object["spec"]["volumes"] =
         json!([{"name": "on", "emptyDir": {}}, {"name": "off", "emptyDir": {"sizeLimit": "1e3"}}]);
@@ -311,13 +313,13 @@ async fn yaml_of_empty_maps_agrees_with_json(target: Target) -> anyhow::Result<(
     agrees_with_json(&target, &target.core("pods", "/empty")).await
 }
 
-async fn yaml_pages_agree_with_json(target: Target) -> anyhow::Result<()> {
+async fn list_pages_as_yaml_parse_to_the_same_objects_as_json(target: Target) -> anyhow::Result<()> {
     target.seed_maps(4).await?;
     let path = target.maps("?limit=3");
     agrees_with_json(&target, &path).await?;
     let text = yaml(&target, &path).await?;
     ensure!(text.contains("\n  remainingItemCount: 1\n"), "{text}");
-    // The token is on one line, because some tools read YAML line by line.
+    // The continue token must be on one line, because some tools read YAML line by line.
     let token = text.lines().find_map(|line| line.strip_prefix("  continue: ")).context("no continue token")?;
     let next = target.maps(&format!("?limit=3&continue={}", escape(token)));
     agrees_with_json(&target, &next).await?;

@@ -1,5 +1,5 @@
-//! The faults of the day. Each minute has one fault, drawn by a seed. A kind of fault is repeated only after all other
-//! kinds.
+//! Faults of the day. Each minute has one fault, which a seed selects. Every kind of fault occurs once before any kind
+//! occurs again.
 
 use super::harm::Reach::{self, Cluster, Front, Merged, Writes};
 use super::load::LoadResults;
@@ -15,19 +15,20 @@ use tributary_simulator::RelayMode;
 /// Duration of a fault that does not end by itself, in seconds. Tributary notices a silent cluster after 9 s.
 const FAULT_SECONDS: std::ops::Range<u64> = 4..16;
 
-/// Number of concurrent requests of the user in a storm.
+/// Number of concurrent requests of the single user in the fault `Storm`.
 const STORM: usize = 24;
 
 /// Number of clients that do not read their responses.
 const SLOW_READERS: usize = 10;
 
-/// Number of concurrent requests that a client cancels.
+/// Number of concurrent requests that a client sends and then cancels.
 const GIVEN_UP: usize = 40;
 
-/// Lifetime of an authentication result in a kube-apiserver's cache (`TokenSuccessCacheTTL`).
+/// Longest time for which a kube-apiserver accepts a revoked token, because it caches authentication results
+/// (`TokenSuccessCacheTTL`).
 const KNOWN_FOR: Duration = Duration::from_secs(10);
 
-/// Longest time until Tributary has read a changed file.
+/// Longest time until Tributary has read a changed configuration file.
 const READ_WITHIN: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,12 +104,12 @@ const ALL: [Fault; 21] = [
 pub(super) struct Deck {
     random: StdRng,
     left: Vec<Fault>,
-    /// The kinds of faults to draw; empty means all.
+    /// Kinds of faults to select from. Empty for all kinds.
     only: Vec<Fault>,
 }
 
 impl Deck {
-    /// `only` has the names of the faults to draw, separated by commas; empty means all.
+    /// Creates a deck. `only` has the names of the allowed faults, separated by commas. Empty for all faults.
     pub(super) fn of(seed: u64, only: &str) -> anyhow::Result<Self> {
         let named = only.split(',').filter(|name| !name.is_empty());
         let only =
@@ -117,7 +118,6 @@ impl Deck {
         Ok(Self { random: StdRng::seed_from_u64(seed), left: Vec::new(), only })
     }
 
-    /// The next fault, and its duration.
     pub(super) fn draw(&mut self) -> (Fault, Duration) {
         if self.left.is_empty() {
             self.left = if self.only.is_empty() { ALL.to_vec() } else { self.only.clone() };
@@ -135,10 +135,11 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
-    /// The requests that may fail because of this fault.
+    /// Returns the requests that may fail because of this fault.
     fn reaches(self) -> &'static [Reach] {
         match self {
-            // Reads go to the healthy kube-apiserver. Only requests in flight to a suspended server are lost.
+            // Tributary sends reads to the healthy kube-apiserver again, so only writes may fail. Reads in flight to a
+            // suspended server may also fail.
             Self::EndpointKilled | Self::RollingRestart => &[Writes(0)],
             Self::EndpointFrozen | Self::CredentialsRevoked => &[Cluster(0)],
             Self::ClusterFrozen
@@ -161,7 +162,8 @@ impl Fault {
         }
     }
 
-    /// Plays the fault. After the call, all servers and relays of the scene work normally again.
+    /// Causes the fault for this duration. When the function returns, all servers and relays of the scene work normally
+    /// again.
     pub(super) async fn play(self, scene: &Scene, results: &LoadResults, lasts: Duration) -> anyhow::Result<()> {
         let _harm = results.harms.begin(self.reaches());
         let (first, second) = (&scene.members[0], &scene.members[1]);
@@ -179,7 +181,8 @@ impl Fault {
             Self::RollingRestart => {
                 for port in scene.ports {
                     first.restart_apiserver(port).await?;
-                    // Clients need time to reconnect to the new server, as in a real upgrade, before the next step.
+                    // As in a real upgrade, clients need time to reconnect to the new server before the next server
+                    // restarts.
                     sleep(Duration::from_secs(5)).await;
                 }
                 Ok(())
@@ -247,7 +250,7 @@ impl Fault {
     }
 }
 
-/// Sets the relays to the second cluster to this weather for a time, and then restores normal connections.
+/// Applies this relay mode to the relays of the second cluster for a time, and then restores normal connections.
 async fn relay_mode(scene: &Scene, relay_mode: RelayMode, lasts: Duration) -> anyhow::Result<()> {
     for wire in &scene.wires[1] {
         wire.set(relay_mode);
@@ -283,7 +286,6 @@ async fn limit_changes(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Requests of all users except the denied user must succeed.
 async fn policy_changes(scene: &Scene) -> anyhow::Result<()> {
     const DENIED: &str = "denied";
     let http = scene.http(DENIED, false).await?;
@@ -296,7 +298,6 @@ async fn policy_changes(scene: &Scene) -> anyhow::Result<()> {
     eventually(SOON, || is(200)).await
 }
 
-/// Requests of all users except the storm's user must not get 429.
 async fn storm(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     let http = scene.http("eve", false).await?;
     let path = format!("/api/v1/namespaces/{}/configmaps", scene.namespaces.common);
@@ -317,14 +318,14 @@ async fn storm(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each reader has its own connection. The connection is closed while much of its data is unread.
+/// Each reader has a separate connection, and closes the connection while much of the data is unread.
 async fn slow_readers(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     let large = format!("/api/v1/namespaces/{}/configmaps", scene.namespaces.large);
     let mut open = Vec::new();
     for number in 0..SLOW_READERS {
         let http = scene.http(&format!("slow-{number}"), false).await?;
         for path in [large.clone(), format!("{large}?watch=1")] {
-            // Only the open connections matter here, and not the contents of the answers.
+            // The fault needs only open connections, so the test ignores the status and contents of the responses.
             open.push(http.get(&path).stream().await?);
         }
     }

@@ -1,5 +1,5 @@
-//! Clients that run all day: real informers and watches. Each client has a ledger of its received events. Each minute
-//! the test compares the clients' objects with the clusters' objects.
+//! Clients that run all day: real informers and watches. Each client records its events. Each minute the test compares
+//! the clients' objects with the clusters' objects.
 
 use super::scene::{CLUSTERS, MAPS, SOON, Scene, VISITOR};
 use crate::clients::follower::Follower;
@@ -15,21 +15,21 @@ use std::{collections::BTreeSet, path::Path, time::Duration};
 use tokio::time::{Instant, sleep};
 use tributary_e2e::Tools;
 
-/// Writes to each cluster per second.
+/// Number of writes to each cluster per second.
 const PACE: u32 = 25;
 
-/// Longest time from the last fault until a client has the clusters' objects. client-go and kube-rs wait up to 30 s
-/// between attempts, and notice a silent connection after 30 s.
+/// Longest time after a fault until a client has the clusters' objects. client-go and kube-rs wait up to 30 s between
+/// attempts, and notice a silent connection after 30 s.
 const SETTLE: Duration = Duration::from_secs(120);
 
 /// The informers and watching clients, and the writers of the objects that these clients follow.
 pub(super) struct Followers {
     observers: Vec<Observer>,
-    /// Informers of the objects that all users may read. Each informer follows all clusters.
+    /// Informers that follow objects that all users may read, in all clusters.
     informers: Vec<(&'static str, Follower)>,
-    /// The running writers; `None` during a pause.
+    /// Running writers. `None` during a pause.
     writing: Option<Writers>,
-    /// The writers during a pause.
+    /// Writers that are paused and will continue.
     resting: Vec<Writer>,
 }
 
@@ -65,7 +65,7 @@ impl Followers {
         self.writing = Some(Writers::start(std::mem::take(&mut self.resting)));
     }
 
-    /// Stops the writers; returns the number of writes since their start.
+    /// Pauses the writers. Returns the number of writes since the last start.
     pub(super) async fn pause(&mut self) -> anyhow::Result<u64> {
         let Some(writing) = self.writing.take() else { return Ok(0) };
         let written = writing.written();
@@ -73,16 +73,17 @@ impl Followers {
         Ok(written)
     }
 
-    /// Waits until each client has exactly the clusters' objects. Returns the duration.
+    /// Waits until each client has exactly the clusters' objects. Returns the duration of the wait.
     ///
     /// # Errors
-    /// If a client needs too long, or has seen an impossible state.
+    /// If a client needs too long, or has received an impossible sequence of events.
     pub(super) async fn settle(&mut self, scene: &Scene) -> anyhow::Result<Duration> {
         let begun = Instant::now();
         let deadline = begun + SETTLE;
         for observer in &mut self.observers {
             loop {
-                // The clusters are read again each time, because a frozen cluster may delay an earlier write.
+                // The test reads the clusters again for each comparison, because a write to a frozen cluster may take
+                // effect late.
                 let member_objects = member_objects(&scene.members[..VISITOR], &scene.namespaces.written).await?;
                 let seen = observer.look().await.with_context(|| observer.name().to_owned())?;
                 if !seen.violations.is_empty() {
@@ -153,7 +154,8 @@ async fn observers(
     Ok(observers)
 }
 
-/// The environment of a client-go program. The environment sets whether the program streams its lists.
+/// Returns the environment of a client-go program, which selects whether the program gets its initial objects by a
+/// watch.
 fn client_go(watch_list: bool) -> [(&'static str, &'static str); 1] {
     [("KUBE_FEATURE_WatchListClient", if watch_list { "true" } else { "false" })]
 }

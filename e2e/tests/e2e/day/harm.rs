@@ -1,34 +1,33 @@
-//! The active faults, and the requests that may fail because of them. All other requests must succeed.
+//! Records the active faults, and decides which failed requests they excuse. All other requests must succeed.
 
 use parking_lot::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time after the end of a fault in which requests may still fail. Tributary tries to connect to a lost endpoint at
-/// least every half minute.
+/// Time after the end of a fault in which the fault still excuses failures. Tributary tries to connect to a lost
+/// endpoint at least every half minute.
 const AFTERMATH: Duration = Duration::from_secs(35);
 
-/// The kinds of requests that a fault may affect.
+/// Requests that a fault may affect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// Requests that need this cluster.
     Cluster(usize),
     /// Writes to this cluster. Tributary does not repeat a write that the cluster may have executed.
     Writes(usize),
-    /// Requests through the relay between clients and Tributary.
+    /// Requests through the relay between some clients and Tributary.
     Front,
-    /// Requests to the merged view. These requests may fail, because Tributary has not yet read the RBAC objects of one
+    /// Requests to the merged view. They may fail while Tributary has not yet read the RBAC objects of a joining
     /// cluster.
     Merged,
 }
 
-/// The parts of the system that a request needs.
+/// Parts of the system that a request uses. Only a fault of these parts excuses a failure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needs {
-    /// The cluster that must answer. `None` for answers from Tributary's cache or of Tributary itself, which must not
-    /// depend on a cluster.
+    /// Cluster that must answer. `None` if Tributary answers itself or from its cache, and so needs no cluster.
     pub(super) cluster: Option<usize>,
-    /// True for the merged view, which needs the sender's rights in the clusters.
+    /// True for a request to the merged view, which needs the sender's RBAC rights in the clusters.
     pub(super) is_merged: bool,
     pub(super) is_write: bool,
     pub(super) through_front: bool,
@@ -45,7 +44,7 @@ struct FaultPeriod {
     until: Option<Instant>,
 }
 
-/// An active fault. Dropping the value ends the fault.
+/// Fault that is in effect. Dropping the value ends the fault.
 pub(super) struct ActiveFault<'a> {
     harms: &'a Harms,
     numbers: Vec<usize>,
@@ -59,7 +58,7 @@ impl Harms {
         ActiveFault { harms: self, numbers: (first..all.len()).collect() }
     }
 
-    /// Returns whether a fault excuses a request that was sent at this time and has now failed.
+    /// Returns whether a fault excuses the failure of a request with these needs, sent at this time.
     pub(super) fn excuse(&self, needs: Needs, sent: Instant) -> bool {
         let lasts = |harm: &&FaultPeriod| harm.until.is_none_or(|until| until + AFTERMATH >= sent);
         self.0.lock().iter().filter(lasts).any(|harm| harm.from <= Instant::now() && harm.reach.has(needs))

@@ -1,5 +1,5 @@
-//! Kinds of requests, and the number of answers of each kind that every minute needs. A fault may excuse single
-//! requests, but not all requests of a kind.
+//! Kinds of requests, and the smallest number of answers of each kind in every minute. A fault may excuse single
+//! failures, but not a minute without answers of a kind.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
@@ -24,21 +24,21 @@ pub(super) enum Kind {
     IdleWatch,
 }
 
-/// Largest share of one kind of users' requests that may fail in a minute. Half of the users have their object in the
-/// broken cluster, which is broken for less than a minute.
+/// Largest share of failed requests per minute for the kinds of requests that users send. Half of the users have their
+/// object in the broken cluster, and the fault lasts less than a minute.
 const OF_PEOPLE: f64 = 0.5;
 
 /// Largest share of failed requests through the front relay. Few requests use this relay, and each cut of its
 /// connections (two per second) breaks the requests in flight.
 const OF_THE_FRONT: f64 = 0.25;
 
-/// All requests to one cluster may fail. A cluster that refuses requests at once gets more requests than a healthy
-/// cluster. Also, few watches end in a minute.
+/// Largest share of failed requests per minute for kinds that use only one cluster. All may fail, because a cluster
+/// that refuses requests at once gets more requests than a healthy cluster, and because few watches end in a minute.
 const OF_ONE_CLUSTER: f64 = 1.0;
 
-/// For each kind: its name, the largest share of failed requests in a minute, and the smallest number of answers in a
-/// minute. The smallest number is a tenth of the answers on an idle machine. Logs and exec requests take seconds each,
-/// and some faults leave only a quarter of the minute for requests.
+/// Name of each kind, its largest share of failed requests in a minute, and its smallest number of answers in a minute.
+/// The smallest number is a tenth of the answers on an idle machine. Logs and exec requests take seconds each, and some
+/// faults leave only a quarter of the minute for requests.
 const TABLE: [(Kind, &str, f64, u64); 19] = [
     (Kind::Get, "get", OF_PEOPLE, 18),
     (Kind::GetAtCluster, "get at the cluster", OF_PEOPLE, 18),
@@ -80,7 +80,7 @@ impl Kind {
         self.row().1
     }
 
-    /// Largest share of requests that may fail in a minute.
+    /// Returns the largest share of requests of this kind that may fail in a minute.
     pub(super) fn lost_max(self) -> f64 {
         self.row().2
     }

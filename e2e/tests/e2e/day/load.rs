@@ -1,4 +1,4 @@
-//! The mixed load. Some users read, list, page, watch, request Tables, write and follow logs. Other users never write.
+//! The mixed load. Some users read, list, page, watch, request Tables, write and follow logs. Other users only read.
 //! All users send requests at a steady rate over long, short and idle connections. The test checks that every answer is
 //! for the right user and from the right cluster.
 
@@ -32,32 +32,33 @@ use tributary_e2e::HttpResponse;
 use bystander::Bystander;
 use person::Person;
 
-/// Number of users with a direct connection to Tributary, and of users behind the front relay.
+/// Number of users with a direct connection to Tributary, and number of users that connect through the front relay.
 const READERS: usize = 8;
 const READERS_AT_FRONT: usize = 2;
 
 /// Interval between two requests of a user.
 const PACE: Duration = Duration::from_millis(125);
 
-/// Number of users that never write, and the interval between their requests. The last of these users is behind the
-/// front relay.
+/// Number of users that never write, and the interval between their requests. The last of these users connects through
+/// the front relay.
 const BYSTANDERS: usize = 3;
 const BYSTANDER_PACE: Duration = Duration::from_millis(250);
 
-/// Distance between the seeds of users that never write and the seeds of other users.
+/// Distance between the seeds of users that never write and the seeds of all other users, so that no two users have the
+/// same seed.
 const BYSTANDER_SEED: u64 = 1 << 16;
 
-/// Interval between clients that connect for a single request.
+/// Interval between two clients that each connect for a single request.
 const BRIEF_PACE: Duration = Duration::from_millis(250);
 
 /// Number of clients with watches of unchanged objects, and number of watches per client.
 const IDLE: usize = 10;
 const IDLE_WATCHES: usize = 3;
 
-/// Longest time until all requests in flight have ended: the client's timeout.
+/// Longest time until all requests in flight have ended. It exceeds the client's timeout.
 const ENDED_WITHIN: Duration = Duration::from_secs(100);
 
-/// Largest number of printed problems.
+/// Largest number of violations that a run prints.
 const PRINTED_MAX: usize = 12;
 
 #[derive(Debug)]
@@ -86,7 +87,6 @@ struct Count {
     slowest: Duration,
 }
 
-/// The running load. Dropping it ends the load.
 pub(super) struct Load {
     pub(super) results: Arc<LoadResults>,
     running: watch::Sender<bool>,
@@ -101,17 +101,16 @@ pub(super) struct LoadContext {
     running: watch::Receiver<bool>,
 }
 
-/// The schedule of one client's requests.
 struct Pace {
     pace: Interval,
     part: LoadContext,
 }
 
-/// A request in flight. Dropping it decreases the count.
+/// Counts a request as in flight. Dropping it decreases the count.
 struct Busy(Arc<LoadResults>);
 
 impl Load {
-    /// Creates the users, and waits until each has its rights. Does not start the load.
+    /// Creates the users, and waits until each user's RBAC rights are in effect. Does not start the load.
     pub(super) async fn prepare(scene: &Arc<Scene>, seed: u64) -> anyhow::Result<Self> {
         let results = Arc::<LoadResults>::default();
         let running = watch::Sender::new(false);
@@ -148,8 +147,8 @@ impl Load {
     pub(super) async fn pause(&self) -> anyhow::Result<()> {
         self.running.send_replace(false);
         let deadline = Instant::now() + ENDED_WITHIN;
-        // A client may have seen the running state, and may not have counted its request in flight yet. Without this
-        // pause, the count could be 0 too early.
+        // A client may have decided to send a request, but may not have counted it as in flight yet. This pause
+        // prevents that the count is read as 0 too early.
         sleep(Duration::from_millis(50)).await;
         while self.results.busy.load(Ordering::SeqCst) > 0 {
             ensure!(Instant::now() < deadline, "requests do not end");
@@ -160,14 +159,13 @@ impl Load {
 }
 
 impl LoadContext {
-    /// Makes a schedule of requests with this period.
     fn pace(&self, period: Duration) -> Pace {
         let mut pace = interval(period);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Pace { pace, part: self.clone() }
     }
 
-    /// Completes when the load pauses.
+    /// Waits until the load is paused.
     async fn paused(&self) {
         let mut running = self.running.clone();
         let _gone = running.wait_for(|running| !*running).await;
@@ -198,7 +196,7 @@ impl LoadResults {
         }
     }
 
-    /// Prints and records a violation.
+    /// Prints and records a violation of the test's requirements.
     pub(super) fn problem(&self, text: String) {
         println!("day:   PROBLEM {text}");
         self.problems.lock().push(text);
@@ -207,8 +205,8 @@ impl LoadResults {
     /// Summarizes the results since the last call in one line.
     ///
     /// # Errors
-    /// If there was a violation, or a kind has too many failed or too few successful requests, even if a fault excuses
-    /// each failure.
+    /// If there was a violation. Also if a kind has too many failed or too few successful requests, even if a fault
+    /// excuses each failure.
     pub(super) fn take(&self) -> anyhow::Result<String> {
         let counts = std::mem::take(&mut *self.counts.lock());
         let problems = std::mem::take(&mut *self.problems.lock());
@@ -235,7 +233,7 @@ impl LoadResults {
 }
 
 impl Count {
-    /// Checks the numbers of failed and successful requests of a kind in a minute.
+    /// Checks that a kind of requests had enough successes and not too many failures in a minute.
     fn fits(self, kind: Kind) -> anyhow::Result<()> {
         let Self { answered, excused, .. } = self;
         let lost = excused as f64 / (answered + excused).max(1) as f64;
@@ -250,8 +248,8 @@ impl Count {
 }
 
 impl Pace {
-    /// Waits until the next request is due and the load runs. The returned value counts the request as in flight.
-    /// Returns `None` after the load was dropped.
+    /// Waits until the next request is due and the load is not paused. The returned value counts the request as in
+    /// flight. Returns `None` after the load is dropped.
     async fn turn(&mut self) -> Option<Busy> {
         self.pace.tick().await;
         self.part.running.wait_for(|running| *running).await.ok()?;
@@ -266,7 +264,8 @@ impl Drop for Busy {
     }
 }
 
-/// Checks the status of an answer. Another status may be the effect of a fault, or a violation.
+/// Checks the status of an answer. A status of overload or unavailability is a failure that a fault may excuse. Every
+/// other wrong status is a violation.
 pub(super) fn due(answer: anyhow::Result<HttpResponse>, status: u16) -> Outcome<HttpResponse> {
     let answer = answer.map_err(Trouble::Lost)?;
     let got = answer.status.as_u16();
@@ -278,7 +277,7 @@ pub(super) fn due(answer: anyhow::Result<HttpResponse>, status: u16) -> Outcome<
     }
 }
 
-/// Turns a failed check of an answer into a violation.
+/// Turns a failed check of an answer's contents into a violation.
 pub(super) fn must(outcome: anyhow::Result<()>) -> Outcome {
     outcome.map_err(Trouble::Wrong)
 }

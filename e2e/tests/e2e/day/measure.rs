@@ -1,37 +1,34 @@
-//! Measures Tributary at the end of each minute, after the load stops: memory, files, connections, and the counters of
-//! unfinished work.
+//! Measures Tributary at the end of each minute, after the load stops: memory, files, connections, and counters of
+//! requests and permits in use.
 
 use anyhow::{Context as _, bail, ensure};
 use std::{collections::BTreeMap, fmt, fs, time::Duration};
 use tokio::time::{Instant, sleep};
 use tributary_e2e::HttpClient;
 
-/// Longest time until the counters no longer include finished work. Tributary drains a cancelled response for a second,
-/// and notices the end of a tunnel at the tunnel's next byte.
+/// Longest time until the counters no longer include finished requests. Tributary drains a cancelled response for a
+/// second, and notices the end of an exec session only at its next byte.
 const OVER_WITHIN: Duration = Duration::from_secs(40);
 
-/// Largest relative growth of memory from the first third of the minutes to the last, after the warm-up.
+/// Largest relative growth of memory from the first third to the last third of the minutes, without the warm-up.
 const GROWTH: f64 = 0.10;
 
-/// Bytes by which the allocator's memory may vary.
+/// Growth of memory in bytes that the test tolerates, because the allocator's memory varies.
 const SLACK: f64 = (12 << 20) as f64;
 
-/// Largest number of open files in addition to those after the warm-up. Unused connections to clusters stay open for 90
-/// s.
+/// Largest number of open files above the number after the warm-up. Unused connections to clusters stay open for 90 s.
 const FILES_MORE: usize = 100;
 
-/// Largest number of client connections, and of long-running requests, in addition to those after the warm-up. The same
-/// clients run all day. A client that has just reconnected may count twice.
+/// Largest number of client connections, and of long-running requests, above the number after the warm-up. The same
+/// clients run all day. A client that has just reconnected may have two connections for a short time.
 const CLIENTS_MORE: u64 = 12;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
-    /// Resident memory in bytes.
     memory: u64,
     files: usize,
-    /// Number of client connections.
     connections: u64,
-    /// Number of long-running requests: watches, logs, exec.
+    /// Number of long-running requests (watches, logs and exec sessions).
     long_running: u64,
 }
 
@@ -61,8 +58,8 @@ impl Metrics {
         self.0.iter().filter(|(full, _)| is_of(full)).map(|(_, value)| value).sum()
     }
 
-    /// The counters that are not zero, of permits and requests in use after the load has stopped. The request for the
-    /// metrics is one of these requests.
+    /// Lists the counters of permits and requests in use that are too high after the load has stopped. The request that
+    /// reads the metrics is in use itself.
     fn held(&self) -> Vec<String> {
         let limit = |name: &str| format!("tributary_limit_used{{limit=\"{name}\"}}");
         let one = |name: String, most: f64| (self.sum(&name) > most).then(|| format!("{name} {}", self.sum(&name)));
@@ -83,7 +80,7 @@ impl Metrics {
 /// Waits until no permit is in use, and takes a sample.
 ///
 /// # Errors
-/// If permits are still in use after the time limit, or Tributary has panicked or ended.
+/// If permits are still in use after `OVER_WITHIN`, or Tributary has panicked or ended.
 pub(super) async fn look(pid: u32, http: &HttpClient, log: &str) -> anyhow::Result<Sample> {
     if let Some(line) = log.lines().find(|line| line.contains("panicked")) {
         bail!("Tributary has panicked: {line}");
@@ -109,10 +106,11 @@ pub(super) async fn look(pid: u32, http: &HttpClient, log: &str) -> anyhow::Resu
     })
 }
 
-/// Checks that no value has grown since the warm-up. With fewer than three samples, memory is not checked.
+/// Checks that no measured value has grown since the warm-up. Memory is only checked if there are three samples or
+/// more.
 ///
 /// # Errors
-/// If a value has grown, with its growth.
+/// If a value has grown. The message contains the growth.
 pub(super) fn is_flat(samples: &[Sample]) -> anyhow::Result<String> {
     let Some((first, rest)) = samples.split_first() else { return Ok("nothing was measured".to_owned()) };
     for sample in rest {

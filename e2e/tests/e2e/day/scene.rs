@@ -1,4 +1,5 @@
-//! The servers of the day: three clusters, the relays to them, Tributary with all features, and the users' rights.
+//! Servers of the simulated day: three clusters, the relays in front of them, Tributary with all features, and the
+//! users' RBAC rights.
 
 use crate::context::{TestContext, eventually};
 use crate::shared_mode::grant;
@@ -15,30 +16,29 @@ use tokio::sync::Mutex;
 use tributary_e2e::{Access, HttpClient, PeopleAuthority, TestCluster, Tributary, guard, namespace};
 use tributary_simulator::Relay;
 
-/// Longest time until a start, or a change of rights or files, takes effect on a busy machine.
+/// Longest time on a busy machine until a server starts, or a change of rights or files takes effect.
 pub(super) const SOON: Duration = Duration::from_secs(90);
 
-/// The clusters. The first has two kube-apiservers and running pods. The third leaves and joins.
+/// Names of the clusters. The first cluster has two kube-apiservers and running pods. The third cluster leaves and
+/// joins.
 pub(super) const CLUSTERS: [&str; 3] = ["day-one", "day-two", "day-three"];
 
-/// Index of the cluster that leaves and joins.
 pub(super) const VISITOR: usize = 2;
 
-/// Number of ConfigMaps in each cluster that all users may read.
+/// Number of ConfigMaps in each cluster that all users may read (the common objects).
 pub(super) const MAPS: usize = 40;
 
 /// Number of large ConfigMaps, and size of each in bytes.
 const LARGE_MAPS: usize = 12;
 const LARGE_BYTES: usize = 200_000;
 
-/// The name of the pod whose logs the users follow.
 pub(super) const POD: &str = "talker";
 
-/// The group with the right to read the common objects.
+/// Group of all users. It has the right to read the common objects.
 pub(super) const EVERYBODY: &str = "day";
 
-/// Lower limits of Tributary. The load reaches these limits within minutes instead of half an hour, so that unbounded
-/// growth becomes visible.
+/// Flags with low limits of Tributary's histories, caches and logs. The load reaches these limits within minutes
+/// instead of half an hour, so unbounded growth becomes visible.
 const SCALED_DOWN: [&str; 8] = [
     "--history-seconds=20",
     "--history-bytes=1048576",
@@ -50,7 +50,7 @@ const SCALED_DOWN: [&str; 8] = [
     "--access-log-maxbackup=2",
 ];
 
-/// The audit policy records bodies, so that Tributary must buffer and free them.
+/// Audit policy that records bodies. Tributary must buffer these bodies and free the memory.
 const AUDIT_POLICY: &str = "
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -60,24 +60,24 @@ rules:
 ";
 
 pub(super) struct Namespaces {
-    /// The namespace of the objects that all users may read, in all clusters. These objects never change.
+    /// Namespace of the objects that all users may read, in all clusters. These objects never change.
     pub(super) common: String,
-    /// The namespace in which each user has one object.
+    /// Namespace with one private object of each user.
     pub(super) private: String,
-    /// The namespace of the objects that the writers change without pause.
+    /// Namespace of the objects that the writers change all the time.
     pub(super) written: String,
-    /// The namespace of the objects of [`LARGE_BYTES`] each.
+    /// Namespace of the large objects, which have [`LARGE_BYTES`] each.
     pub(super) large: String,
 }
 
 pub(super) struct Scene {
     pub(super) tributary: Arc<Tributary>,
     pub(super) members: [Arc<TestCluster>; 3],
-    /// Relays between Tributary and each kube-apiserver, by cluster.
+    /// Relays between Tributary and the kube-apiservers of each cluster.
     pub(super) wires: [Vec<Relay>; 3],
-    /// The ports of the kube-apiservers of the first cluster.
+    /// Ports of the two kube-apiservers of the first cluster.
     pub(super) ports: [u16; 2],
-    /// The relay between some clients and Tributary.
+    /// Relay between some clients and Tributary.
     pub(super) front: Relay,
     pub(super) namespaces: Namespaces,
     pub(super) configuration: Mutex<Configuration>,
@@ -85,14 +85,12 @@ pub(super) struct Scene {
     folder: tempfile::TempDir,
 }
 
-/// The current contents of the configuration files.
 pub(super) struct Configuration {
     folder: PathBuf,
-    /// The URLs of each cluster's endpoints.
+    /// URLs of the endpoints of each cluster.
     endpoints: [Vec<String>; 3],
-    /// For each cluster, the name of the Secret to which the token in the cluster's token file is bound.
+    /// Name of a Secret for each cluster. The token in the cluster's token file is bound to this Secret.
     tokens: [String; 3],
-    /// Number of tokens issued so far.
     issued: usize,
 }
 
@@ -160,7 +158,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Creates the namespaces and objects of the day, and the rights that all users have.
+    /// Creates the namespaces and objects of the test, and the RBAC rights that all users have.
     async fn furnish(&self) -> anyhow::Result<()> {
         let Namespaces { common, private, written, large } = &self.namespaces;
         for member in &self.members {
@@ -200,7 +198,7 @@ impl Scene {
         member.http().post(&path, &map).send().await?.expect(201).map(drop)
     }
 
-    /// Writes a kubeconfig of a user, with Tributary's own address or the address of the front relay.
+    /// Writes a kubeconfig of a user, with the address of Tributary or of the front relay.
     pub(super) fn kubeconfig(&self, name: &str, through_front: bool) -> anyhow::Result<PathBuf> {
         let path = self.folder.path().join(namespace::unique_name("person"));
         self.tributary.kubeconfig_of(&path, &self.people.user(name, &[EVERYBODY])?, &CLUSTERS)?;
@@ -217,12 +215,12 @@ impl Scene {
         HttpClient::from_kubeconfig(&self.kubeconfig(name, through_front)?, None).await
     }
 
-    /// Grants a user these rules in a namespace of a cluster.
+    /// Grants a user RBAC rules in a namespace of a cluster.
     pub(super) async fn grant(&self, cluster: usize, place: &str, user: &str, rules: Value) -> anyhow::Result<()> {
         grant(&self.members[cluster], place, user, user, rules).await
     }
 
-    /// A client of the only user who may read the metrics of all clusters.
+    /// Creates the user `operator`, the only user that may read the metrics of all clusters, and returns its client.
     pub(super) async fn operator(&self) -> anyhow::Result<HttpClient> {
         let rules = json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]);
         for member in &self.members {
@@ -233,7 +231,7 @@ impl Scene {
         Ok(http)
     }
 
-    /// Copies Tributary's log out of the temporary folder of the scene, and returns the new path.
+    /// Copies Tributary's log out of the temporary folder, and returns the new path.
     pub(super) fn keep_log(&self, seed: u64) -> String {
         let path = std::env::temp_dir().join(format!("tributary-day-{seed}.log"));
         match fs::write(&path, self.tributary.log()) {
@@ -243,7 +241,7 @@ impl Scene {
     }
 }
 
-/// Grants all users these rules in a namespace.
+/// Grants all users RBAC rules in a namespace of a member.
 async fn grant_group(member: &TestCluster, place: &str, rules: Value) -> anyhow::Result<()> {
     let api = "rbac.authorization.k8s.io";
     let path = |plural: &str| format!("/apis/{api}/v1/namespaces/{place}/{plural}");
@@ -259,7 +257,7 @@ async fn grant_group(member: &TestCluster, place: &str, rules: Value) -> anyhow:
     member.http().post(&path("rolebindings"), &binding).send().await?.expect(201).map(drop)
 }
 
-/// The limit of requests to the merged view.
+/// Flow-control limit of requests to the merged view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Limit {
     /// A limited rate for each user.
@@ -286,7 +284,7 @@ impl Configuration {
         Ok(own)
     }
 
-    /// Replaces a file atomically, because the server would refuse a half-written file.
+    /// Replaces a file atomically. Otherwise the server could read a half-written file and would refuse it.
     fn put(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let next = self.folder.join(format!("{name}.next"));
         fs::write(&next, text)?;
@@ -315,7 +313,8 @@ impl Configuration {
         Ok(fs::remove_file(self.folder.join(format!("{}.yaml", member.name())))?)
     }
 
-    /// Sets the limit of requests to the merged view, and denies all requests of this user there.
+    /// Sets the limit of requests to the merged view. If `denied` names a user, the merged view also refuses all
+    /// requests of this user.
     pub(super) fn put_limit(&self, limit: Limit, denied: Option<&str>) -> anyhow::Result<()> {
         let of_resources = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
         let mut policies = Vec::new();
@@ -350,13 +349,12 @@ impl Configuration {
         self.put("all.yaml", &object.to_string())
     }
 
-    /// The Secret to which the current token of a cluster is bound.
     pub(super) fn token_of(&self, number: usize) -> &str {
         &self.tokens[number]
     }
 
-    /// Writes a new token for a cluster. Returns the Secret of the previous token. The deletion of that Secret
-    /// invalidates the previous token.
+    /// Writes a new token for a cluster. Returns the name of the Secret to which the previous token is bound. Deleting
+    /// that Secret invalidates the previous token.
     pub(super) async fn exchange_token(&mut self, number: usize, member: &TestCluster) -> anyhow::Result<String> {
         self.issued += 1;
         let (secret, token) = issue_token(member, self.issued).await?;
@@ -380,7 +378,7 @@ async fn make_account(member: &TestCluster) -> anyhow::Result<()> {
     member.http().post(&format!("/apis/{api}/v1/clusterrolebindings"), &binding).send().await?.expect(201).map(drop)
 }
 
-/// Issues a token that is valid as long as a Secret exists. Returns the token and the Secret's name.
+/// Issues a token that is valid as long as a new Secret exists. Returns the Secret's name and the token.
 async fn issue_token(member: &TestCluster, number: usize) -> anyhow::Result<(String, String)> {
     let name = format!("token-{number}");
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}});
@@ -396,7 +394,7 @@ async fn issue_token(member: &TestCluster, number: usize) -> anyhow::Result<(Str
     Ok((name, token))
 }
 
-/// Deletes a Secret, which invalidates the token that is bound to it.
+/// Deletes a Secret, which invalidates the token that is bound to the Secret.
 pub(super) async fn revoke_token(member: &TestCluster, secret: &str) -> anyhow::Result<()> {
     member.http().delete(&format!("{SYSTEM}/secrets/{secret}")).send().await?.expect(200).map(drop)
 }
@@ -411,7 +409,7 @@ pub(super) async fn compact(member: &TestCluster) -> anyhow::Result<()> {
     etcd.post("/v3/kv/compaction", &asked).send().await?.expect(200).map(drop)
 }
 
-/// Maps the name of each object in a list to the cluster that the object's data names.
+/// Returns for each object in a list the name of its cluster, which the object's data contains.
 pub(super) fn homes(list: &Value) -> anyhow::Result<BTreeMap<String, String>> {
     let mut homes = BTreeMap::new();
     for item in list["items"].as_array().context("no items")? {

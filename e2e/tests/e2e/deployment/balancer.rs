@@ -1,5 +1,5 @@
-//! A TCP load balancer that checks `/readyz`, like the endpoints of a Service. The balancer does not try a second
-//! server after a refused connection.
+//! TCP load balancer that checks `/readyz`, as Kubernetes does for the endpoints of a Service. If a server refuses a
+//! connection, the balancer does not try the next server.
 
 use parking_lot::Mutex;
 use std::{
@@ -18,25 +18,25 @@ use tokio::{
 };
 use tributary_e2e::HttpClient;
 
-/// Interval of the health checks. The servers' delay before a drain must be longer.
+/// Interval between two health checks. After a server becomes unready, it must continue to serve for longer than this.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// Number of consecutive failed health checks that remove a server, as in the chart's probe. A busy machine may cause a
-/// single failure.
+/// Number of consecutive failed health checks after which the balancer removes a server, as in the chart's probe. A
+/// busy machine may cause a single failure.
 const FAILURES: u32 = 2;
 
 /// A running balancer. Dropping it closes its connections.
 pub(crate) struct Balancer {
     pub(crate) port: u16,
     ready: Arc<Mutex<Vec<bool>>>,
-    /// Number of connections to each server so far.
+    /// Number of connections to each server since the start.
     connections: Arc<Vec<AtomicUsize>>,
     _tasks: JoinSet<()>,
 }
 
 impl Balancer {
-    /// Starts a balancer in front of these servers. The client beside each address sends the health checks to that
-    /// server.
+    /// Starts a balancer in front of these servers. The client in each pair sends the health checks to the server at
+    /// that address.
     pub(crate) async fn start(servers: Vec<(SocketAddr, HttpClient)>) -> anyhow::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
@@ -51,12 +51,11 @@ impl Balancer {
         Ok(Self { port, ready, connections, _tasks: tasks })
     }
 
-    /// Returns the number of connections to a server so far.
     pub(crate) fn connections(&self, index: usize) -> usize {
         self.connections[index].load(Ordering::Relaxed)
     }
 
-    /// Returns whether the balancer connects clients to a server.
+    /// Returns whether the balancer forwards new connections to a server.
     pub(crate) fn is_ready(&self, index: usize) -> bool {
         self.ready.lock()[index]
     }

@@ -1,5 +1,5 @@
-//! The container image is complete. The program starts in a root without other files, as the image's user. It resolves
-//! names with the files that a kubelet provides, `/etc/hosts` and `/etc/resolv.conf`.
+//! Tests that the container image is complete. The program runs as the image's user, in a root folder without other
+//! files. It resolves names with the files that a kubelet provides, `/etc/hosts` and `/etc/resolv.conf`.
 
 use super::{deploy, name_server::NameServer};
 use crate::context::{Case, TestContext, eventually};
@@ -18,18 +18,19 @@ use tributary_e2e::{
     HttpClient, PeopleAuthority, Process, TestCluster, guard, kubeconfig, kubeconfig::ContextParts, ports,
 };
 
-/// The image's user ID.
+/// User ID in the container image.
 const USER: u32 = 65_532;
 
-/// Longest duration. The test compiles the whole program, which takes five minutes on two idle cores.
+/// Longest duration of the test. The test compiles the whole program, which takes five minutes on two idle cores.
 const PATIENCE: Duration = Duration::from_secs(50 * 60);
 
 pub(super) fn cases() -> Vec<Case> {
-    let name = "deployment::container::proof_image_program_starts_in_a_root_without_other_files";
-    vec![Case::new(name, proof_image_program_starts_in_a_root_without_other_files).patience(PATIENCE)]
+    let name = "deployment::container::proof_program_of_the_image_starts_in_a_file_system_without_other_files";
+    vec![Case::new(name, proof_program_of_the_image_starts_in_a_file_system_without_other_files).patience(PATIENCE)]
 }
 
-/// Builds the image with `deploy/container/build.sh`, or copies the image from the folder in `TRIBUTARY_STATIC`.
+/// Builds the container image with `deploy/container/build.sh`, or copies a built image from the folder in
+/// `TRIBUTARY_STATIC`.
 async fn image(folder: &Path) -> anyhow::Result<()> {
     let made = match std::env::var_os("TRIBUTARY_STATIC") {
         Some(made) => PathBuf::from(made),
@@ -48,15 +49,15 @@ async fn image(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Host names of the member: one name in `/etc/hosts`, and one name only in DNS. The program must resolve both names
-/// without shared libraries. A C library would load such libraries at run time, and the image has none.
+/// Host names of the member, one in `/etc/hosts` and one only in DNS. The program must resolve both names without
+/// shared libraries, because the image has none. A program with a C library would load such libraries at run time.
 const IN_HOSTS: &str = "member.internal";
 const IN_DNS: &str = "member.tributary.test";
 
-/// Longest time until an answer after failed lookups. A C library waits 5 s for each attempt.
+/// Longest time until an answer after failed DNS lookups. A C library waits 5 s for each attempt.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Writes a file that the image's user may read.
+/// Writes a file that the image's user can read.
 fn lay(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> {
     fs::write(folder.join(name), text).with_context(|| format!("write {name}"))?;
     chown(folder.join(name), Some(USER), Some(USER)).with_context(|| format!("give {name} away"))
@@ -79,7 +80,7 @@ fn configure(folder: &Path, member: &TestCluster, people: &PeopleAuthority) -> a
     chown(&data, Some(USER), Some(USER)).context("give the data directory away")
 }
 
-/// Writes a kubeconfig that reaches the member under this host name.
+/// Writes a kubeconfig in which the member has this host name.
 fn name_member(folder: &Path, member: &TestCluster, name: &str) -> anyhow::Result<()> {
     let server = member.access().server.replace("127.0.0.1", name);
     let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": "own"},
@@ -88,7 +89,6 @@ fn name_member(folder: &Path, member: &TestCluster, name: &str) -> anyhow::Resul
     lay(folder, "own.json", &object.to_string())
 }
 
-/// The process in its root folder, and an HTTP client of it.
 struct Contained {
     process: Process,
     http: HttpClient,
@@ -118,7 +118,7 @@ impl Contained {
         Ok(Self { process, http, _outside: outside })
     }
 
-    /// Waits until the program serves, and answers a request that needs the member with this status.
+    /// Waits until the program serves, and answers this status to a request that it forwards to the member.
     async fn answers(&self, status: u16) -> anyhow::Result<()> {
         let http = &self.http;
         eventually(SOON, async || {
@@ -135,7 +135,9 @@ impl Contained {
     }
 }
 
-async fn proof_image_program_starts_in_a_root_without_other_files(context: TestContext) -> anyhow::Result<()> {
+async fn proof_program_of_the_image_starts_in_a_file_system_without_other_files(
+    context: TestContext,
+) -> anyhow::Result<()> {
     ensure!(
         rustix::process::getuid().is_root(),
         "only root may change the root directory of a process: run it as root"
@@ -158,14 +160,14 @@ async fn proof_image_program_starts_in_a_root_without_other_files(context: TestC
     resolves_by_dns(root, &contained).await.with_context(|| contained.process.errors())?;
     contained.stop().await?;
 
-    // The image's program has no `demo` command.
+    // The program in the image has no `demo` command.
     let version = Command::new(root.join("tributary")).arg("demo").output()?;
     ensure!(!version.status.success(), "the image has the demo");
     Ok(())
 }
 
-/// Without `resolv.conf`, the program serves but cannot reach a member that only DNS knows. After `resolv.conf` names a
-/// name server, the member is reachable without a restart.
+/// Without `resolv.conf`, the program serves but cannot reach a member whose name is only in DNS. After the test writes
+/// a name server to `resolv.conf`, the member is reachable without a restart.
 async fn resolves_by_dns(root: &Path, contained: &Contained) -> anyhow::Result<()> {
     let server = NameServer::start(IN_DNS, Ipv4Addr::LOCALHOST).await?;
     contained.answers(503).await?;

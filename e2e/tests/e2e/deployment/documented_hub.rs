@@ -1,4 +1,4 @@
-//! The commands and files of `docs/hub.md`, in their order: the hub and its first member.
+//! Runs the commands of `docs/hub.md` in their order. They set up the hub and its first member.
 
 use std::fs;
 use std::process::Command;
@@ -15,10 +15,11 @@ use crate::context::{Case, TestContext, cases, eventually};
 const SOON: Duration = Duration::from_secs(60);
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["deployment::documented_hub"; documented_commands_make_a_hub_with_a_member]
+    cases!["deployment::documented_hub"; commands_in_the_documentation_set_up_a_hub_with_a_member]
 }
 
-/// Returns the first code block of the document that contains a text. Blocks of a list are indented.
+/// Returns the first code block of the document that contains this text. The indentation of a block in a list is
+/// removed.
 pub(crate) fn code_block(document: &str, text: &str) -> anyhow::Result<String> {
     let mut blocks = document.split("```").skip(1).step_by(2);
     let block = blocks.find(|block| block.contains(text)).with_context(|| format!("no code block has {text:?}"))?;
@@ -27,8 +28,9 @@ pub(crate) fn code_block(document: &str, text: &str) -> anyhow::Result<String> {
     Ok(lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// The hub is its own member here. Tributary's account has the rights of `deploy/hub/rbac.yaml` only.
-async fn documented_commands_make_a_hub_with_a_member(context: TestContext) -> anyhow::Result<()> {
+/// In this test, the hub is also its own member. Tributary's ServiceAccount has only the rights of
+/// `deploy/hub/rbac.yaml`.
+async fn commands_in_the_documentation_set_up_a_hub_with_a_member(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let hub = TestCluster::builder("hub").controllers(true).start(tools).await?;
@@ -59,7 +61,7 @@ async fn documented_commands_make_a_hub_with_a_member(context: TestContext) -> a
     let builder = builder.argument("--hub-allow-cidr=127.0.0.0/8");
     let _tributary = context.fixture.watch_log(builder.start().await?).await;
 
-    // Without a terminal, `join` cannot ask before it changes the member.
+    // Without a terminal, `join` cannot ask for confirmation before it changes the member, so the test adds a flag.
     run(&code_block(&document, "tributary join")?.replace("tributary join", "tributary join --yes")).await?;
     let host = server.parse::<http::Uri>()?.host().context("no host")?.to_owned();
     run(&code_block(&document, "create secret")?.replace("eu.example.com", &host)).await?;

@@ -1,5 +1,5 @@
-//! Runs the pod of the chart as a process. The process has the flags, files, user, probes and grace period of the
-//! rendered Deployment. The pod's paths are below a folder of the test.
+//! Runs the chart's pod as a process on this machine. The process has the flags, files, user, probes and grace period
+//! of the rendered Deployment. The pod's paths are in a folder of the test.
 
 use super::{deploy, helm, render, volumes};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -38,9 +38,9 @@ pub(super) fn cases() -> Vec<Case> {
 struct Kubelet {
     root: tempfile::TempDir,
     spec: Value,
-    /// Contents of ConfigMaps and Secrets, by `configMap/NAME` and `secret/NAME`.
+    /// Files of each ConfigMap and Secret. The keys are `configMap/NAME` and `secret/NAME`.
     sources: BTreeMap<String, Files>,
-    /// The pod's user; `None` if the test does not run as root, because only root may change the user.
+    /// User ID of the pod. `None` if the test does not run as root, because only root may change the user.
     user: Option<u32>,
 }
 
@@ -69,12 +69,12 @@ impl Kubelet {
         Ok(Self { root, spec, sources, user })
     }
 
-    /// The path on this machine for a path in the pod.
+    /// Returns the path on this machine for a path in the pod.
     fn path(&self, path: &str) -> PathBuf {
         self.root.path().join(path.trim_start_matches('/'))
     }
 
-    /// Replaces the pod's paths in a text by paths on this machine.
+    /// Replaces paths in the pod by paths on this machine.
     fn placed(&self, text: &str) -> String {
         let root = self.root.path().display().to_string();
         ["/etc/tributary/", "/var/lib/tributary"]
@@ -86,7 +86,7 @@ impl Kubelet {
         &self.spec["containers"][0]
     }
 
-    /// Writes all volumes to the paths where the container mounts them.
+    /// Writes the files of all volumes to the container's mount paths.
     fn mount(&self) -> anyhow::Result<()> {
         let group = self.user.map(|_| self.spec["securityContext"]["fsGroup"].as_u64().unwrap_or_default());
         let group = group.map(u32::try_from).transpose()?;
@@ -96,7 +96,7 @@ impl Kubelet {
             let volumes = self.spec["volumes"].as_array().into_iter().flatten();
             let volume = volumes.clone().find(|volume| volume["name"] == mount["name"]).context("no such volume")?;
             if volume["emptyDir"].is_object() {
-                // The kubelet also creates the folder and gives it to the group.
+                // A real kubelet also creates the folder of an `emptyDir` volume and gives it to the pod's group.
                 fs::create_dir_all(&folder)?;
                 chown(&folder, None, group)?;
                 fs::set_permissions(&folder, Permissions::from_mode(0o2777))?;
@@ -126,7 +126,7 @@ impl Kubelet {
         let container = self.container();
         ensure!(container["command"].is_null(), "the image's own program is run: {container}");
         let arguments = container["args"].as_array().into_iter().flatten().map(|word| self.placed(&text(word)));
-        // Every user may read this folder, so the program is copied into it.
+        // Copies the program into this folder, because every user can read it.
         let program = self.path("/tributary");
         fs::copy(tributary::binary()?, &program).context("copy the program")?;
         let mut command = Command::new(program);
@@ -137,7 +137,8 @@ impl Kubelet {
         Process::spawn_with("pod", command, &self.path("/out"), &self.path("/err"), Stdio::null())
     }
 
-    /// Path and timeout of a probe, which must use the container's own port.
+    /// Returns the path of a probe, and the time after which its failures take effect. The probe must use the
+    /// container's port.
     fn probe(&self, name: &str) -> anyhow::Result<(String, Duration)> {
         let probe = &self.container()[name];
         let get = &probe["httpGet"];
@@ -147,7 +148,7 @@ impl Kubelet {
     }
 }
 
-/// The authority of the running pod's client certificates, and the pod's address.
+/// Address of the running pod, and the certificate authority for its clients.
 struct Reached {
     people: PeopleAuthority,
     server: String,
@@ -164,7 +165,7 @@ impl Reached {
     }
 }
 
-/// Chart values for one real member. The port is a free port of this machine.
+/// Returns chart values for one real member. The pod listens on this free port of the machine.
 fn chosen(member: &TestCluster, name: &str, port: u16) -> Value {
     let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": name},
         "spec": {"endpoints": [member.access().server], "caFile": "/etc/tributary/members/own/ca.crt",
@@ -176,7 +177,7 @@ fn chosen(member: &TestCluster, name: &str, port: u16) -> Value {
         "authentication": {"clientCA": {"configMapName": "people", "key": "people.crt"}, "deniedUsers": ["mallory"]},
         "audit": {"policy": {"rules": [{"level": "Metadata"}]}},
         "accessLog": {"path": "-"},
-        // No collector receives the traces. Lost traces must not delay a request.
+        // No collector receives the traces. The loss of traces must not delay a request.
         "tracing": {"configuration": {"endpoint": "127.0.0.1:1", "samplingRatePerMillion": 1_000_000}},
         "listenAddress": "127.0.0.1", "containerPort": port, "shutdownDelaySeconds": 2,
     })
@@ -234,7 +235,7 @@ async fn as_rendered(
     let http = reached.client(reached.people.user(ann, &[])?).await?;
     let maps = format!("/api/v1/namespaces/{own}/configmaps/seen");
     eventually(SOON, async || http.get(&maps).send().await?.expect(200).map(drop)).await?;
-    // The audit policy takes effect if standard output has a line of JSON for the request.
+    // If the audit policy takes effect, standard output has a line of JSON for the request.
     ensure!(process.output().contains("\"audit.k8s.io/v1\""), "{}", process.output());
     // The access log must have the trace ID of each request.
     eventually(SOON, async || {
@@ -245,7 +246,7 @@ async fn as_rendered(
     })
     .await?;
 
-    // The running process must read files that the kubelet updates.
+    // The running process must notice files that the kubelet updates.
     let port = u16::try_from(kubelet.container()["ports"][0]["containerPort"].as_u64().context("no port")?)?;
     looks_for_replicas(process).await?;
     let mut values = chosen(member, "second", port);
@@ -259,8 +260,8 @@ async fn as_rendered(
     ends(kubelet, process, &nobody, [&livez, &readyz]).await
 }
 
-/// Runs `tributary join` for a member, and returns the written files as the contents of a Secret. The account has a
-/// unique name and a newly issued token.
+/// Runs `tributary join` for a member with a unique account name. Returns the files that the command writes, including
+/// a new token, as the contents of a Secret.
 async fn joined(context: &TestContext, member: &TestCluster, directory: &Path, account: &str) -> anyhow::Result<Files> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?.display().to_string();
     let config = directory.display().to_string();
@@ -275,8 +276,8 @@ async fn joined(context: &TestContext, member: &TestCluster, directory: &Path, a
     Ok(files)
 }
 
-/// Follows `deploy/README.md`. The Secret has the directory that `tributary join` wrote: an UpstreamCluster that names
-/// the token beside it. The values are those of the committed manifests, except for the pod's address.
+/// Follows `deploy/README.md`. The Secret contains the directory that `tributary join` writes: an UpstreamCluster, and
+/// the file of its token. The chart values are those of the committed manifests, except for the pod's address.
 async fn tributary_serves_clusters_from_a_secret_written_by_join(context: TestContext) -> anyhow::Result<()> {
     let member = Arc::clone(&context.fixture.pair().await?[0]);
     let own = context.namespace("documented", &[Arc::clone(&member)]).await?;
@@ -317,7 +318,7 @@ async fn tributary_serves_clusters_from_a_secret_written_by_join(context: TestCo
     outcome.with_context(|| format!("the pod's log: {}", process.errors()))
 }
 
-/// Checks that the pod uses its first token, and uses the next token after the kubelet has written that token.
+/// Checks that the pod uses the first token, and uses the next token after the kubelet has written it.
 async fn with_tokens_exchanged(
     context: &TestContext,
     kubelet: &Kubelet,
@@ -325,11 +326,11 @@ async fn with_tokens_exchanged(
     (member, directory, account): (&TestCluster, &Path, &str),
 ) -> anyhow::Result<()> {
     let forwarded = format!("/clusters/{}{maps}", member.name());
-    // The process may not listen yet, so the first requests may fail.
+    // The process may not accept connections yet, so the first requests may fail.
     for path in [maps, &forwarded] {
         eventually(SOON, async || http.get(path).send().await?.expect(200).map(drop)).await?;
     }
-    // The token of a deleted account is invalid for a new account with the same name.
+    // The test deletes the account and creates it again. A token of the deleted account is invalid for the new account.
     let path = format!("/api/v1/namespaces/{account}/serviceaccounts/{account}");
     member.http().delete(&path).send().await?.expect(200)?;
     eventually(SOON, async || {
@@ -344,7 +345,8 @@ async fn with_tokens_exchanged(
     eventually(SOON, async || http.get(maps).send().await?.expect(200).map(drop)).await
 }
 
-/// Checks that the process looks up its replicas by a DNS name. This machine cannot resolve the name.
+/// Checks that the process looks up the other replicas by a DNS name. The lookup fails, because this machine cannot
+/// resolve the name.
 async fn looks_for_replicas(process: &Process) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let (errors, name) = (process.errors(), "tributary-replicas.tributary.svc");
@@ -356,7 +358,7 @@ async fn looks_for_replicas(process: &Process) -> anyhow::Result<()> {
 
 async fn flags_rendered_from_the_chart_are_accepted_by_the_program(context: TestContext) -> anyhow::Result<()> {
     let helm = helm(&context, 4).await?;
-    // The program accepts the flags, and stops because a file is missing.
+    // The program must accept the flags, and must stop because a file is missing.
     for (values, absent) in [
         ("everything", "/etc/tributary/configuration"),
         ("hub-elsewhere", "/etc/tributary/configuration"),
@@ -377,7 +379,7 @@ async fn flags_rendered_from_the_chart_are_accepted_by_the_program(context: Test
     Ok(())
 }
 
-/// Updates the mounted ConfigMaps, as a kubelet does, with the contents in `objects`.
+/// Updates the files of the mounted ConfigMaps to the contents in `objects`, as a kubelet does.
 fn brings(kubelet: &Kubelet, objects: &[Value]) -> anyhow::Result<()> {
     for (mounted, source) in [("configuration", "tributary-configuration"), ("files", "tributary-files")] {
         let map = objects.iter().find(|object| object["kind"] == "ConfigMap" && object["metadata"]["name"] == source);
@@ -389,7 +391,8 @@ fn brings(kubelet: &Kubelet, objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sends SIGTERM. The process must be unready at once, serve until the delay ends, and exit within the grace period.
+/// Sends SIGTERM. The process must become unready at once, serve until its delay ends, and exit within the grace
+/// period.
 async fn ends(
     kubelet: &Kubelet,
     process: &mut Process,

@@ -1,6 +1,6 @@
-//! The chart's objects refer only to objects that exist, and grant the server no rights outside hub mode. A
-//! kube-apiserver would accept a selector that selects nothing, an unused port, and a role with all rights. The
-//! manifests of the hub grant the same rights as the chart.
+//! Checks that the chart's objects refer only to objects that exist, and grant the server no RBAC rights outside hub
+//! mode. A kube-apiserver accepts a selector that selects nothing, an unused port, and a role with all rights, so it
+//! finds no such mistake. The manifests of the hub must grant the same RBAC rights as the chart.
 
 use super::{VALUES, VALUES_WITH_RIGHTS, deploy, helm, render, render::NAMESPACE, values};
 use crate::context::{Case, TestContext, cases};
@@ -19,7 +19,7 @@ fn of<'a>(objects: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value
     objects.iter().filter(move |object| object["kind"] == kind)
 }
 
-/// The entries of a list; empty for other values.
+/// Returns the entries of a list. Other values have no entries.
 fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
@@ -28,13 +28,14 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Returns whether a non-empty selector matches these labels. An empty selector would match everything.
+/// Returns whether a selector is not empty and matches these labels. Kubernetes matches an empty selector with
+/// everything, which the chart must not use.
 fn selects(asked: &Value, labels: &Value) -> bool {
     let asked = asked.as_object().filter(|asked| !asked.is_empty());
     asked.is_some_and(|asked| asked.iter().all(|(label, value)| labels.get(label) == Some(value)))
 }
 
-/// The DNS name of a Service from other namespaces.
+/// Returns the DNS name of a Service for clients in other namespaces.
 fn host(service: &Value) -> String {
     format!("{}.{NAMESPACE}.svc", text(&service["metadata"]["name"]))
 }
@@ -61,7 +62,7 @@ async fn chart_objects_refer_only_to_existing_objects(context: TestContext) -> a
             }
             let account = text(&template(&objects)?["spec"]["serviceAccountName"]);
             roles_are_bound(&objects, account, NAMESPACE).with_context(|| format!("helm {version}, {name}"))?;
-            // With all values switched on, the chart must have an object of each checked kind.
+            // With all features on, the chart must make an object of each kind that the test checks.
             let kinds =
                 ["Certificate", "NetworkPolicy", "PersistentVolumeClaim", "PodDisruptionBudget", "ServiceMonitor"];
             let missing: Vec<_> = kinds.into_iter().filter(|kind| of(&objects, kind).next().is_none()).collect();
@@ -116,7 +117,7 @@ fn ports_are_listened_at(objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that a ServiceMonitor scrapes each pod once: only one of the selected Services has the port.
+/// Checks that a ServiceMonitor scrapes each pod once: exactly one of the Services that it selects has the port.
 fn scraped_once(objects: &[Value]) -> anyhow::Result<()> {
     for monitor in of(objects, "ServiceMonitor") {
         let selector = &monitor["spec"]["selector"]["matchLabels"];
@@ -131,8 +132,8 @@ fn scraped_once(objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that the pods mount the certificates that cert-manager makes, that the certificates name a Service, and that
-/// mounted claims exist.
+/// Checks that the pods mount the certificates that cert-manager issues, that these certificates name a Service, and
+/// that mounted PersistentVolumeClaims exist.
 fn certificates_are_mounted(objects: &[Value]) -> anyhow::Result<()> {
     let volumes: Vec<&Value> = items(&template(objects)?["spec"]["volumes"]).collect();
     let hosts: Vec<String> = of(objects, "Service").map(host).collect();
@@ -161,7 +162,7 @@ fn replicas_are_found(objects: &[Value]) -> anyhow::Result<()> {
 }
 
 /// Checks that an APIService refers to a port of a Service. Only this Service has the port, so that a load balancer
-/// does not publish it.
+/// does not expose the port.
 fn api_service_leads_to_a_port(objects: &[Value]) -> anyhow::Result<()> {
     for api_service in of(objects, "APIService") {
         let target = &api_service["spec"]["service"];
@@ -173,10 +174,10 @@ fn api_service_leads_to_a_port(objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The role of kube-apiserver that may read the authorities of front proxies.
+/// Kubernetes role that may read the certificate authorities of front proxies.
 const AUTHENTICATION_READER: &str = "extension-apiserver-authentication-reader";
 
-/// Checks that each binding has an existing role in its namespace, and this ServiceAccount as its only subject.
+/// Checks that each binding refers to an existing role in its namespace, and has only this ServiceAccount as subject.
 fn roles_are_bound(objects: &[Value], account: &str, account_namespace: &str) -> anyhow::Result<()> {
     let mut bound = BTreeSet::new();
     for binding in ["RoleBinding", "ClusterRoleBinding"].into_iter().flat_map(|kind| of(objects, kind)) {
@@ -199,17 +200,17 @@ fn roles_are_bound(objects: &[Value], account: &str, account_namespace: &str) ->
     Ok(())
 }
 
-/// Returns whether the account may read the authorities of front proxies.
+/// Returns whether the account may read the certificate authorities of front proxies.
 fn reads_front_proxies(objects: &[Value]) -> bool {
     of(objects, "RoleBinding").any(|binding| binding["roleRef"]["name"] == AUTHENTICATION_READER)
 }
 
 const OF_RIGHTS: [&str; 4] = ["Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"];
 
-/// One right: API group, resource, verbs and names of objects.
+/// RBAC right: API group, resource, verbs and names of objects.
 type Right = (String, String, Vec<String>, Vec<String>);
 
-/// All rights of the roles of a kind.
+/// Returns all RBAC rights that roles of this kind grant.
 fn rights(objects: &[Value], kind: &str) -> BTreeSet<Right> {
     let texts = |list: &Value| -> Vec<String> { items(list).map(|one| text(one).to_owned()).collect() };
     let rules = of(objects, kind).flat_map(|role| items(&role["rules"]));
@@ -276,7 +277,8 @@ async fn chart_grants_only_the_documented_rights_in_a_hub(context: TestContext) 
     Ok(())
 }
 
-/// Without the chart, an administrator applies `deploy/hub`. The chart's roles for a hub must not differ from it.
+/// An administrator that does not use the chart applies `deploy/hub`. The roles there must equal the chart's roles for
+/// a hub.
 async fn hub_manifests_grant_the_rights_of_the_chart(context: TestContext) -> anyhow::Result<()> {
     let helm = helm(&context, 4).await?;
     let read = |file: &str| render::objects(&fs::read_to_string(deploy(&format!("hub/{file}")))?);
@@ -302,8 +304,8 @@ async fn hub_manifests_grant_the_rights_of_the_chart(context: TestContext) -> an
     Ok(())
 }
 
-/// Outside hub mode, the chart grants the server no rights in its own cluster. The manifests for served clusters have
-/// no wildcards.
+/// Outside hub mode, the chart must grant the server no RBAC rights in its own cluster. The manifests for served
+/// clusters must not have wildcards.
 async fn chart_grants_no_rights_and_member_roles_have_no_wildcards(context: TestContext) -> anyhow::Result<()> {
     let helm = helm(&context, 4).await?;
     for name in VALUES.into_iter().filter(|name| !VALUES_WITH_RIGHTS.contains(name)) {
@@ -322,7 +324,7 @@ async fn chart_grants_no_rights_and_member_roles_have_no_wildcards(context: Test
         for file in fs::read_dir(folder?.path())? {
             let path = file?.path();
             let rights = fs::read_to_string(&path)?;
-            // Only a whole `*` is a wildcard. Paths of discovery end with an asterisk, too.
+            // Only a whole `*` is a wildcard. Discovery paths also end with an asterisk, but are allowed.
             let is_wild = rights.contains("'*'") || rights.contains("\"*\"");
             ensure!(!is_wild, "{} gives a right by a wildcard", path.display());
             files += 1;

@@ -1,5 +1,5 @@
-//! Two replicas behind a load balancer are replaced in turn, while clients read, page, write and watch. No request may
-//! be lost. `upgrade.rs` does the same with two versions of the program.
+//! Replaces two replicas behind a load balancer in turn, while clients read, page, write and watch. No request may be
+//! lost. `upgrade.rs` does the same with two versions of the program.
 
 use super::balancer::Balancer;
 use crate::context::{Case, TestContext, cases, eventually};
@@ -30,19 +30,19 @@ use tributary_e2e::{
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Longest time until a replica serves, usually a quarter of a second. A repeated request to a cluster would take ten
-/// seconds.
+/// Longest time until a replica serves. A start usually takes a quarter of a second, and ten seconds if a request to a
+/// cluster must be repeated.
 const STARTED_WITHIN: Duration = Duration::from_secs(6);
 
-/// The error message of the client's HTTP library after a GOAWAY frame with NO_ERROR that excludes the request, because
-/// the frame's last stream is an earlier one (RFC 9113 §6.8).
+/// Error message of the client's HTTP library if a GOAWAY frame with NO_ERROR excludes the request. The frame names an
+/// earlier stream as the last processed stream (RFC 9113 §6.8).
 const SENT_AWAY: &str = "connection error received: not a result of an error";
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["deployment::rolling"; rolling_replacement_of_two_replicas_loses_no_request]
+    cases!["deployment::rolling"; rolling_replacement_of_two_replicas_fails_no_request]
 }
 
-/// One of the two replicas. Each start uses the same port and folder.
+/// Replica of Tributary. A new start uses the same port and folder.
 #[derive(Debug)]
 struct Replica {
     port: u16,
@@ -50,7 +50,7 @@ struct Replica {
     running: Option<Tributary>,
 }
 
-/// The files and credentials that both replicas share.
+/// Files and credentials that both replicas share.
 struct Fleet {
     folder: tempfile::TempDir,
     people: PeopleAuthority,
@@ -71,7 +71,7 @@ impl Fleet {
         self.folder.path().join(name)
     }
 
-    /// Starts a replica of this binary, in its folder.
+    /// Starts a replica with this binary, in the replica's folder.
     async fn start(&self, replica: &mut Replica, program: &Path) -> anyhow::Result<()> {
         let tributary = Tributary::builder(&self.members, ["member1", "member2"])
             .program(program)
@@ -94,17 +94,17 @@ impl Fleet {
     }
 }
 
-/// The results of the load.
+/// Results of the requests that the clients send.
 #[derive(Default)]
 pub(crate) struct ReplicaResults {
-    /// Ends the load.
+    /// If true, the clients stop.
     pub(crate) stop: AtomicBool,
     answered: AtomicUsize,
     lost: Mutex<Vec<String>>,
 }
 
 impl ReplicaResults {
-    /// Checks that all requests were answered, and returns their number.
+    /// Checks that every request was answered, and returns the number of requests.
     pub(crate) fn check_none_is_lost(&self) -> anyhow::Result<usize> {
         let (lost, answered) = (self.lost.lock(), self.answered.load(Ordering::Relaxed));
         let (count, first) = (lost.len(), &lost[..lost.len().min(5)]);
@@ -113,8 +113,8 @@ impl ReplicaResults {
         Ok(answered)
     }
 
-    /// Sends a request that must get one of the statuses in `due`. Like Go's client, it repeats the request once, but
-    /// only after a GOAWAY frame with NO_ERROR that excludes the request.
+    /// Sends a request that must get one of the statuses in `due`. Like Go's client, the function repeats the request
+    /// once if a GOAWAY frame with NO_ERROR excludes the request.
     async fn ask(&self, request: RequestBuilder, due: &[u16]) -> Option<HttpResponse> {
         let sent = match request.clone().send().await {
             Err(error) if format!("{error:#}").contains(SENT_AWAY) => request.send().await,
@@ -137,7 +137,7 @@ impl ReplicaResults {
     }
 }
 
-/// Sends reads until the end of the test. Each read has a new connection, or all reads share one connection.
+/// Sends reads until the load ends. Either each read uses a new connection, or all reads share one connection.
 pub(crate) async fn reads(
     results: Arc<ReplicaResults>,
     kubeconfig: PathBuf,
@@ -158,8 +158,8 @@ pub(crate) async fn reads(
     Ok(())
 }
 
-/// Lists in pages, with a new connection for each page. The balancer chooses a replica for each connection. A replica
-/// answers `continue` with the next page, or with 410 for an old list, after which clients list again.
+/// Lists in pages, with a new connection for each page. The balancer selects a replica for each connection. A replica
+/// answers a `continue` token with the next page, or with 410 for an old list. After a 410, clients list again.
 pub(crate) async fn pages(results: Arc<ReplicaResults>, kubeconfig: PathBuf, maps: String) -> anyhow::Result<()> {
     while !results.stop.load(Ordering::Relaxed) {
         let client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
@@ -173,7 +173,7 @@ pub(crate) async fn pages(results: Arc<ReplicaResults>, kubeconfig: PathBuf, map
     Ok(())
 }
 
-/// Writes a new value with each request. The requests go through the balancer to the replicas.
+/// Writes a new value with each request to the balancer.
 pub(crate) async fn writes(results: Arc<ReplicaResults>, kubeconfig: PathBuf, path: String) -> anyhow::Result<()> {
     let client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
     for step in 0.. {
@@ -187,7 +187,7 @@ pub(crate) async fn writes(results: Arc<ReplicaResults>, kubeconfig: PathBuf, pa
     Ok(())
 }
 
-/// Changes an object in each member repeatedly. The changes go directly to the members.
+/// Changes an object in each member repeatedly. The requests go directly to the members.
 pub(crate) async fn changes(
     results: Arc<ReplicaResults>,
     members: [Arc<TestCluster>; 2],
@@ -207,7 +207,8 @@ pub(crate) async fn changes(
     Ok(())
 }
 
-/// Replaces both replicas in turn by replicas of the binaries in `to`, one binary after the other.
+/// Replaces both replicas in turn by replicas with the first binary in `to`, then in the same way with each further
+/// binary.
 async fn roll(fleet: &Fleet, replicas: &mut [Replica; 2], balancer: &Balancer, to: &[&Path]) -> anyhow::Result<()> {
     for program in to {
         for (index, replica) in replicas.iter_mut().enumerate() {
@@ -229,17 +230,16 @@ async fn roll(fleet: &Fleet, replicas: &mut [Replica; 2], balancer: &Balancer, t
     Ok(())
 }
 
-async fn rolling_replacement_of_two_replicas_loses_no_request(context: TestContext) -> anyhow::Result<()> {
+async fn rolling_replacement_of_two_replicas_fails_no_request(context: TestContext) -> anyhow::Result<()> {
     let program = tributary::binary()?;
     exchanged(&context, &program, &[&program, &program]).await
 }
 
-/// Starts two replicas of one binary, and replaces them in turn by each of the other binaries. Meanwhile clients read,
-/// page, write and watch.
+/// Starts two replicas with one binary, and replaces them in turn by each of the other binaries. Meanwhile clients
+/// read, page, write and watch.
 ///
 /// # Errors
-///
-/// If a request is lost, or an informer lists more than once again.
+/// If a request is lost, or an informer lists again more than once.
 pub(super) async fn exchanged(context: &TestContext, from: &Path, to: &[&Path]) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let (own, ann) = (context.namespace("rolling", &members).await?, namespace::unique_name("ann"));
@@ -283,8 +283,8 @@ pub(super) async fn exchanged(context: &TestContext, from: &Path, to: &[&Path]) 
     informer.check(&[&*members[0], &*members[1]]).await
 }
 
-/// Waits for the end of `rolling` while the load of `tasks` runs and an informer follows it. No request may be lost,
-/// and the informer may list twice.
+/// Runs `rolling` while `tasks` send load and an informer follows the objects. No request may be lost, and the informer
+/// may list at most twice.
 pub(crate) async fn roll_under_load(
     results: &ReplicaResults,
     mut tasks: JoinSet<anyhow::Result<()>>,

@@ -1,4 +1,5 @@
-//! The systemd unit: systemd accepts the unit and its sandboxing, and the program accepts the unit's flags.
+//! Tests the systemd unit. systemd must accept the unit and its sandboxing, and the program must accept the unit's
+//! flags.
 
 use super::deploy;
 use crate::context::{Case, TestContext, cases};
@@ -9,11 +10,11 @@ use std::{
 };
 use tributary_e2e::{guard, tributary};
 
-/// Largest exposure level that `systemd-analyze security` may report, in tenths. The remaining exposure is the use of
-/// sockets.
+/// Largest exposure level that `systemd-analyze security` may report, in tenths. The program is still exposed because
+/// it uses sockets.
 const EXPOSURE_MAX: &str = "15";
 
-/// systemd's checker of units. Machines without systemd do not have it.
+/// systemd's program that checks units. Machines without systemd do not have it.
 const JUDGE: &str = "systemd-analyze";
 
 pub(super) fn cases() -> Vec<Case> {
@@ -28,7 +29,7 @@ fn systemd_analyze(arguments: &[&str]) -> anyhow::Result<Output> {
 
 async fn systemd_accepts_the_unit(_: TestContext) -> anyhow::Result<()> {
     let text = fs::read_to_string(deploy("systemd/tributary.service")).context("read the unit")?;
-    // The unit needs the path of an existing program.
+    // systemd refuses a unit if its program does not exist.
     let (folder, program) = (guard::temporary_folder("unit")?, tributary::binary()?);
     let unit = folder.path().join("tributary.service");
     fs::write(&unit, text.replace("/usr/local/bin/tributary", &program.display().to_string()))?;
@@ -46,7 +47,7 @@ async fn systemd_unit_flags_are_accepted_by_the_program(_: TestContext) -> anyho
     let text = fs::read_to_string(deploy("systemd/tributary.service")).context("read the unit")?.replace("\\\n", "");
     let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).context("no ExecStart")?;
     let words: Vec<&str> = line.split_whitespace().skip(1).filter(|word| !word.starts_with('$')).collect();
-    // The program accepts the flags, and stops because the configuration is missing.
+    // The program must accept the flags, and must stop because the configuration is missing.
     let absent = words.iter().map(|word| word.replace("/etc/tributary/", "/there/is/none/")).collect::<Vec<_>>();
     let absent: Vec<&str> = absent.iter().map(String::as_str).collect();
     let output = tributary::run(&absent).await?;

@@ -1,5 +1,5 @@
-//! Volumes of ConfigMaps and Secrets in the kubelet's layout. A file is a symbolic link through `..data`. `..data` is a
-//! symbolic link to a folder, and one rename replaces this link.
+//! Writes the volumes of ConfigMaps and Secrets in the kubelet's layout. A file is a symbolic link to a path below
+//! `..data`, and `..data` is a symbolic link to a folder. One rename replaces `..data`, and so all files at once.
 //!
 //! Source: kubernetes/kubernetes `pkg/volume/util/atomic_writer.go`.
 
@@ -14,8 +14,8 @@ use tributary_e2e::namespace::unique_name;
 
 pub(super) type Files = BTreeMap<String, String>;
 
-/// Writes files, or replaces existing files. Owner and group may read them, as with `fsGroup` and a `defaultMode` of
-/// 0440.
+/// Writes the files of a volume, or replaces all existing files. Owner and group may read them, as with `fsGroup` and a
+/// `defaultMode` of 0440.
 pub(super) fn lay(folder: &Path, files: &Files, group: Option<u32>) -> anyhow::Result<()> {
     fs::create_dir_all(folder)?;
     let data = folder.join("..data");

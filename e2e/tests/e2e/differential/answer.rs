@@ -1,4 +1,4 @@
-//! Compares two answers without their deliberate differences.
+//! Compares two answers and ignores deliberate differences.
 
 use super::{known, request::Request};
 use crate::conformance::differences::{WARNING_OF_A_MEMBER, without_cluster};
@@ -8,14 +8,15 @@ use serde_json::{Map, Value};
 use std::io::Read;
 use tributary_e2e::HttpResponse;
 
-/// The compared headers, which clients read.
+/// Response headers that the test compares, because clients read them.
 const HEADERS: [&str; 7] =
     ["content-type", "content-encoding", "warning", "retry-after", "cache-control", "vary", "location"];
 
-/// Compares two answers without their deliberate differences.
+/// Compares two answers and ignores deliberate differences.
 ///
 /// # Errors
-/// If the answers differ. The first line has only the kind of difference, so that equal kinds can be counted.
+/// If the answers differ. The first line has only the kind of difference, so that failures of the same kind can be
+/// counted.
 pub(super) fn compare(request: &Request, own: &HttpResponse, shown: &HttpResponse) -> anyhow::Result<()> {
     if let Some(difference) = known::of_answers(request, own, shown) {
         tracing::debug!(?difference, "{request}");
@@ -60,7 +61,7 @@ pub(super) fn compare(request: &Request, own: &HttpResponse, shown: &HttpRespons
     Ok(())
 }
 
-/// A short description of a request, without its details.
+/// Describes a request without its details, so that similar requests have the same description.
 fn class(request: &Request) -> String {
     let path: Vec<&str> = request.path.split('/').filter(|part| !part.starts_with("differential-")).collect();
     format!("{} {}{}", request.method, path.join("/"), if request.is_watch() { " watch" } else { "" })
@@ -73,7 +74,7 @@ fn start(answer: &HttpResponse) -> String {
 #[derive(PartialEq)]
 enum Body {
     Json(Value),
-    /// The events of a watch, without bookmarks, because the times of bookmarks vary.
+    /// Events of a watch without bookmarks, because the times of bookmarks vary.
     Events(Vec<Value>),
     Text(String),
 }
@@ -87,7 +88,8 @@ impl Body {
             bytes = plain;
         }
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        // A get with `watch` can be a watch of one name, so only the body shows whether it consists of events.
+        // A get with the parameter `watch` can be a watch of one name, so only the body shows whether the answer
+        // consists of events.
         if text.starts_with("{\"type\":") {
             let events: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(&text).into_iter().collect();
             let mut events = events.with_context(|| format!("read the events of {request}"))?;
@@ -101,7 +103,7 @@ impl Body {
                 }
                 normalize(&mut event["object"]);
             }
-            // A stream with only bookmarks counts as empty.
+            // A watch that sent only bookmarks is treated as an empty answer.
             return Ok(if events.is_empty() { Self::Text(String::new()) } else { Self::Events(events) });
         }
         if answer.header("content-type").starts_with("application/yaml")
@@ -129,7 +131,8 @@ impl Body {
     }
 }
 
-/// Media types in kube-apiserver's error message that Tributary does not support for whole objects.
+/// Media types in an error message of kube-apiserver. Tributary does not support them for whole objects, so its message
+/// omits them.
 const PROTOBUF: [&str; 2] =
     [", application/vnd.kubernetes.protobuf;stream=watch", ", application/vnd.kubernetes.protobuf"];
 
@@ -144,7 +147,7 @@ fn normalize(value: &mut Value) {
     if value["kind"] == "Status"
         && let Some(message) = value["message"].as_str().filter(|text| text.starts_with("invalid continue token: "))
     {
-        // The continue tokens of the two servers differ, and so do the details in error messages about the tokens.
+        // The servers send different continue tokens, and different details in error messages about them.
         value["message"] = message.split(": ").take(1).collect::<String>().into();
     }
     if value["kind"] == "Table"
@@ -160,7 +163,7 @@ fn normalize(value: &mut Value) {
                 if cells.get(1).is_some_and(|cell| cell == "bare") {
                     cells.remove(1);
                 }
-                // The last cell is the age, which changes between two requests.
+                // The last cell of a row is the object's age, which changes between two requests.
                 cells.pop();
             }
         }
@@ -183,7 +186,7 @@ fn normalize(value: &mut Value) {
     }
 }
 
-/// Removes the API group that only Tributary serves from a discovery document and from the list of paths.
+/// Removes the API group that only Tributary serves. A discovery document and the list of paths contain it.
 fn remove_own_group(value: &mut Value) {
     const OWN_GROUP: &str = "aggregation.tributary.dev";
     if let Some(paths) = value.get_mut("paths").and_then(Value::as_array_mut) {

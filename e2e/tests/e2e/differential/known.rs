@@ -1,5 +1,5 @@
-//! Deliberate differences in the answers to generated requests. A condition for each entry of
-//! `conformance/differences.rs` recognizes the answers with the difference.
+//! Recognizes the deliberate differences in the answers to generated requests. Each entry of
+//! `conformance/differences.rs` has a condition here.
 
 use super::request::Request;
 use crate::conformance::differences::{
@@ -11,7 +11,7 @@ use crate::conformance::differences::{
 use serde_json::Value;
 use tributary_e2e::HttpResponse;
 
-/// The difference that makes two answers incomparable; `None` if the answers are comparable.
+/// Returns a deliberate difference that affects the whole answers. `None` if the answers must be equal.
 pub(super) fn of_answers(request: &Request, own: &HttpResponse, shown: &HttpResponse) -> Option<&'static Difference> {
     let path = request.path.as_str();
     let (method, codes) = (request.method.as_str(), (own.status.as_u16(), shown.status.as_u16()));
@@ -46,18 +46,18 @@ pub(super) fn of_answers(request: &Request, own: &HttpResponse, shown: &HttpResp
     }
 }
 
-/// Returns whether a path is a non-resource path, such as `/version`, `/apis/apps/v1` or `/openapi/v3/api/v1`.
+/// Returns whether a path is a non-resource path, for example `/version`, `/apis/apps/v1` or `/openapi/v3/api/v1`.
 fn is_document(path: &str) -> bool {
     let depth = path.split('/').filter(|part| !part.is_empty()).count();
     let of_group = if path.starts_with("/apis/") { 3 } else { 2 };
     depth <= of_group || path.starts_with("/openapi/") || path.starts_with("/nothing/")
 }
 
-/// Removes deliberate differences from a body.
+/// Removes the parts of a body in which the servers deliberately differ.
 pub(super) fn take_out(request: &Request, body: &mut Value) {
     let taken = match request.path.as_str() {
         "/" => body.get_mut("paths").and_then(Value::as_array_mut).map(|paths| {
-            // The root path lists the paths of the server. Only the paths of discovery are the same in both lists.
+            // The root path lists all paths of the server. Only the discovery paths are the same at both servers.
             paths.retain(|path| path.as_str().is_some_and(|path| path.starts_with("/api") && !path.ends_with('/')));
             ROOT_PATHS
         }),
@@ -72,7 +72,7 @@ pub(super) fn take_out(request: &Request, body: &mut Value) {
     }
 }
 
-/// Removes the continue token of a selection's last page if no object follows.
+/// Removes the member's continue token if only the member sent a token for the last page of a selection.
 pub(super) fn take_out_last_token(request: &Request, own: &mut Value, shown: &Value) {
     let selects = request.query.iter().any(|option| option.contains("Selector="));
     let has_token = |page: &Value| page["metadata"]["continue"].is_string();

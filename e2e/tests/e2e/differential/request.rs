@@ -4,11 +4,12 @@ use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use serde_json::{Value, json};
 use std::fmt;
 
-/// One request. In its query `VERSION` stands for the version of its collection, and `TOKEN` for a continue token.
+/// Generated request. `VERSION` and `TOKEN` in its query stand for a resourceVersion and a continue token of its
+/// collection.
 pub(super) struct Request {
     pub(super) method: http::Method,
     pub(super) path: String,
-    /// The collection whose version and continue token replace the placeholders.
+    /// Collection from which the values of the placeholders come.
     pub(super) collection: String,
     pub(super) query: Vec<String>,
     pub(super) headers: Vec<(&'static str, &'static str)>,
@@ -21,7 +22,7 @@ impl fmt::Display for Request {
     }
 }
 
-/// The objects with their collections, in the order of creation.
+/// Returns the objects to create, each with its collection, in the order of creation.
 pub(super) fn objects(namespace: &str) -> Vec<(String, Value)> {
     let core = |resource: &str| format!("/api/v1/namespaces/{namespace}/{resource}");
     let mut objects: Vec<(String, Value)> = ["one", "two", "three"]
@@ -49,7 +50,7 @@ pub(super) fn objects(namespace: &str) -> Vec<(String, Value)> {
     objects
 }
 
-/// Collections that no other test changes. The last collections are empty.
+/// Collections that no other test changes. The last collections of the list are empty.
 pub(super) fn collections(namespace: &str) -> Vec<String> {
     [
         "/api/v1/namespaces/NS/configmaps",
@@ -64,7 +65,7 @@ pub(super) fn collections(namespace: &str) -> Vec<String> {
     .to_vec()
 }
 
-/// Suffixes of a collection's path.
+/// Text that follows a collection's path in a request.
 const BELOW: &[&str] = &[
     "",
     "",
@@ -89,7 +90,7 @@ const BELOW: &[&str] = &[
     "/nothing/status",
 ];
 
-/// Other paths: discovery and other documents, and paths of missing or single objects.
+/// Paths that are not below a collection: discovery and other documents, missing objects and single objects.
 const OTHERS: &[&str] = &[
     "/",
     "/api",
@@ -413,7 +414,7 @@ impl Request {
         if self.query.is_empty() { self.path.clone() } else { format!("{}?{}", self.path, self.query.join("&")) }
     }
 
-    /// Returns whether the request is a watch, which ends after a second.
+    /// Returns whether the request is a watch, which takes a second.
     pub(super) fn is_watch(&self) -> bool {
         self.query.iter().any(|option| option.starts_with("watch=true"))
     }
@@ -450,7 +451,7 @@ impl Request {
         if random.random_bool(0.15) {
             headers.push(pick(random, HEADERS));
         }
-        // Writes go only to paths without an object, because they must change nothing.
+        // The test must change no object, so writes go only to paths without an object.
         let is_safe = path.contains("nothing") || path.contains("openapi") || !path[1..].contains('/');
         let method = match random.random_range(0..20) {
             0 => http::Method::HEAD,

@@ -1,5 +1,6 @@
-//! One endpoint of a cluster suddenly answers 500 to every request except `/readyz`. From 3 s after its first 500, it
-//! may get at most 2 % of the requests. After its recovery it must get its full share.
+//! One endpoint of a cluster suddenly answers 500 to every request except `/readyz`. Tributary may send at most 2 % of
+//! the requests to this endpoint from 3 s after the first 500. After the endpoint recovers, Tributary must send it as
+//! many requests as before.
 
 use super::load::{RATE_MIN, Scene};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -32,17 +33,17 @@ use tributary_e2e::{PeopleAuthority, TestCluster};
 /// Longest time until Tributary uses the recovered endpoint again.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Time from the first 500 until the endpoint gets almost no requests.
+/// Time after the first 500 until Tributary must send almost no requests to the endpoint.
 const KNOWN_AFTER: Duration = Duration::from_secs(3);
 
-/// Time in which the endpoint's share of requests is measured: a thousand requests.
+/// Duration of the measurement of the endpoint's share of requests. It includes a thousand requests.
 const MEASURED: Duration = Duration::from_secs(5);
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["endpoints::broken"; endpoint_that_answers_500_gets_few_requests]
+    cases!["endpoints::broken"; endpoint_that_returns_http_500_gets_few_requests]
 }
 
-async fn endpoint_that_answers_500_gets_few_requests(context: TestContext) -> anyhow::Result<()> {
+async fn endpoint_that_returns_http_500_gets_few_requests(context: TestContext) -> anyhow::Result<()> {
     let _permits = context.fixture.load_on_own_member().await?;
     let member = TestCluster::builder("broken").start(context.fixture.tools().await?).await?;
     let second = member.start_another_apiserver().await?;
@@ -85,7 +86,7 @@ async fn endpoint_that_answers_500_gets_few_requests(context: TestContext) -> an
     Ok(())
 }
 
-/// A proxy in front of a kube-apiserver. The proxy forwards bytes, or answers each request with 500.
+/// Proxy in front of a kube-apiserver. It forwards bytes, or answers each request with 500.
 struct Front {
     port: u16,
     broken: watch::Sender<bool>,
@@ -93,7 +94,7 @@ struct Front {
     _accepting: JoinSet<()>,
 }
 
-/// Number of 500 answers of the proxy, and the time of the first 500 answer.
+/// Number of 500 answers that the proxy has sent, and time of the first 500 answer.
 #[derive(Default)]
 struct FrontErrors {
     errors: AtomicUsize,
@@ -101,8 +102,9 @@ struct FrontErrors {
 }
 
 impl Front {
-    /// Starts the proxy. `namespace` is the kube-apiserver's answer for the namespace kube-system, whose uid identifies
-    /// a cluster. Tributary does not use an endpoint without this uid.
+    /// Starts the proxy. `namespace` is the kube-apiserver's answer to a get of the namespace kube-system, which
+    /// contains the uid of the cluster. The proxy sends it also while it is broken, because Tributary does not use an
+    /// endpoint without this uid.
     async fn start(authority: &PeopleAuthority, to: u16, namespace: Bytes) -> anyhow::Result<Self> {
         let (certificate, key) = authority.serving(&["127.0.0.1"])?;
         let certificate = CertificateDer::from_pem_slice(certificate.as_bytes())?;
@@ -124,7 +126,6 @@ impl Front {
         self.broken.send_replace(is_broken);
     }
 
-    /// Number of 500 answers.
     fn errors(&self) -> usize {
         self.load_counts.errors.load(Ordering::Relaxed)
     }
@@ -168,7 +169,8 @@ async fn pass(mut near: TcpStream, to: u16) {
     }
 }
 
-/// Answers `/readyz` and the namespace kube-system like a healthy server, and everything else with 500.
+/// Answers requests for `/readyz` and for the namespace kube-system like a healthy server, and all other requests with
+/// 500.
 async fn answer(near: TcpStream, acceptor: TlsAcceptor, load_counts: Arc<FrontErrors>, namespace: Bytes) {
     let Ok(tls) = acceptor.accept(near).await else { return };
     let service = service_fn(move |request: Request<Incoming>| {
@@ -176,7 +178,7 @@ async fn answer(near: TcpStream, acceptor: TlsAcceptor, load_counts: Arc<FrontEr
         async move {
             let is_namespace = request.uri().path() == "/api/v1/namespaces/kube-system";
             let is_well = is_namespace || matches!(request.uri().path(), "/readyz" | "/livez/ping");
-            // Tributary's own health checks also reach this server, but do not count.
+            // Tributary's health checks also reach this server, so only the test's requests are counted.
             if request.uri().path().ends_with("/configmaps/one") {
                 load_counts.errors.fetch_add(1, Ordering::Relaxed);
                 load_counts.first.lock().get_or_insert_with(Instant::now);

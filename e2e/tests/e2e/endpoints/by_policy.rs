@@ -1,6 +1,7 @@
-//! Tests the effects of a policy on its requests. The requests of the first policy must go to one of two
-//! kube-apiservers, appear in the access log, and be audited at a higher level. The requests of the second policy must
-//! use both servers and appear in no log. In the merged view, all requests must be logged except those of one policy.
+//! Tests policies that affect endpoint selection and logging. Requests that the first policy matches must go to one of
+//! two kube-apiservers, appear in the access log, and be audited at a higher level. Requests that the second policy
+//! matches must use both servers and appear in no log. In the merged view, all requests must be logged except those
+//! that one policy matches.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::kubectl::pod;
@@ -13,25 +14,25 @@ use tributary_e2e::{Access, HttpClient, Kubectl, TestCluster, Tributary, guard, 
 /// Longest time until a server starts, an answer arrives, or a log line is written.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Number of lists, and number of created objects, that the test sends.
+/// Number of lists, and number of creates, that the test sends.
 const SHORT: usize = 12;
 
-/// Number of open watches, and number of open exec sessions. With these numbers, a single server would rarely get all
-/// requests by chance.
+/// Number of open watches, and number of open exec sessions. With so many, all of them rarely reach the same server by
+/// chance.
 const LONG_RUNNING: usize = 6;
 
-/// The audit policy records no request. Only the dispatch policy raises the audit level.
+/// Audit policy that records no request, so that only the dispatch policy can raise the audit level.
 const AUDIT_POLICY: &str = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: None}]}";
 
-/// Metrics of a kube-apiserver: the number of answered requests, and of open long-running requests.
+/// Metrics of a kube-apiserver: number of answered requests, and number of open long-running requests.
 const ANSWERED: &str = "apiserver_request_total{";
 const OPEN: &str = "apiserver_longrunning_requests{";
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["endpoints::by_policy"; policy_selects_the_endpoints_and_logs_of_its_requests]
+    cases!["endpoints::by_policy"; dispatch_policy_selects_the_endpoints_and_logging_of_its_requests]
 }
 
-/// A direct client of a kube-apiserver.
+/// Client that connects directly to a kube-apiserver.
 struct Apiserver(HttpClient);
 
 impl Apiserver {
@@ -40,7 +41,7 @@ impl Apiserver {
         Ok(Self(HttpClient::from_access(&access).await?))
     }
 
-    /// The sum of a metric over all series with these labels.
+    /// Returns the sum of a metric over all series with these labels.
     async fn sum(&self, metric: &str, labels: &[&str]) -> anyhow::Result<usize> {
         let metrics = self.0.get("/metrics").send().await?.expect(200)?.text();
         let series = metrics.lines().filter(|line| line.starts_with(metric));
@@ -52,13 +53,13 @@ impl Apiserver {
     }
 }
 
-/// The value of a metric at each kube-apiserver.
+/// Returns the sum of a metric at each kube-apiserver.
 async fn of_each(apiservers: &[Apiserver; 2], metric: &str, labels: &[&str]) -> anyhow::Result<[usize; 2]> {
     Ok([apiservers[0].sum(metric, labels).await?, apiservers[1].sum(metric, labels).await?])
 }
 
-/// Writes a configuration whose policy sends requests for the namespace's Secrets, and exec sessions there, to the
-/// second endpoint. The merged view does not log its lists of LimitRanges.
+/// Writes a configuration whose first policy sends requests for Secrets and exec requests in the namespace to the
+/// second endpoint. In the merged view, lists of LimitRanges are not logged.
 fn configure(folder: &Path, member: &TestCluster, ports: [u16; 2], namespace: &str) -> anyhow::Result<()> {
     let authority = folder.join("chosen.ca");
     fs::write(&authority, member.access().certificate_authority)?;
@@ -97,7 +98,7 @@ fn lines(path: &Path) -> anyhow::Result<Vec<Value>> {
     whole.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
 }
 
-async fn policy_selects_the_endpoints_and_logs_of_its_requests(context: TestContext) -> anyhow::Result<()> {
+async fn dispatch_policy_selects_the_endpoints_and_logging_of_its_requests(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let member = TestCluster::builder("chosen").controllers(true).kwok(true).nodes(1).start(tools).await?;
@@ -130,7 +131,7 @@ async fn policy_selects_the_endpoints_and_logs_of_its_requests(context: TestCont
     let http = tributary.http().await?;
     let own = format!("/clusters/chosen{core}");
 
-    // The test sends lists and writes through the cluster's own path and through the merged view.
+    // The test sends lists and writes to the cluster's path and to the merged view.
     for number in 0..SHORT {
         http.get(&format!("{own}/secrets")).send().await?.expect(200)?;
         http.get(&format!("{own}/replicationcontrollers")).send().await?.expect(200)?;
@@ -181,7 +182,7 @@ async fn policy_selects_the_endpoints_and_logs_of_its_requests(context: TestCont
         shell.terminate(SOON).await?;
     }
 
-    // Each of these requests has a line in the access log, and no other request of the cluster's own path has one.
+    // The access log must have a line for each of these requests, and no line for other requests to the cluster's path.
     eventually(SOON, async || {
         let lines: Vec<_> = lines(&access_log)?.into_iter().filter(|line| line["cluster"] == "chosen").collect();
         let written = |resource: &str, verb: Option<&str>| {
@@ -194,12 +195,14 @@ async fn policy_selects_the_endpoints_and_logs_of_its_requests(context: TestCont
         Ok(())
     })
     .await?;
-    // All requests of the merged view have a line, except those of the policy that disables logging.
+    // The access log must have a line for each request to the merged view, except requests of the policy that disables
+    // logging.
     let merged: Vec<_> = lines(&access_log)?.into_iter().filter(|line| line["cluster"].is_null()).collect();
     let written = |resource: &str| merged.iter().filter(|line| line["resource"] == resource).count();
     ensure!(written("secrets") == SHORT, "not all that is to be written is: {merged:#?}");
     ensure!(written("limitranges") == 0, "what is not to be written is: {merged:#?}");
-    // The audit log has the same requests, although the audit policy records none.
+    // The audit log must have the same requests, because the dispatch policy raises their level, although the audit
+    // policy records none.
     eventually(SOON, async || {
         let events = lines(&audit_log)?;
         ensure!(events.iter().all(|event| event["level"] == "Metadata"), "{events:#?}");

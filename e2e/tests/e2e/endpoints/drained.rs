@@ -1,5 +1,5 @@
-//! An endpoint is removed from a cluster's configuration while clients watch and send requests. Requests in flight to
-//! the endpoint must continue, new requests must use the other endpoint, and no request may be lost.
+//! Removes an endpoint from a cluster's configuration while clients watch and send requests. Requests in flight to this
+//! endpoint must continue, new requests must use the other endpoint, and no request may be lost.
 
 use super::load::Scene;
 use crate::context::{Case, TestContext, cases, eventually};
@@ -11,13 +11,13 @@ use std::{
 };
 use tributary_e2e::TestCluster;
 
-/// Longest time until a changed file is read, and until an event arrives.
+/// Longest time until Tributary has read a changed file, and until an event arrives.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Number of open watches, half of them at each endpoint.
+/// Number of watches that clients open, half of them at each endpoint.
 const WATCHES: usize = 4;
 
-/// Number of Tributary's own watches: CustomResourceDefinitions and APIServices.
+/// Number of watches that Tributary opens itself, of CustomResourceDefinitions and APIServices.
 const OWN_WATCHES: usize = 2;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -36,7 +36,7 @@ async fn requests_in_flight_continue_at_a_removed_endpoint(context: TestContext)
         ensure!(watch.expect(SOON).await?["type"] == "ADDED", "the object that there is");
         watches.push(watch);
     }
-    // At least one watch must be at the drained endpoint. Otherwise the test proves nothing.
+    // At least one watch must use the endpoint that is removed later. Otherwise the test proves nothing.
     let at_first = AtomicU64::new(0);
     eventually(SOON, async || {
         let (one, two) = (scene.outstanding(ports[0]).await?, scene.outstanding(ports[1]).await?);
@@ -62,7 +62,7 @@ async fn requests_in_flight_continue_at_a_removed_endpoint(context: TestContext)
         })
         .await?;
     ensure!(load_counts.lost.lock().is_empty(), "{:#?}", load_counts.lost.lock());
-    // Four hundred requests were sent in the meantime. One of them may have chosen its endpoint before the change.
+    // Of four hundred requests since the change, a few may have selected their endpoint before the change.
     ensure!(sent <= 2, "{sent} requests were sent to the endpoint that is drained");
     let before = at_first.load(Ordering::Relaxed);
     eventually(SOON, async || {

@@ -19,31 +19,31 @@ use tokio::{
 };
 use tributary_e2e::{HttpClient, HttpResponse, TestCluster, Tributary, guard, namespace};
 
-/// Interval between two requests: 200 per second.
+/// Interval between two requests, which gives 200 requests per second.
 const PERIOD: Duration = Duration::from_millis(5);
 
-/// Smallest accepted number of requests per second, half of the intended rate. With fewer requests, the absence of lost
-/// requests proves little.
+/// Smallest accepted number of requests per second, which is half of the intended rate. With fewer requests, the
+/// absence of lost requests proves little.
 pub(super) const RATE_MIN: f64 = 100.0;
 
-/// Largest number of concurrent requests. On a slow machine the client waits at this number, because flow control would
-/// refuse more requests. A fast machine needs only a handful.
+/// Largest number of concurrent requests. On a slow machine the client waits at this number, because otherwise
+/// Tributary's flow control would refuse requests. A fast machine needs only a few.
 const AT_ONCE_MAX: usize = 256;
 
-/// Number of requests for each request that is a write.
+/// Number of requests for each write: every tenth request is a write.
 const REQUESTS_FOR_EACH_WRITE: usize = 10;
 
-/// Number of attempts for a write whose answer has Retry-After, as in client-go.
+/// Number of attempts for a write, if the answer has a Retry-After header. client-go uses the same number.
 const WRITE_TRIES: usize = 10;
 
 /// File with the certificate authorities of the member's servers.
 const AUTHORITY: &str = "authority.pem";
 
-/// Tributary in front of the kube-apiservers of one member.
+/// Tributary process in front of the kube-apiservers of one member.
 pub(super) struct Scene {
     pub(super) http: HttpClient,
     pub(super) member: TestCluster,
-    /// Path of an object of the member.
+    /// Path of the object that the load reads and writes.
     object: String,
     // The process is declared before `folder`, so that Tributary ends before its folder is removed.
     _tributary: Arc<Tributary>,
@@ -54,14 +54,14 @@ pub(super) struct Scene {
 pub(super) struct LoadCounts {
     pub(super) reads: AtomicUsize,
     pub(super) writes: AtomicUsize,
-    /// The errors of failed requests.
+    /// Errors of the failed requests.
     pub(super) lost: Mutex<Vec<String>>,
     stop: AtomicBool,
 }
 
 impl Scene {
-    /// Starts Tributary for the member's servers at these addresses. The member's own authority or one of `authorities`
-    /// signed the certificates of the servers.
+    /// Starts Tributary for the member's servers at these addresses. Tributary trusts certificates that the member's
+    /// certificate authority or one of `authorities` has signed.
     pub(super) async fn new(
         context: &TestContext,
         member: TestCluster,
@@ -96,7 +96,7 @@ impl Scene {
     /// Sends 200 requests per second until `part` has ended, and waits for the last answers.
     ///
     /// # Errors
-    /// If `part` fails, or the rate is below [`RATE_MIN`].
+    /// If `part` fails, or fewer than [`RATE_MIN`] requests per second were sent.
     pub(super) async fn under_load<T>(
         &self,
         writes: bool,
@@ -140,7 +140,7 @@ impl Scene {
         Ok((outcome, load_counts))
     }
 
-    /// Number of requests in flight to an endpoint. A health check may count for a moment.
+    /// Returns the number of requests in flight to an endpoint. The number may briefly include a health check.
     pub(super) async fn outstanding(&self, port: u16) -> anyhow::Result<u64> {
         self.metric("tributary_endpoint_outstanding_requests", &format!("127.0.0.1:{port}")).await
     }
@@ -158,13 +158,14 @@ fn describe(folder: &Path, member: &TestCluster, endpoints: &[String]) -> anyhow
         "apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": member.name()},
         "spec": {"endpoints": endpoints, "caFile": folder.join(AUTHORITY), "credentials": {"token": member.access().token}},
     });
-    // A rename is atomic. Without it, the server could read a half-written file and would refuse it.
+    // Renames the file, because a rename is atomic. Otherwise the server could read a half-written file and would
+    // refuse it.
     fs::write(folder.join("new"), object.to_string())?;
     Ok(fs::rename(folder.join("new"), folder.join("member.yaml"))?)
 }
 
 impl LoadCounts {
-    /// Number of requests so far. A repeated request counts once.
+    /// Returns the number of requests since the start. A repeated request counts once.
     fn sent(&self) -> usize {
         self.reads.load(Ordering::Relaxed) + self.writes.load(Ordering::Relaxed)
     }
@@ -175,8 +176,8 @@ impl LoadCounts {
         self.note("read", answer.and_then(|answer| answer.expect(200)));
     }
 
-    /// Sends a write. The write is repeated only after an answer with Retry-After, because the server has changed
-    /// nothing in this case.
+    /// Sends a write. The function repeats the write only after an answer with Retry-After, because the server has
+    /// changed nothing in this case.
     async fn write(&self, http: &HttpClient, object: &str, number: usize) {
         self.writes.fetch_add(1, Ordering::Relaxed);
         let patch = json!({"data": {"number": number.to_string()}});

@@ -1,5 +1,5 @@
-//! The three kube-apiservers of a cluster restart in turn under 200 requests per second. No repeatable request may be
-//! lost.
+//! Restarts the three kube-apiservers of a cluster in turn, under 200 requests per second. No request that Tributary
+//! can repeat may be lost.
 
 use super::load::Scene;
 use crate::context::{Case, TestContext, cases, eventually};
@@ -7,14 +7,16 @@ use anyhow::ensure;
 use std::{sync::atomic::Ordering, time::Duration};
 use tributary_e2e::TestCluster;
 
-/// Longest time until Tributary uses a restarted endpoint.
+/// Longest time until Tributary uses a restarted endpoint again.
 const SOON: Duration = Duration::from_secs(60);
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["endpoints::rolling"; rolling_restart_of_three_apiservers_loses_no_repeatable_request]
+    cases!["endpoints::rolling"; rolling_restart_of_three_apiservers_fails_no_request_that_can_be_retried]
 }
 
-async fn rolling_restart_of_three_apiservers_loses_no_repeatable_request(context: TestContext) -> anyhow::Result<()> {
+async fn rolling_restart_of_three_apiservers_fails_no_request_that_can_be_retried(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let _permits = context.fixture.load_on_own_member().await?;
     let member = TestCluster::builder("rolled")
         // Without this flag, the server waits up to a minute for the end of its watches.
@@ -42,8 +44,8 @@ async fn rolling_restart_of_three_apiservers_loses_no_repeatable_request(context
         })
         .await?;
     let (reads, writes) = (load_counts.reads.load(Ordering::Relaxed), load_counts.writes.load(Ordering::Relaxed));
-    // The server may have executed a write that was in flight at its end. Only the client can decide whether to repeat
-    // such a write.
+    // A server that ends may have executed a write in flight. Only the client can decide whether to repeat such a
+    // write, so this error is allowed.
     let is_unsure = |error: &String| error.starts_with("write") && error.contains("may have been carried out");
     let (unsure, lost): (Vec<_>, Vec<_>) = load_counts.lost.lock().drain(..).partition(is_unsure);
     ensure!(lost.is_empty(), "{} of {reads} reads and {writes} writes: {:#?}", lost.len(), &lost[..lost.len().min(5)]);

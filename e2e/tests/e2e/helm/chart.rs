@@ -1,12 +1,15 @@
-//! A chart with the usual objects: a ConfigMap, a Deployment, and a hook.
+//! Writes a Helm chart with common objects: a ConfigMap, a Deployment, and a hook.
 
 use anyhow::Context;
 use std::fs;
 use tributary_e2e::guard;
 
-/// A chart on disk. Its values: `step`, the data of the ConfigMap; `more`, which adds a second ConfigMap and a hook
-/// with a third; `label`, which adds the release's name to the hook's object; `node`, the node of the Deployment's
-/// pods.
+/// Helm chart on disk. Its values:
+///
+/// * `step`: the data of the ConfigMap.
+/// * `more`: adds a second ConfigMap, and a hook that creates a third.
+/// * `label`: adds the release's name to the hook's object.
+/// * `node`: the node of the Deployment's pods.
 pub(crate) struct Chart {
     path: String,
     _folder: tempfile::TempDir,

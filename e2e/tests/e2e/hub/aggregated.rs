@@ -1,4 +1,4 @@
-//! The aggregated API: clients reach members with only the address and the login of the hub.
+//! Tests the aggregated API: clients reach members with the address and the credentials of the hub only.
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,17 +23,17 @@ use crate::shared_mode::{grant, make_config_map, reads_config_maps};
 
 pub(super) const GROUP: &str = "aggregation.tributary.dev";
 
-/// The path of the aggregated API at the hub and at Tributary.
+/// Path of the aggregated API, both at the hub and at Tributary.
 pub(super) const API: &str = "/apis/aggregation.tributary.dev/v1alpha1";
 
 const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 
 const API_SERVICE: &str = "v1alpha1.aggregation.tributary.dev";
 
-/// The Service of the tests, which is the default of `--aggregated-service`.
+/// Name of Tributary's Service in the tests. It is the default of `--aggregated-service`.
 const SERVICE: &str = "tributary";
 
-/// The path of the user's proxy to the merged view.
+/// Path through which a user reaches the merged view.
 pub(super) const MERGED: &str = "/apis/aggregation.tributary.dev/v1alpha1/views/all/proxy";
 
 pub(super) fn cases() -> Vec<Case> {
@@ -41,14 +41,14 @@ pub(super) fn cases() -> Vec<Case> {
         api_service_is_available_while_all_members_are_down,
         kubectl_uses_pods_of_a_member_through_the_hub,
         kubectl_reads_and_writes_objects_through_the_hub,
-        service_account_of_the_hub_has_its_own_name_in_members,
+        service_account_of_the_hub_has_the_prefix_cluster_hub_in_members,
         namespace_of_the_hub_is_deleted_after_a_restart_of_tributary,
         generated_certificate_makes_the_api_service_available,
-        no_answer_of_the_aggregated_api_is_a_redirect,
+        aggregated_api_never_returns_a_redirect,
     ]
 }
 
-/// A hub with an aggregator, and the address and certificate of Tributary's aggregated API.
+/// Hub with an aggregator, and the port and certificate authority of Tributary's aggregated API.
 pub(super) struct Aggregated {
     pub(super) hub: Hub,
     pub(super) port: u16,
@@ -56,33 +56,33 @@ pub(super) struct Aggregated {
 }
 
 impl Aggregated {
-    /// Starts the hub. Its kube-controller-manager deletes namespaces.
+    /// Starts the hub with a kube-controller-manager, which deletes namespaces.
     pub(super) async fn start(context: &TestContext) -> anyhow::Result<Self> {
         Self::start_as(context, TestCluster::builder("hub")).await
     }
 
-    /// Starts a hub with more flags.
+    /// Starts a hub with this configuration of its kube-apiserver.
     pub(super) async fn start_as(context: &TestContext, server: MemberBuilder) -> anyhow::Result<Self> {
         let hub = Hub::start_as(context, server.front_proxy(true).controllers(true)).await?;
         let authority = PeopleAuthority::new("the authority of the aggregated API")?;
-        // The tests also connect to Tributary directly, by its IP address.
+        // The certificate also has the IP address, because some tests connect to Tributary directly.
         let (certificate, key) = authority.serving(&[&format!("{SERVICE}.{NAMESPACE}.svc"), "127.0.0.1"])?;
         fs::write(hub.folder.path().join("aggregated.crt"), certificate)?;
         fs::write(hub.folder.path().join("aggregated.key"), key)?;
         Ok(Self { hub, port: ports::free_port()?, authority })
     }
 
-    /// Configures Tributary, which generates its serving certificate.
+    /// Configures a Tributary that generates a serving certificate.
     fn builder_without_certificate(&self) -> TributaryBuilder {
         self.hub.builder().argument(format!("--aggregated-listen=127.0.0.1:{}", self.port))
     }
 
-    /// Configures Tributary with a serving certificate from files.
+    /// Configures a Tributary with a serving certificate from files.
     pub(super) fn builder(&self) -> TributaryBuilder {
         self.add_certificate(self.builder_without_certificate())
     }
 
-    /// Adds the serving certificate of the aggregated API.
+    /// Adds the serving certificate of the aggregated API to the configuration.
     pub(super) fn add_certificate(&self, builder: TributaryBuilder) -> TributaryBuilder {
         let file = |name: &str| self.hub.folder.path().join(name).display().to_string();
         builder.arguments([
@@ -91,12 +91,12 @@ impl Aggregated {
         ])
     }
 
-    /// Creates the Service and the APIService, and waits until the APIService is available.
+    /// Creates the Service and the APIService of the aggregated API, and waits until the APIService is available.
     async fn register(&self, authority: Option<&PeopleAuthority>) -> anyhow::Result<()> {
         self.register_at(self.port, authority).await
     }
 
-    /// Registers the aggregated API at this port, which may be the port of a load balancer.
+    /// Registers the aggregated API at this port of Tributary or of a load balancer.
     pub(super) async fn register_at(&self, port: u16, authority: Option<&PeopleAuthority>) -> anyhow::Result<()> {
         let http = self.hub.server.http();
         let service = json!({
@@ -145,7 +145,8 @@ impl Aggregated {
         grant(&self.hub.server, "", user, user, uses_proxies()).await
     }
 
-    /// Writes a kubeconfig for a user of the hub: the hub's address with a path below the aggregated API.
+    /// Writes a kubeconfig for a user of the hub. Its server URL is the hub's address with a path below the aggregated
+    /// API.
     pub(super) fn kubeconfig(&self, user: &Value, path: &str) -> anyhow::Result<PathBuf> {
         let file = self.hub.folder.path().join(namespace::unique_name("through"));
         let mut entries = ContextParts { user: user.clone(), ..self.hub.server.access().entries() };
@@ -163,12 +164,13 @@ impl Aggregated {
         HttpClient::from_kubeconfig(&self.kubeconfig(user, path)?, None).await
     }
 
-    /// A client of the aggregated API without the hub in between. `user` is the `user` entry of a kubeconfig.
+    /// Creates a client that connects to the aggregated API directly and not through the hub. `user` is the `user`
+    /// entry of a kubeconfig.
     pub(super) async fn direct(&self, user: &Value) -> anyhow::Result<HttpClient> {
         self.direct_at(self.port, user).await
     }
 
-    /// A client of the aggregated API at this port.
+    /// Creates a client that connects to the aggregated API directly at this port.
     pub(super) async fn direct_at(&self, port: u16, user: &Value) -> anyhow::Result<HttpClient> {
         let file = self.hub.folder.path().join(namespace::unique_name("direct"));
         let cluster = json!({
@@ -179,7 +181,8 @@ impl Aggregated {
         HttpClient::from_kubeconfig(&file, None).await
     }
 
-    /// A user with all rights in the test's namespace of each member, who may use the proxies.
+    /// Creates a user with all RBAC rights in the test's namespace of each member, who may also use the proxies.
+    /// Returns the user's name.
     pub(super) async fn user_of_all_members(&self) -> anyhow::Result<String> {
         let user = namespace::unique_name("ann");
         for member in &self.hub.members {
@@ -190,7 +193,7 @@ impl Aggregated {
         Ok(user)
     }
 
-    /// Adds both members, and waits until the user sees their objects through the hub.
+    /// Adds both members, and waits until the user can read their objects through the hub.
     pub(super) async fn add_members(&self, user: &str) -> anyhow::Result<()> {
         for (name, member) in ["eu", "us"].into_iter().zip(&self.hub.members) {
             self.hub.add(name, member).await?;
@@ -200,7 +203,7 @@ impl Aggregated {
     }
 }
 
-/// The rights for the proxies to the merged view and to all members.
+/// Returns the RBAC rules that allow a user to use the proxies to the merged view and to all members.
 fn uses_proxies() -> Value {
     json!([{
         "apiGroups": [GROUP], "resources": ["views/proxy", "clusters/proxy"],
@@ -239,7 +242,7 @@ async fn api_service_is_available_while_all_members_are_down(context: TestContex
         Ok(())
     })
     .await?;
-    // kubectl reads discovery, OpenAPI and Tables of the hub.
+    // kubectl must be able to read discovery, OpenAPI and Tables from the hub.
     let kubectl = Kubectl::new(context.fixture.tools().await?, &hub.server.kubeconfig())?;
     eventually(SOON, async || {
         let table = kubectl.ok(&["get", &format!("clusters.{GROUP}")]).await?;
@@ -307,7 +310,7 @@ async fn kubectl_reads_and_writes_objects_through_the_hub(context: TestContext) 
     });
     let file = native.file("map.json", &map.to_string())?;
     native.ok(&["apply", "--server-side", "-f", &file]).await?;
-    // The merged view finds the only cluster with the object.
+    // The merged view must send this write to the only cluster with the object.
     let mut changed = map.clone();
     changed["data"]["step"] = json!("2");
     let file = merged.file("map.json", &changed.to_string())?;
@@ -319,7 +322,8 @@ async fn kubectl_reads_and_writes_objects_through_the_hub(context: TestContext) 
     let refused = native.run(&["get", "nodes"]).await?.failure()?;
     ensure!(refused.contains("Forbidden") && refused.contains(&user), "{refused}");
 
-    // The hub checks the right to use the proxy. A role with resourceNames limits a user to the proxy of one cluster.
+    // The hub checks whether a user may use a proxy. A role with resourceNames limits the user to the proxy of one
+    // cluster.
     let limited = namespace::unique_name("eve");
     let one =
         json!([{"apiGroups": [GROUP], "resources": ["clusters/proxy"], "resourceNames": ["us"], "verbs": ["get"]}]);
@@ -335,7 +339,7 @@ async fn kubectl_reads_and_writes_objects_through_the_hub(context: TestContext) 
     Ok(())
 }
 
-/// Creates a ServiceAccount in a namespace of the hub, and returns a token.
+/// Creates a ServiceAccount in a namespace of the hub, and returns a token for it.
 pub(super) async fn create_account(hub: &Hub, name: &str) -> anyhow::Result<String> {
     let accounts = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts");
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
@@ -346,7 +350,7 @@ pub(super) async fn create_account(hub: &Hub, name: &str) -> anyhow::Result<Stri
     answer["status"]["token"].as_str().map(str::to_owned).context("no token")
 }
 
-async fn service_account_of_the_hub_has_its_own_name_in_members(context: TestContext) -> anyhow::Result<()> {
+async fn service_account_of_the_hub_has_the_prefix_cluster_hub_in_members(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let aggregated = Aggregated::start(&context).await?;
     let _tributary = aggregated.serve(&context).await?;
@@ -357,12 +361,12 @@ async fn service_account_of_the_hub_has_its_own_name_in_members(context: TestCon
     aggregated.allow_proxies(&account).await?;
     let in_members = format!("cluster:hub:{account}");
     grant(&hub.members[0], &hub.namespace, &name, &in_members, reads_config_maps()).await?;
-    // An account of the member with the same name is a different user. Its rights must have no effect.
+    // A ServiceAccount of the member with the same name is a different user, so its RBAC rights must have no effect.
     let reads_services = json!([{"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]}]);
     grant(&hub.members[0], &hub.namespace, &format!("{name}-services"), &account, reads_services).await?;
     hub.add("eu", &hub.members[0]).await?;
     let user = json!({"token": token});
-    // The hub and the entry itself accept the token.
+    // The token must be valid through the hub and directly at Tributary's aggregated API.
     for http in [aggregated.http(&user, "").await?, aggregated.direct(&user).await?] {
         let below = format!("{API}/clusters/eu/proxy/api/v1/namespaces/{}", hub.namespace);
         eventually(SOON, async || http.get(&format!("{below}/configmaps")).send().await?.expect(200).map(drop)).await?;
@@ -374,7 +378,7 @@ async fn service_account_of_the_hub_has_its_own_name_in_members(context: TestCon
         ensure!(who["status"]["userInfo"]["username"] == *in_members, "{who}");
         ensure!(!who.to_string().contains("system:masters"), "{who}");
     }
-    // A token that the hub does not know is refused.
+    // Tributary must refuse a token that the hub refuses.
     let stranger = aggregated.direct(&json!({"token": "guessed"})).await?;
     stranger.get(API).send().await?.expect(401)?;
     Ok(())
@@ -412,7 +416,7 @@ async fn generated_certificate_makes_the_api_service_available(context: TestCont
     let bundle = aggregated.api_service().await?["spec"]["caBundle"].clone();
     ensure!(bundle.as_str().is_some_and(|text| !text.is_empty()), "no caBundle");
     drop(first);
-    // The next replica must use the existing certificate in the Secret.
+    // The next replica must use the certificate that the Secret already has.
     let _tributary = context.fixture.watch_log(aggregated.builder_without_certificate().start().await?).await;
     let http = aggregated.hub.server.http();
     eventually(SOON, async || http.get(&format!("{API}/views/all")).send().await?.expect(200).map(drop)).await?;
@@ -420,12 +424,12 @@ async fn generated_certificate_makes_the_api_service_available(context: TestCont
     Ok(())
 }
 
-/// The paths of the proxies to the merged view and to one member.
+/// Returns the paths of the proxies to the merged view and to one member.
 fn proxies() -> [String; 2] {
     [MERGED.to_owned(), format!("{API}/clusters/eu/proxy")]
 }
 
-/// Valid, unknown and malformed paths of the aggregated API.
+/// Returns valid, unknown and malformed paths of the aggregated API.
 pub(super) fn paths() -> Vec<String> {
     let own = [
         "/",
@@ -463,8 +467,8 @@ pub(super) fn paths() -> Vec<String> {
     own.map(str::to_owned).into_iter().chain(proxied).collect()
 }
 
-/// kube-apiserver turns a redirect into 502, so each redirect would break a client.
-async fn no_answer_of_the_aggregated_api_is_a_redirect(context: TestContext) -> anyhow::Result<()> {
+/// kube-apiserver turns a redirect of an aggregated API into 502, so each redirect would break a client.
+async fn aggregated_api_never_returns_a_redirect(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let aggregated = Aggregated::start(&context).await?;
     let _tributary = aggregated.serve(&context).await?;
@@ -485,7 +489,7 @@ async fn no_answer_of_the_aggregated_api_is_a_redirect(context: TestContext) -> 
         let stale = through.get(&format!("{proxy}/openapi/v3/api/v1?hash=STALE")).send().await?.expect(200)?.json()?;
         ensure!(stale["paths"].is_object(), "{stale}");
     }
-    // Inside a proxy, the path of another proxy is unknown to the target.
+    // Within the path of a proxy, the path of another proxy must be unknown.
     for proxy in &proxies {
         let inside = through.get(&format!("{proxy}{API}/clusters/eu/proxy/api")).send().await?;
         ensure!([403, 404].contains(&inside.status.as_u16()), "{proxy}: {}", inside.status);

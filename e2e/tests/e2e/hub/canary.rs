@@ -1,4 +1,4 @@
-//! No answer of the aggregated API contains a credential of a member.
+//! Checks that no answer of the aggregated API contains a credential of a member.
 
 use anyhow::ensure;
 use base64::Engine as _;
@@ -12,14 +12,14 @@ use super::aggregated::{API, Aggregated, GROUP, MERGED, paths};
 use super::{Hub, SOON, secrets, spec_of};
 use crate::context::{Case, TestContext, cases, eventually};
 
-/// The token of a member that does not answer.
+/// Token of a member that does not answer.
 const UNREACHABLE: &str = "token-of-a-member-that-is-down";
 
-/// A token that is not valid in a header.
+/// Token that is not valid in an HTTP header, because it has a line break.
 const MALFORMED: &str = "token-with-a-line\nbreak-of-a-member";
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["hub::canary"; no_answer_of_the_aggregated_api_has_a_credential]
+    cases!["hub::canary"; aggregated_api_never_returns_a_credential]
 }
 
 async fn create_secret(hub: &Hub, name: &str, data: &[(&str, &str)]) -> anyhow::Result<()> {
@@ -32,14 +32,14 @@ async fn create_secret(hub: &Hub, name: &str, data: &[(&str, &str)]) -> anyhow::
     hub.server.http().post(&secrets(""), &secret).send().await?.expect(201).map(drop)
 }
 
-/// Returns the first credential in an answer.
+/// Returns a credential that the answer contains, if any.
 fn find_credential<'a>(answer: &HttpResponse, credentials: &'a [String]) -> Option<&'a String> {
     let headers = answer.headers.values().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     let texts: Vec<_> = headers.chain([answer.text()]).collect();
     credentials.iter().find(|credential| texts.iter().any(|text| text.contains(*credential)))
 }
 
-async fn no_answer_of_the_aggregated_api_has_a_credential(context: TestContext) -> anyhow::Result<()> {
+async fn aggregated_api_never_returns_a_credential(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let aggregated = Aggregated::start(&context).await?;
     let tributary = aggregated.serve(&context).await?;
@@ -59,7 +59,7 @@ async fn no_answer_of_the_aggregated_api_has_a_credential(context: TestContext) 
     let login = hub.server.people().user(&user, &["system:masters"])?;
     let [through, direct] = [aggregated.http(&login, "").await?, aggregated.direct(&login).await?];
     hub.serves(&through.below(MERGED), &["eu", "us"]).await?;
-    // The states of all members are known, with the reasons of both failures.
+    // The test waits until Tributary reports the states of all members, including the reasons of both failures.
     eventually(SOON, async || {
         let clusters = through.get(&format!("{API}/clusters")).send().await?.expect(200)?.json()?;
         let mut names = clusters["items"].as_array().into_iter().flatten().map(|one| &one["metadata"]["name"]);
@@ -68,8 +68,8 @@ async fn no_answer_of_the_aggregated_api_has_a_credential(context: TestContext) 
     })
     .await?;
 
-    // The search for leaked keys looks for single lines of a key, which have 64 characters. The first line is the same
-    // for all keys of a kind, so it is skipped.
+    // An answer may contain only a part of a key, so the test searches for single lines of the key, which have 64
+    // characters. The first line is skipped, because it is the same for all keys of a kind.
     let lines = key.lines().filter(|line| !line.starts_with("-----")).skip(1).map(str::to_owned);
     let tokens = [with_token.access().token, UNREACHABLE.to_owned(), "break-of-a-member".to_owned()];
     let encoded = tokens.iter().take(2).chain([&key]).map(|text| STANDARD.encode(text)).collect::<Vec<_>>();

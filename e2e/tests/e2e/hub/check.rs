@@ -1,4 +1,4 @@
-//! `tributary check --hub-kubeconfig` reports the verdict on each object of the hub, and writes nothing.
+//! `tributary check --hub-kubeconfig` must report the verdict on each object of the hub, and must write nothing.
 
 use anyhow::ensure;
 use serde_json::{Value, json};
@@ -8,10 +8,10 @@ use super::{CLUSTERS, Hub, NAMESPACE, spec_of};
 use crate::context::{Case, TestContext, cases};
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["hub::check"; check_reports_the_verdict_on_each_object_without_writes]
+    cases!["hub::check"; check_command_reports_on_each_hub_object_without_writing]
 }
 
-async fn check_reports_the_verdict_on_each_object_without_writes(context: TestContext) -> anyhow::Result<()> {
+async fn check_command_reports_on_each_hub_object_without_writing(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let hub = Hub::start(&context).await?;
     let [eu, us] = &hub.members;

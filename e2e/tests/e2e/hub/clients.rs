@@ -1,4 +1,4 @@
-//! Programs that use members with the address and the login of the hub: Helm, the Python client, k9s,
+//! Tests programs that reach members with the address and the credentials of the hub: Helm, the Python client, k9s,
 //! client-go informers and a controller-runtime manager.
 
 use std::fs;
@@ -26,16 +26,16 @@ use crate::k9s::{Opened, VIEWS, next};
 use crate::kubectl::Setup;
 use crate::shared_mode::{grant, make_config_map};
 
-/// The annotation of the bookmark after the initial events of a watch.
+/// Annotation of the bookmark that ends the initial events of a watch.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// The key Ctrl-C, which ends k9s.
+/// Terminal code of Ctrl-C, which ends k9s.
 const CONTROL_C: u8 = 3;
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["hub::clients";
         helm_k9s_and_python_work_through_the_hub, k9s_lists_and_follows_pods_through_the_hub,
-        informers_follow_members_through_the_hub_over_goaways,
+        informers_follow_members_through_the_hub_despite_goaway_frames,
     ]
 }
 
@@ -93,7 +93,7 @@ impl HelmPlace<'_> {
     }
 }
 
-/// Opens the first views of k9s, and follows one of them.
+/// Opens the first views of k9s, and follows the events of one view.
 async fn check_k9s(aggregated: &Aggregated, user: &str) -> anyhow::Result<()> {
     let (hub, namespace) = (&aggregated.hub, &aggregated.hub.namespace);
     for member in &hub.members {
@@ -114,7 +114,7 @@ async fn check_k9s(aggregated: &Aggregated, user: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// k9s shows the pods of both members, and a pod that appears later. Its only contact is the hub.
+/// k9s connects only to the hub. It must show the pods of both members, and a pod that is created later.
 async fn k9s_lists_and_follows_pods_through_the_hub(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let aggregated = Aggregated::start(&context).await?;
@@ -143,9 +143,9 @@ pub(super) async fn follow_pods_with_k9s(
     (shown, member): (&[&str], usize),
 ) -> anyhow::Result<()> {
     let home = guard::temporary_folder("k9s")?;
-    // k9s must not ask for its newest release.
+    // Without this setting, k9s looks up its newest release on the internet.
     fs::write(home.path().join("config.yaml"), "k9s:\n  skipLatestRevCheck: true\n")?;
-    // `script` gives k9s a terminal, and prints the terminal's output.
+    // k9s needs a terminal. The program `script` provides one, and prints its output.
     let mut command = Command::new("script");
     command
         .args(["--quiet", "--flush", "--return", "/dev/null", "--command"])
@@ -199,7 +199,7 @@ async fn check_python(context: &TestContext, aggregated: &Aggregated, user: &str
     Ok(())
 }
 
-/// Watches with initial events. The names of their objects must come before the bookmark that ends them.
+/// Watches with initial events. The initial events must have the expected names, and must end with the bookmark.
 async fn check_initial_events(http: &HttpClient, namespace: &str, expected: &[&str]) -> anyhow::Result<()> {
     let options = "watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
     let mut watch = http.watch(&format!("/api/v1/namespaces/{namespace}/configmaps?{options}")).await?;
@@ -218,14 +218,14 @@ async fn check_initial_events(http: &HttpClient, namespace: &str, expected: &[&s
     Ok(())
 }
 
-/// The connections of the hub's kube-apiserver end many times. Each client must have the objects of both members at the
-/// end, and no other request may be lost.
-async fn informers_follow_members_through_the_hub_over_goaways(context: TestContext) -> anyhow::Result<()> {
+/// The hub's kube-apiserver closes its connections many times. At the end each client must have the objects of both
+/// members, and no other request may be lost.
+async fn informers_follow_members_through_the_hub_despite_goaway_frames(context: TestContext) -> anyhow::Result<()> {
     let _permits = context.fixture.load_on_own_member().await?;
     let aggregated = Aggregated::start(&context).await?;
     let builder = aggregated.builder().argument("--goaway-chance=0.02");
     let _tributary = context.fixture.watch_log(builder.start().await?).await;
-    // The balancer counts the connections of the kube-apiserver.
+    // The balancer counts the connections that the kube-apiserver opens to Tributary.
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, aggregated.port));
     let balancer = Balancer::start(vec![(address, aggregated.direct(&json!({})).await?)]).await?;
     aggregated.register_at(balancer.port, Some(&aggregated.authority)).await?;

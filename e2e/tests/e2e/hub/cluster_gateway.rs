@@ -1,4 +1,5 @@
-//! The door of cluster-gateway: clients reach members from cluster-gateway's Secrets by its paths.
+//! Tests the door of cluster-gateway. Clients use cluster-gateway's paths to reach the members that cluster-gateway's
+//! Secrets describe.
 
 use std::sync::Arc;
 
@@ -14,25 +15,25 @@ use crate::context::{Case, TestContext, cases, eventually};
 use crate::kubectl::{Setup, pods};
 use crate::shared_mode::grant;
 
-/// The namespace of KubeVela, with its Service and its Secrets.
+/// Namespace of KubeVela, with the Service and the Secrets of cluster-gateway.
 pub(super) const VELA: &str = "vela-system";
 
 pub(super) const GATEWAYS: &str = "/apis/cluster.core.oam.dev/v1alpha1/clustergateways";
 
-/// A member whose name is no cluster name of Tributary. The member sees the caller.
+/// Member whose name is not a valid cluster name of Tributary. Requests reach this member as the caller.
 const EU: &str = "eu.example";
 
-/// A member that sees the user of its Secret.
+/// Member that requests reach as the user of the member's Secret.
 const US: &str = "us";
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["hub::cluster_gateway";
         kubectl_uses_members_of_cluster_gateway_through_the_hub,
-        identity_of_a_source_and_rights_of_the_hub_belong_to_the_name_in_the_path,
+        user_mapping_and_hub_rights_depend_on_the_cluster_name_in_the_path,
     ]
 }
 
-/// Creates a Secret in the form of KubeVela's command `cluster join`.
+/// Creates a Secret in the form that KubeVela's command `cluster join` writes.
 pub(super) async fn join(hub: &TestCluster, name: &str, kind: &str, data: &[(&str, &str)]) -> anyhow::Result<()> {
     let data: Map<_, _> = data.iter().map(|(key, text)| ((*key).to_owned(), json!(STANDARD.encode(text)))).collect();
     let labels = json!({"cluster.core.oam.dev/cluster-credential-type": kind, "mode": name});
@@ -42,8 +43,8 @@ pub(super) async fn join(hub: &TestCluster, name: &str, kind: &str, data: &[(&st
     hub.http().post(&format!("/api/v1/namespaces/{VELA}/secrets"), &secret).send().await?.expect(201).map(drop)
 }
 
-/// Starts Tributary with two members from Secrets, and registers the door in the place of cluster-gateway. Returns the
-/// key of the certificate in the second Secret.
+/// Starts Tributary with two members from Secrets, and registers the door in place of cluster-gateway. Returns the
+/// private key of the certificate in the second Secret.
 async fn serve(context: &TestContext, aggregated: &Aggregated) -> anyhow::Result<(Arc<Tributary>, String)> {
     let hub = &aggregated.hub;
     let http = hub.server.http();
@@ -75,7 +76,7 @@ async fn serve(context: &TestContext, aggregated: &Aggregated) -> anyhow::Result
         "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": aggregated.port}]},
     });
     http.post(&format!("/api/v1/namespaces/{VELA}/services"), &service).send().await?.expect(201)?;
-    // As in the chart of cluster-gateway.
+    // The chart of cluster-gateway has the same APIService.
     let api_service = json!({
         "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
         "metadata": {"name": "v1alpha1.cluster.core.oam.dev"},
@@ -98,7 +99,7 @@ async fn serve(context: &TestContext, aggregated: &Aggregated) -> anyhow::Result
     Ok((tributary, key))
 }
 
-/// The right to the proxies of some clusters.
+/// Returns the RBAC rules that allow a user to use the proxies of these clusters.
 pub(super) fn uses_proxies(names: &[&str]) -> Value {
     json!([{
         "apiGroups": ["cluster.core.oam.dev"], "resources": ["clustergateways/proxy"], "resourceNames": names,
@@ -131,7 +132,8 @@ async fn kubectl_uses_members_of_cluster_gateway_through_the_hub(context: TestCo
         ensure!(table.lines().nth(1).is_some_and(|line| line.starts_with("local ")), "{table}");
         ensure!(table.contains(&hub.members[0].access().server) && table.contains("mode=us"), "{table}");
     }
-    // A line of the key has 64 characters, and the first line is the same for all keys of a kind.
+    // The test searches for single lines of the key, which have 64 characters. The first line is skipped, because it is
+    // the same for all keys of a kind.
     let lines = key.lines().filter(|line| !line.starts_with("-----")).skip(1).map(str::to_owned);
     let token = hub.members[0].access().token;
     let encoded = [STANDARD.encode(&key), STANDARD.encode(&token)];
@@ -167,7 +169,7 @@ async fn kubectl_uses_members_of_cluster_gateway_through_the_hub(context: TestCo
     Ok(())
 }
 
-async fn identity_of_a_source_and_rights_of_the_hub_belong_to_the_name_in_the_path(
+async fn user_mapping_and_hub_rights_depend_on_the_cluster_name_in_the_path(
     context: TestContext,
 ) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
@@ -180,7 +182,7 @@ async fn identity_of_a_source_and_rights_of_the_hub_belong_to_the_name_in_the_pa
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let who = |name: &str| format!("{GATEWAYS}/{name}/proxy/apis/authentication.k8s.io/v1/selfsubjectreviews");
     for http in [aggregated.http(&login, "").await?, aggregated.direct(&login).await?] {
-        // The hub's authorizer learns of the right a moment later.
+        // The hub's authorizer receives the new RBAC right with a delay.
         let path = who(US);
         eventually(SOON, async || http.post(&path, &review).send().await?.expect(201).map(drop)).await?;
         let seen = http.post(&path, &review).send().await?.expect(201)?.json()?;
@@ -206,7 +208,7 @@ async fn identity_of_a_source_and_rights_of_the_hub_belong_to_the_name_in_the_pa
     let refused = request.send().await?.expect(403)?.text();
     ensure!(refused.contains("Impersonate"), "{refused}");
 
-    // A ServiceAccount of the hub, as the controller of KubeVela.
+    // The controller of KubeVela also uses a ServiceAccount of the hub.
     let accounts = format!("/api/v1/namespaces/{VELA}/serviceaccounts");
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "kubevela-vela-core"}});
     hub.server.http().post(&accounts, &account).send().await?.expect(201)?;
@@ -226,7 +228,7 @@ async fn identity_of_a_source_and_rights_of_the_hub_belong_to_the_name_in_the_pa
         .await?;
     }
 
-    // A member that goes.
+    // After the deletion of its Secret, the member must disappear.
     let secret = format!("/api/v1/namespaces/{VELA}/secrets/{US}");
     hub.server.http().delete(&secret).send().await?.expect(200)?;
     eventually(SOON, async || {

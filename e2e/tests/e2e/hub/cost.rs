@@ -1,4 +1,5 @@
-//! The cost of the aggregated API in the hub itself: its OpenAPI document, and `kubectl get all`.
+//! Measures the cost of the aggregated API in the hub itself: the size of the OpenAPI document, and the requests of
+//! `kubectl get all`.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +13,17 @@ use crate::context::{Case, TestContext, cases, eventually};
 use crate::shared_mode::make_config_map;
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["hub::cost"; hub_gets_only_the_group_of_tributary]
+    cases!["hub::cost"; hub_receives_only_requests_for_tributarys_api_group]
 }
 
-/// The paths and definitions of the hub's OpenAPI v2 document.
+/// Returns the paths and definitions of the hub's OpenAPI v2 document.
 async fn openapi(http: &HttpClient) -> anyhow::Result<BTreeMap<String, Value>> {
     let document = http.get("/openapi/v2").send().await?.expect(200)?.json()?;
     let parts = ["paths", "definitions"].map(|part| document[part].as_object().cloned().unwrap_or_default());
     Ok(parts.into_iter().flatten().collect())
 }
 
-/// Runs `kubectl get all` with an empty cache of discovery. Returns its output, and the number of its requests.
+/// Runs `kubectl get all` with an empty discovery cache. Returns the output and the number of requests.
 async fn get_all(context: &TestContext, aggregated: &Aggregated, namespace: &str) -> anyhow::Result<(String, usize)> {
     let kubectl = Kubectl::new(context.fixture.tools().await?, &aggregated.hub.server.kubeconfig())?;
     let output = kubectl.run(&["get", "all", "-n", namespace, "-o", "name", "-v=6"]).await?;
@@ -31,7 +32,7 @@ async fn get_all(context: &TestContext, aggregated: &Aggregated, namespace: &str
     Ok((output.success()?, requests))
 }
 
-async fn hub_gets_only_the_group_of_tributary(context: TestContext) -> anyhow::Result<()> {
+async fn hub_receives_only_requests_for_tributarys_api_group(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let aggregated = Aggregated::start(&context).await?;
     let server = &aggregated.hub.server;
@@ -40,8 +41,8 @@ async fn hub_gets_only_the_group_of_tributary(context: TestContext) -> anyhow::R
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "shop"}, "spec": {"ports": [{"port": 80}]},
     });
     server.http().post("/api/v1/namespaces/default/services", &service).send().await?.expect(201)?;
-    // kube-apiserver adds the kinds of CustomResourceDefinitions to its OpenAPI documents some time after their
-    // creation, and the measurement begins after that.
+    // kube-apiserver adds the kinds of CustomResourceDefinitions to its OpenAPI documents with a delay. The measurement
+    // must begin after that.
     eventually(SOON, async || {
         let known = openapi(server.http()).await?;
         for plural in ["upstreamclusters", "resourceregistries", "mergedendpoints", "deniedusers"] {

@@ -1,4 +1,5 @@
-//! A hub that suddenly lists no members, as after a restore from an old backup.
+//! A hub suddenly lists no members, as after the restore of an old backup. Tributary must not remove all members at
+//! once.
 
 use std::time::Duration;
 
@@ -10,14 +11,14 @@ use tributary_e2e::{Kubectl, ports};
 use super::Hub;
 use crate::context::{Case, TestContext, cases, eventually};
 
-/// The time for which Tributary keeps the members, and some seconds for a busy machine.
+/// Longest time for which Tributary keeps the members, including some seconds for a busy machine.
 const CONFIRMED: Duration = Duration::from_secs(150);
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["hub::disappearance"; members_stay_for_a_minute_when_the_hub_suddenly_lists_none]
+    cases!["hub::disappearance"; members_are_served_for_a_minute_after_the_hub_lists_none]
 }
 
-async fn members_stay_for_a_minute_when_the_hub_suddenly_lists_none(context: TestContext) -> anyhow::Result<()> {
+async fn members_are_served_for_a_minute_after_the_hub_lists_none(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let hub = Hub::start(&context).await?;
     hub.add("eu", &hub.members[0]).await?;
@@ -30,7 +31,7 @@ async fn members_stay_for_a_minute_when_the_hub_suddenly_lists_none(context: Tes
     let tributary = context.fixture.watch_log(hub.builder().start().await?).await;
     let http = hub.http(&tributary).await?;
     hub.serves(&http, &["eu", "us"]).await?;
-    // A single deletion takes effect at once. Three members remain, so the test adds a fourth.
+    // Tributary applies a single deletion at once. The test has added a fourth member, so that three members remain.
     let kubectl = Kubectl::new(context.fixture.tools().await?, &hub.server.kubeconfig())?;
     kubectl.ok(&["delete", "upstreamcluster", "us"]).await?;
     hub.serves(&http, &["eu"]).await?;

@@ -1,6 +1,6 @@
-//! The figures of hub mode: the time until a new member is served, the requests of a calm replica, the CPU time of a
-//! GET through the hub, and the memory and CPU time of a process with 1,000 members. `TRIBUTARY_BIN` should name an
-//! optimized program, because the program of tests uses much more CPU time.
+//! Measures hub mode: the time until a new member is served, the requests of a replica while nothing changes, the CPU
+//! time of a GET through the hub, and the memory and CPU time of a process with 1,000 members. `TRIBUTARY_BIN` should
+//! name an optimized program, because the program of tests uses much more CPU time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,32 +18,31 @@ use crate::context::{Case, TestContext, eventually};
 /// Number of members that the test adds one after the other.
 const MEMBERS: usize = 30;
 
-/// Longest time from the apply of a member to its objects in the merged view. The goal is 2 s, and the test machine is
-/// busy.
+/// Longest time from the creation of an UpstreamCluster until the merged view has the member's objects. The goal is 2
+/// s, but the test machine is busy.
 const SERVED_WITHIN: Duration = Duration::from_secs(5);
 
-/// The goal for the requests per second of a replica while nothing changes, without requests for the Lease.
+/// Largest number of requests per second of a replica while nothing changes, without requests for the Lease.
 const CALM_RATE: f64 = 0.1;
 
-/// Time in which the hub does not change. A WatchList lasts one to two hours, so its renewals are not part of the
-/// figure: they are fewer than 0.002 requests/s.
+/// Duration of the measurement while nothing changes in the hub. The measurement does not include renewals of
+/// WatchLists. A WatchList lasts one to two hours, so these are fewer than 0.002 requests/s.
 const CALM: Duration = Duration::from_secs(600);
 
-/// Number of GETs of each round.
+/// Number of GETs in each round.
 const GETS: u32 = 3000;
 
 const ROUNDS: usize = 3;
 
-/// Unit of the times in `/proc/PID/stat`, on all usual machines.
+/// Unit of the CPU times in `/proc/PID/stat`, on all common machines.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Number of members of the figure of memory.
+/// Number of members for the measurement of memory.
 const MANY_MEMBERS: usize = 1000;
 
-/// Time until the memory of a new process is measured.
+/// Time from the start of a process until its memory is measured.
 const SETTLED: Duration = Duration::from_secs(20);
 
-/// Longest duration of one test.
 const PATIENCE: Duration = Duration::from_secs(20 * 60);
 
 pub(super) fn cases() -> Vec<Case> {
@@ -56,7 +55,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases.map(|case| case.patience(PATIENCE)).into()
 }
 
-/// Polls until the merged view has exactly the objects of these clusters.
+/// Requests the merged view repeatedly until it has exactly the objects of these clusters.
 async fn poll(hub: &Hub, http: &HttpClient, expected: &BTreeSet<String>) -> anyhow::Result<()> {
     let end = Instant::now() + SOON;
     while hub.served(http).await? != *expected {
@@ -76,7 +75,8 @@ async fn time_until_served(context: TestContext) -> anyhow::Result<()> {
     let remaining = BTreeSet::from(["us".to_owned()]);
     let mut times = Vec::new();
     for index in 0..MEMBERS {
-        // Each round uses a new cluster name, for which the data directory has no stored discovery.
+        // Each round uses a new cluster name, because Tributary's data directory stores the discovery of an earlier
+        // name.
         let name = format!("eu-{index}");
         let begun = Instant::now();
         hub.add(&name, &hub.members[0]).await?;
@@ -94,14 +94,14 @@ async fn time_until_served(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The requests of a user in the audit log of the hub, by verb and path, without those of the Lease.
+/// Returns the requests of a user in the hub's audit log by verb and path, without requests for the Lease.
 fn requests_of(log: &str, user: &str) -> anyhow::Result<BTreeMap<String, usize>> {
     let mut counts = BTreeMap::new();
     let mut known = BTreeSet::new();
     for line in log.lines() {
         let event: Value = serde_json::from_str(line).with_context(|| format!("read {line}"))?;
         let uri = event["requestURI"].as_str().unwrap_or_default();
-        // A watch has two audit events, for its start and its end, and counts once.
+        // A watch has two audit events, at its start and its end, but is one request.
         let is_new = known.insert(event["auditID"].to_string());
         if event["user"]["username"] == user && is_new && !uri.contains("/leases") {
             let path = uri.split('?').next().unwrap_or_default();
@@ -141,7 +141,7 @@ async fn calm_requests(context: TestContext) -> anyhow::Result<()> {
     for replica in &replicas {
         hub.serves(&hub.http(replica).await?, &["eu", "us"]).await?;
     }
-    // The pause includes the first writes of status, and the interval at which changed values are written.
+    // The pause lets Tributary finish its first writes of status, and the interval at which it writes changed values.
     sleep(Duration::from_secs(45)).await;
     let version = async || {
         let list = hub.server.http().get(CLUSTERS).send().await?.expect(200)?.json()?;
@@ -169,8 +169,8 @@ fn resident(pid: u32) -> anyhow::Result<u64> {
     Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? << 10)
 }
 
-/// The members whose addresses refuse connections, each with a Secret, are created before the start, so that Tributary
-/// reads them at once.
+/// Members whose addresses refuse connections. The test creates the members and their Secrets before the start, so that
+/// Tributary reads them all at once.
 async fn many_members(context: TestContext) -> anyhow::Result<()> {
     let _permits = context.fixture.load_on_own_member().await?;
     let hub = Hub::start(&context).await?;
@@ -201,17 +201,17 @@ async fn many_members(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The CPU time of a process, with the time of ended threads.
+/// Returns the CPU time of a process, including its ended threads.
 fn cpu(pid: u32) -> anyhow::Result<Duration> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).context("read the state of a process")?;
-    // In /proc/PID/stat, the program's name in parentheses may contain spaces. `utime` and `stime` are the fields 14
-    // and 15.
+    // In /proc/PID/stat, the program's name in parentheses may contain spaces, so the fields are counted after the
+    // parenthesis. `utime` and `stime` are the fields 14 and 15.
     let (_, fields) = text.rsplit_once(") ").context("no name")?;
     let ticks: u64 = fields.split(' ').skip(11).take(2).map(str::parse::<u64>).sum::<Result<_, _>>()?;
     Ok(TICK * u32::try_from(ticks)?)
 }
 
-/// The processes that a GET uses.
+/// Processes whose CPU time a GET uses.
 struct Processes {
     hub: u32,
     tributary: u32,
@@ -222,8 +222,8 @@ impl Processes {
         Ok([cpu(self.hub)?, cpu(self.tributary)?])
     }
 
-    /// Sends GETs one after the other, and returns the CPU time of one GET in the hub and in Tributary, in
-    /// milliseconds. `idle` is the CPU time of the calm processes in a second.
+    /// Sends GETs one after the other. Returns the CPU time of one GET in the hub and in Tributary, in milliseconds.
+    /// `idle` is the CPU time per second of both processes while they are idle.
     async fn measure(&self, http: &HttpClient, path: &str, idle: [f64; 2]) -> anyhow::Result<[f64; 2]> {
         let (before, begun) = (self.used()?, Instant::now());
         for _ in 0..GETS {
@@ -249,7 +249,7 @@ async fn cpu_time(context: TestContext) -> anyhow::Result<()> {
     hub.serves(&direct, &["eu", "us"]).await?;
     let through = aggregated.http(&hub.server.people().user(&user, &[])?, MERGED).await?;
     let path = format!("/api/v1/namespaces/{}/configmaps/of-member1", hub.namespace);
-    // For comparison, this object of the hub itself has about the same size.
+    // For comparison, the test also gets an object of the hub itself with about the same size.
     hub.create_member("unused", spec_of("nothing", &hub.members[1])).await?;
     let own = format!("{CLUSTERS}/unused");
     eventually(SOON, async || through.get(&path).send().await?.expect(200).map(drop)).await?;

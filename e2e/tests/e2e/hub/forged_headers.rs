@@ -1,5 +1,5 @@
-//! Clients that forge the headers of the hub's kube-apiserver. Only a certificate of the hub's front proxies makes the
-//! headers count.
+//! Tests clients that forge the headers in which the hub's kube-apiserver names the user. Tributary may accept these
+//! headers only on a connection with a certificate of the hub's front proxies.
 
 use anyhow::{Context as _, ensure};
 use base64::Engine as _;
@@ -19,12 +19,12 @@ const CONFIGURATION_KEY: &str = "requestheader-client-ca-file";
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["hub::forged_headers";
-        forged_headers_name_no_user, front_proxies_follow_the_configuration_of_the_hub,
+        forged_user_headers_do_not_authenticate_a_user, trusted_front_proxies_change_with_the_configuration_of_the_hub,
     ]
 }
 
-/// Sends a request with these headers, and returns the user that the answer names. `None`: the client is refused, by a
-/// status 401 or by a broken connection.
+/// Sends a request with these headers. Returns the user that the answer names, or `None` if the client is refused by a
+/// status 401 or a broken connection.
 async fn user_of(http: &HttpClient, headers: &[(&str, &str)]) -> anyhow::Result<Option<Value>> {
     let path = format!("{API}/views/all/proxy/apis/authentication.k8s.io/v1/selfsubjectreviews");
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
@@ -36,12 +36,12 @@ async fn user_of(http: &HttpClient, headers: &[(&str, &str)]) -> anyhow::Result<
     Ok(Some(answer.expect(201)?.json()?["status"]["userInfo"].clone()))
 }
 
-async fn forged_headers_name_no_user(context: TestContext) -> anyhow::Result<()> {
+async fn forged_user_headers_do_not_authenticate_a_user(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let aggregated = Aggregated::start(&context).await?;
     let _tributary = aggregated.serve(&context).await?;
     let hub = &aggregated.hub;
-    // Without members, the merged view knows no resource.
+    // The test adds a member, because without members the merged view serves no resource.
     hub.add("eu", &hub.members[0]).await?;
     let front_proxy = hub.server.front_proxy();
     let eve = namespace::unique_name("eve");
@@ -72,7 +72,7 @@ async fn forged_headers_name_no_user(context: TestContext) -> anyhow::Result<()>
             aggregated.allow_proxies(FRONT_PROXY).await?;
         }
         let http = aggregated.direct(user).await?;
-        // The result of an earlier access review may still be cached, so the test waits until it expires.
+        // Tributary may have cached the result of an earlier access review, so the test waits until the result expires.
         eventually(SOON, async || {
             let found = user_of(&http, headers).await?;
             let name = found.as_ref().map(|user| user["username"].as_str().unwrap_or_default());
@@ -88,7 +88,7 @@ async fn forged_headers_name_no_user(context: TestContext) -> anyhow::Result<()>
         [ann[0], ("X-Remote-Uid", "7"), ("X-Remote-Extra-Example.com%2fTeam", "blue"), ("X-Remote-Group", "ops")];
     let user = user_of(&http, &extra).await?.unwrap_or_default();
     ensure!(user["uid"] == "7" && user["extra"]["example.com/team"] == json!(["blue"]), "{user}");
-    // The front proxy may name the group `system:masters`, but Tributary sends this group to no member.
+    // A front proxy may name the group `system:masters`, but Tributary must not send this group to a member.
     let nodes = format!("{API}/clusters/eu/proxy/api/v1/nodes");
     eventually(SOON, async || {
         let request = http.get(&nodes).header("X-Remote-User", "ann").header("X-Remote-Group", "system:masters");
@@ -97,13 +97,13 @@ async fn forged_headers_name_no_user(context: TestContext) -> anyhow::Result<()>
     .await
 }
 
-/// Adds an authority to the ConfigMap, or replaces the authorities by the previous ones.
+/// Writes certificate authorities into the hub's ConfigMap of front proxies.
 async fn set_authorities(server: &TestCluster, pem: &str) -> anyhow::Result<()> {
     let patch = json!({"data": {CONFIGURATION_KEY: pem}});
     server.http().patch(CONFIGURATION, "merge-patch+json", &patch).send().await?.expect(200).map(drop)
 }
 
-async fn front_proxies_follow_the_configuration_of_the_hub(context: TestContext) -> anyhow::Result<()> {
+async fn trusted_front_proxies_change_with_the_configuration_of_the_hub(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let aggregated = Aggregated::start(&context).await?;
     let _tributary = aggregated.serve(&context).await?;
@@ -115,7 +115,7 @@ async fn front_proxies_follow_the_configuration_of_the_hub(context: TestContext)
     ensure!(user_of(&http, &ann).await?.is_none(), "an unknown authority counts");
     let earlier = server.front_proxy().pem();
     set_authorities(server, &format!("{earlier}{}", next.pem())).await?;
-    // Each handshake verifies a certificate, so the test uses new connections.
+    // Tributary verifies a client certificate only in the TLS handshake, so the test uses new connections.
     eventually(SOON, async || {
         let http = aggregated.direct(&next.user(FRONT_PROXY, &[])?).await?;
         let user = user_of(&http, &ann).await?;
@@ -134,7 +134,7 @@ async fn front_proxies_follow_the_configuration_of_the_hub(context: TestContext)
     .await?;
     let ended = async { while let Ok(Some(_)) = watch.next(SOON).await {} };
     tokio::time::timeout(SOON / 2, ended).await.context("an open watch outlives the authority of its front proxy")?;
-    // Without an authority for front proxies, the headers in requests of the hub have no effect, either.
+    // Without a certificate authority of front proxies, Tributary must also ignore the headers in requests of the hub.
     let broken = STANDARD.encode("no certificate");
     set_authorities(server, &broken).await?;
     let user = namespace::unique_name("ann");

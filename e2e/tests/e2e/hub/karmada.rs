@@ -1,5 +1,5 @@
-//! The doors of Karmada: kubectl as karmadactl uses it (it gets the Cluster, and then uses the path
-//! `clusters/NAME/proxy`), and the search proxy through the hub.
+//! Tests the doors of Karmada. kubectl uses them like karmadactl (it gets the Cluster, and then uses the path
+//! `clusters/NAME/proxy`), and uses the search proxy through the hub.
 
 use std::path::PathBuf;
 
@@ -20,19 +20,20 @@ pub(super) const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 
 pub(super) const SEARCH: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
 
-/// The namespace of the Secrets of Karmada's Clusters.
+/// Namespace of the Secrets to which Karmada's Clusters refer.
 const SECRETS: &str = "karmada-cluster";
 
-/// The group of the user, which the members' impersonators may impersonate.
+/// Group of the user. The members' impersonator accounts may impersonate this group.
 pub(super) const USERS: &str = "karmada-users";
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["hub::karmada";
-        kubectl_uses_the_doors_of_karmada,
+        kubectl_reaches_clusters_by_the_proxy_paths_of_karmada,
     ]
 }
 
-/// Defines the Clusters of Karmada in the hub. Karmada serves them by an aggregated apiserver.
+/// Creates a CustomResourceDefinition of Karmada's Clusters in the hub. In a real control plane, an aggregated
+/// apiserver of Karmada serves this kind.
 pub(super) async fn define_clusters(server: &TestCluster) -> anyhow::Result<()> {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let definition = json!({
@@ -51,8 +52,8 @@ pub(super) async fn define_clusters(server: &TestCluster) -> anyhow::Result<()> 
     eventually(SOON, async || server.http().get(CLUSTERS).send().await?.expect(200).map(drop)).await
 }
 
-/// Creates a ServiceAccount of a member that may impersonate exactly one user and one group, as Karmada's unified
-/// authentication does. Returns the token of the account.
+/// Creates a ServiceAccount in a member that may impersonate exactly one user and one group, as Karmada's unified
+/// authentication does. Returns the account's token.
 async fn impersonator(member: &TestCluster, namespace: &str, user: &str) -> anyhow::Result<String> {
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": user}});
     let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
@@ -68,7 +69,7 @@ async fn impersonator(member: &TestCluster, namespace: &str, user: &str) -> anyh
     Ok(answer["status"]["token"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Creates the Cluster of a member with its Secrets, which Karmada makes its dependents.
+/// Creates the Cluster of a member, and its Secrets. The Secrets have the Cluster as owner, as in Karmada.
 pub(super) async fn join(aggregated: &Aggregated, name: &str, member: &TestCluster, user: &str) -> anyhow::Result<()> {
     let (http, access) = (aggregated.hub.server.http(), member.access());
     let secret = |name: &str| json!({"namespace": SECRETS, "name": name});
@@ -95,7 +96,7 @@ pub(super) async fn join(aggregated: &Aggregated, name: &str, member: &TestClust
     Ok(())
 }
 
-/// Makes Tributary the server of Karmada's search group.
+/// Registers Tributary as the server of Karmada's search API group.
 async fn serve_search(aggregated: &Aggregated) -> anyhow::Result<()> {
     let api_service = json!({
         "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
@@ -121,7 +122,7 @@ pub(super) fn kubeconfig_at_address(aggregated: &Aggregated, user: &Value, path:
     Ok(file)
 }
 
-async fn kubectl_uses_the_doors_of_karmada(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_reaches_clusters_by_the_proxy_paths_of_karmada(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let aggregated = Aggregated::start(&context).await?;
     let hub = &aggregated.hub;
@@ -149,7 +150,7 @@ async fn kubectl_uses_the_doors_of_karmada(context: TestContext) -> anyhow::Resu
     let tools = context.fixture.tools().await?;
     let kubectl = |path: &str| Kubectl::new(tools, &kubeconfig_at_address(&aggregated, &login, path)?);
 
-    // The search proxy through the hub.
+    // Uses the search proxy through the hub.
     let search = Kubectl::new(tools, &aggregated.kubeconfig(&login, SEARCH)?)?;
     let origin = "-o=jsonpath={range .items[*]}{.metadata.name}={.metadata.annotations.resource\\.karmada\\.io/cached-from-cluster} {end}";
     eventually(SOON, async || {
@@ -162,13 +163,13 @@ async fn kubectl_uses_the_doors_of_karmada(context: TestContext) -> anyhow::Resu
     watching.wait_for_output(SOON, |text| text.contains("of-member1") && text.contains("of-member2")).await?;
     make_config_map(&hub.members[1], ns, "new", 1).await?;
     watching.wait_for_output(SOON, |text| text.contains("configmap/new")).await?;
-    // No member has this kind, so the control plane answers, as the user.
+    // No member has this kind, so Tributary forwards the request to the control plane, as the user.
     let clusters = search.ok(&["get", "clusters.cluster.karmada.io", "-o", "name"]).await?;
     ensure!(clusters.contains("cluster.karmada.io/eu") && clusters.contains("/us"), "{clusters}");
     let refused = search.run(&["get", "apiservices"]).await?.failure()?;
     ensure!(refused.contains("Forbidden") && refused.contains(&user), "{refused}");
 
-    // One member, as karmadactl uses it.
+    // Uses the path of one member, as karmadactl does.
     let path = format!("{CLUSTERS}/us/proxy");
     let native = kubectl(&path)?;
     let setup = Setup { kubectl: native, namespace: ns.clone(), members: hub.members.clone(), _tributary: None };
@@ -186,7 +187,7 @@ async fn kubectl_uses_the_doors_of_karmada(context: TestContext) -> anyhow::Resu
     let refused = setup.kubectl.run(&setup.arguments(&["get", "configmaps", "--as", "root"])).await?.failure()?;
     ensure!(refused.contains("Forbidden") || refused.contains("forbidden"), "{refused}");
 
-    // All members.
+    // Uses the path of all members.
     let all = kubectl(&format!("{CLUSTERS}/*/proxy"))?;
     let listed = all.ok(&["get", "configmaps", "-n", ns, "-o", "name"]).await?;
     ensure!(listed.contains("of-member1") && listed.contains("of-member2"), "{listed}");

@@ -1,4 +1,4 @@
-//! The start without the hub, and the hub beside configuration files.
+//! Tests a start of Tributary while the hub is down, and a hub together with configuration files.
 
 use std::fs;
 use std::time::Duration;
@@ -14,18 +14,20 @@ use super::{Hub, SOON, logs};
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::shared_mode::make_config_map;
 
-/// The time for which the test observes a start without a stored copy of the hub's objects. A start with a copy is
-/// ready after 5 s.
+/// Time for which the test checks that Tributary stays unready without a stored copy of the hub's objects. With a copy,
+/// a start takes 5 s.
 const STAYS_UNREADY: Duration = Duration::from_secs(8);
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["hub::other_sources";
-        start_without_a_copy_waits_for_all_lists_of_the_hub,
-        changes_of_the_hub_apply_while_a_file_has_an_error,
+        start_without_a_saved_configuration_waits_for_all_lists_of_the_hub,
+        hub_changes_are_applied_while_a_configuration_file_has_an_error,
     ]
 }
 
-async fn start_without_a_copy_waits_for_all_lists_of_the_hub(context: TestContext) -> anyhow::Result<()> {
+async fn start_without_a_saved_configuration_waits_for_all_lists_of_the_hub(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let hub = Hub::start(&context).await?;
     hub.add("eu", &hub.members[0]).await?;
@@ -52,7 +54,7 @@ async fn start_without_a_copy_waits_for_all_lists_of_the_hub(context: TestContex
     hub.serves(&http, &["eu"]).await
 }
 
-async fn changes_of_the_hub_apply_while_a_file_has_an_error(context: TestContext) -> anyhow::Result<()> {
+async fn hub_changes_are_applied_while_a_configuration_file_has_an_error(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let hub = Hub::start(&context).await?;
     let [first, second] = &hub.members;

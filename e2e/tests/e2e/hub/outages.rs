@@ -1,4 +1,5 @@
-//! The hub does not answer, or refuses its answers. The last accepted configuration stays in force.
+//! The hub does not answer, or refuses Tributary's requests. Tributary must continue to use the last configuration that
+//! it accepted.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use super::{CLUSTERS, Hub, NAMESPACE, SOON, logs};
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::shared_mode::make_config_map;
 
-/// Tributary's account in `deploy/hub/rbac.yaml`.
+/// Name of Tributary's ServiceAccount in `deploy/hub/rbac.yaml`.
 const ACCOUNT: &str = "tributary-server";
 
 pub(super) fn cases() -> Vec<Case> {
@@ -32,7 +33,8 @@ async fn proof_members_are_served_while_the_hub_is_down_for_a_minute(context: Te
     serve_during_an_outage(&context, Duration::from_secs(60)).await
 }
 
-/// Creates a ConfigMap in a member. Tributary must get it by its watch, because all answers come from memory.
+/// Creates a ConfigMap in a member. The merged view must show it, which proves that the watch works, because Tributary
+/// answers from its cache.
 async fn change_arrives(hub: &Hub, http: &HttpClient, name: &str) -> anyhow::Result<()> {
     make_config_map(&hub.members[0], &hub.namespace, name, 1).await?;
     let path = format!("/api/v1/namespaces/{}/configmaps/{name}", hub.namespace);
@@ -73,7 +75,7 @@ async fn serve_during_an_outage(context: &TestContext, outage: Duration) -> anyh
     hub.serves(&through, &["eu", "us"]).await
 }
 
-/// Makes a kubeconfig for Tributary's account, which has only the rights of `deploy/hub/rbac.yaml`.
+/// Makes a kubeconfig for Tributary's ServiceAccount, which has only the RBAC rights of `deploy/hub/rbac.yaml`.
 async fn write_account(hub: &Hub, kubectl: &Kubectl) -> anyhow::Result<PathBuf> {
     kubectl.ok(&["apply", "-f", &rights()]).await?;
     let token = kubectl.ok(&["-n", NAMESPACE, "create", "token", ACCOUNT]).await?;
@@ -108,11 +110,12 @@ async fn configuration_stays_in_force_while_the_hub_forbids_its_objects(context:
 
     kubectl.ok(&["delete", "clusterrolebinding", "tributary-hub"]).await?;
     kubectl.ok(&["-n", NAMESPACE, "delete", "rolebinding", "tributary-hub"]).await?;
-    // The kube-apiserver checks the rights only at the start of a watch, so the restart ends the watches.
+    // The kube-apiserver checks RBAC rights only at the start of a watch. The restart ends the watches, so that the
+    // change of rights takes effect.
     hub.server.kill_apiserver().await?;
     hub.server.start_again().await?;
     logs(&tributary, &["changes of the hub do not arrive", "forbidden"]).await?;
-    // Tributary has no right to read this object yet, so the log and the served clusters must not change.
+    // Tributary still has no right to read this object, so the log and the served clusters must not change.
     hub.add("us", &hub.members[1]).await?;
     for index in 0..5 {
         change_arrives(&hub, &http, &format!("forbidden-{index}")).await?;

@@ -1,4 +1,4 @@
-//! Objects in the hub by which controllers find the members: ClusterProfiles, kubeconfig Secrets of
+//! Tests the objects in the hub with which controllers find the members: ClusterProfiles, kubeconfig Secrets of
 //! multicluster-runtime and cluster Secrets of Argo CD.
 
 use std::fs;
@@ -18,29 +18,28 @@ use crate::context::{Case, TestContext, cases, eventually};
 use crate::kubectl::pod;
 use crate::shared_mode::{grant, make_config_map};
 
-/// The namespace of published objects in `deploy/hub/publish.yaml`.
+/// Namespace of the published objects in `deploy/hub/publish.yaml`.
 const FLEET: &str = "fleet";
 
-/// The namespace of Argo CD.
 const ARGO_CD: &str = "argocd";
 
-/// The issuer of the tokens of the hub's ServiceAccounts.
+/// Issuer of the tokens of the hub's ServiceAccounts.
 const ISSUER: &str = "https://kubernetes.default.svc";
 
-/// The user of the published token in members.
+/// User name of the published token in members.
 const READER: &str = "hub:system:serviceaccount:fleet:tributary-reader";
 
-/// The time after which Tributary repeats a refused write, with time for the write.
+/// Longest time until Tributary repeats a refused write and the write takes effect.
 const AFTER_REFUSAL: Duration = Duration::from_secs(120);
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["hub::publish";
-        published_objects_follow_the_members,
-        controllers_use_members_by_published_secrets,
+        published_objects_in_the_hub_are_updated_with_the_members,
+        controllers_reach_members_with_the_published_secrets,
     ]
 }
 
-/// A hub, and an account of Tributary that has only the rights of the manifests in `deploy/hub`.
+/// Hub with a Tributary account that has only the RBAC rights of the manifests in `deploy/hub`.
 struct Publishing {
     hub: Hub,
     kubectl: Kubectl,
@@ -49,7 +48,8 @@ struct Publishing {
 
 impl Publishing {
     async fn start(context: &TestContext) -> anyhow::Result<Self> {
-        // The discovery document of the hub's tokens names this host. The default is an address of the machine.
+        // The discovery document for the hub's tokens names this host. Without the flag, it names an external address
+        // of the machine.
         let server = TestCluster::builder("hub").apiserver_argument("--external-hostname=127.0.0.1");
         let hub = Hub::start_as(context, server).await?;
         let kubectl = Kubectl::new(context.fixture.tools().await?, &hub.server.kubeconfig())?;
@@ -58,14 +58,15 @@ impl Publishing {
             kubectl.ok(&["create", "namespace", namespace]).await?;
         }
         kubectl.ok(&["apply", "-f", &deploy("rbac.yaml"), "-f", &deploy("publish.yaml")]).await?;
-        // Tributary reads the keys of the hub's tokens without credentials.
+        // Tributary reads the public keys for the hub's tokens without credentials, so anonymous clients need this
+        // right.
         let discovery = "--clusterrole=system:service-account-issuer-discovery";
         let anonymous = "--group=system:unauthenticated";
         kubectl.ok(&["create", "clusterrolebinding", "anonymous-keys", discovery, anonymous]).await?;
         Ok(Self { hub, kubectl, address: format!("127.0.0.1:{}", ports::free_port()?) })
     }
 
-    /// Configures Tributary, which publishes objects of all kinds and accepts the published token.
+    /// Configures a Tributary that publishes objects of all kinds and accepts the published token.
     async fn builder(&self) -> anyhow::Result<TributaryBuilder> {
         let folder = self.hub.folder.path();
         let access = self.hub.server.access();
@@ -96,13 +97,13 @@ impl Publishing {
         ]))
     }
 
-    /// Reads an object of the hub; `None` if it does not exist.
+    /// Reads an object of the hub. Returns `None` if the object does not exist.
     async fn find(&self, path: &str) -> anyhow::Result<Option<Value>> {
         let answer = self.hub.server.http().get(path).send().await?;
         if answer.status == StatusCode::NOT_FOUND { Ok(None) } else { answer.expect(200)?.json().map(Some) }
     }
 
-    /// Waits until an object of the hub exists and passes a check. Returns the object.
+    /// Waits until an object of the hub exists and satisfies `check`, and returns the object.
     async fn becomes(&self, path: &str, check: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
         self.becomes_within(SOON, path, check).await
     }
@@ -140,7 +141,7 @@ fn secret(namespace: &str, name: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/secrets/{name}")
 }
 
-/// Returns the value of a key of a Secret.
+/// Returns the decoded value of a key in a Secret.
 fn value(secret: &Value, key: &str) -> String {
     let bytes = STANDARD.decode(secret["data"][key].as_str().unwrap_or_default()).unwrap_or_default();
     String::from_utf8(bytes).unwrap_or_default()
@@ -209,7 +210,7 @@ pub(super) fn definition() -> Value {
     })
 }
 
-async fn published_objects_follow_the_members(context: TestContext) -> anyhow::Result<()> {
+async fn published_objects_in_the_hub_are_updated_with_the_members(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let publishing = Publishing::start(&context).await?;
     let hub = &publishing.hub;
@@ -221,7 +222,7 @@ async fn published_objects_follow_the_members(context: TestContext) -> anyhow::R
     let tributary = context.fixture.watch_log(publishing.builder().await?.start().await?).await;
     let server = |name: &str| format!("https://{}/clusters/{name}", publishing.address);
 
-    // Secrets are published while the definition of ClusterProfiles is absent.
+    // Tributary must publish Secrets even if the definition of ClusterProfiles is missing.
     let eu = publishing.becomes(&secret(FLEET, "eu"), |secret| !value(secret, "kubeconfig").is_empty()).await?;
     let published = value(&eu, "kubeconfig");
     let kubeconfig: Value = serde_json::from_str(&published)?;
@@ -247,14 +248,14 @@ async fn published_objects_follow_the_members(context: TestContext) -> anyhow::R
     let provider = &eu["status"]["accessProviders"][0];
     ensure!(provider["name"] == "tributary" && provider["cluster"]["server"] == server("eu"), "{eu}");
 
-    // A calm fleet causes no writes.
+    // While nothing changes, Tributary must not write.
     let unhealthy = |profile: &Value| has_condition(profile, "ControlPlaneHealthy", "False");
     let before = publishing.becomes(&profile("us"), is_healthy).await?;
     tokio::time::sleep(Duration::from_secs(6)).await;
     let after = publishing.find(&profile("us")).await?.context("no profile of us")?;
     ensure!(before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"], "{before} {after}");
 
-    // A change by somebody else is undone, and the health of the member is shown.
+    // Tributary must undo a change by another client, and must show the health of the member.
     let patch = json!({"data": {"kubeconfig": STANDARD.encode("wrong")}});
     http.patch(&secret(FLEET, "eu"), "merge-patch+json", &patch).send().await?.expect(200)?;
     publishing.becomes(&secret(FLEET, "eu"), |secret| value(secret, "kubeconfig") == published).await?;
@@ -262,7 +263,7 @@ async fn published_objects_follow_the_members(context: TestContext) -> anyhow::R
     hub.patch_member("eu", endpoints).await?;
     publishing.becomes(&profile("eu"), unhealthy).await?;
 
-    // A foreign object keeps its name.
+    // Tributary must not overwrite an object of this name that it has not created.
     logs(&tributary, &["KubeconfigSecret fleet/us", "has not published"]).await?;
     let us = publishing.find(&secret(FLEET, "us")).await?.context("no Secret us")?;
     ensure!(value(&us, "kubeconfig") == "foreign" && us["metadata"]["labels"] == Value::Null, "{us}");
@@ -270,11 +271,11 @@ async fn published_objects_follow_the_members(context: TestContext) -> anyhow::R
     let is_own = |secret: &Value| secret["metadata"]["labels"]["tributary.dev/published-by"] == NAMESPACE;
     publishing.becomes_within(AFTER_REFUSAL, &secret(FLEET, "us"), is_own).await?;
 
-    // The deletion of the kept token replaces the published token.
+    // After the deletion of the Secret with the stored token, Tributary must publish a new token.
     http.delete(&secrets("/tributary-published-token")).send().await?.expect(200)?;
     publishing.becomes(&secret(FLEET, "eu"), |secret| value(secret, "kubeconfig") != published).await?;
 
-    // The objects of a removed member go.
+    // Tributary must delete the published objects of a removed member.
     http.delete(&format!("{CLUSTERS}/eu")).send().await?.expect(200)?;
     for path in [profile("eu"), secret(FLEET, "eu"), secret(ARGO_CD, "tributary-eu")] {
         publishing.goes(&path).await?;
@@ -290,7 +291,7 @@ fn token_of(kubeconfig: &Value) -> String {
     kubeconfig["users"][0]["user"]["token"].as_str().unwrap_or("no token").to_owned()
 }
 
-async fn controllers_use_members_by_published_secrets(context: TestContext) -> anyhow::Result<()> {
+async fn controllers_reach_members_with_the_published_secrets(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let publishing = Publishing::start(&context).await?;
     let hub = &publishing.hub;

@@ -1,5 +1,5 @@
-//! Tributary refuses fields of hub objects by its own check, too. The rules of the CustomResourceDefinition are removed
-//! here, as in a hub with an older or changed definition.
+//! Tributary must check the fields of hub objects itself. The test removes the validation rules of the
+//! CustomResourceDefinition, because a hub may have an older or changed definition.
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -11,16 +11,16 @@ use crate::shared_mode::make_config_map;
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/upstreamclusters.tributary.dev";
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["hub::refused_fields"; refused_field_leaves_the_last_generation_in_force]
+    cases!["hub::refused_fields"; object_with_a_refused_field_leaves_its_last_valid_generation_in_force]
 }
 
-/// Removes the rules and patterns from a schema, and allows unknown fields.
+/// Removes the validation rules and patterns from a schema, and allows unknown fields.
 fn remove_rules(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
             for rule in ["x-kubernetes-validations", "pattern", "maxLength", "enum"] {
-                // A property of the object may be named like a rule, for example `pattern`. Its schema is an object and
-                // must stay.
+                // A property of the object may have the same name as a rule, for example `pattern`. The schema of this
+                // property is an object, and must stay.
                 if fields.get(rule).is_some_and(|rule| !rule.is_object()) {
                     fields.remove(rule);
                 }
@@ -41,7 +41,7 @@ async fn remove_rules_of_the_definition(hub: &Hub) -> anyhow::Result<()> {
     http.put(DEFINITION, &definition).send().await?.expect(200).map(drop)
 }
 
-/// Returns the condition `Accepted` of the member's present generation.
+/// Returns the condition `Accepted` for the current generation of the member.
 async fn accepted(hub: &Hub, name: &str) -> anyhow::Result<Value> {
     let object = hub.server.http().get(&format!("{CLUSTERS}/{name}")).send().await?.expect(200)?.json()?;
     let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
@@ -50,7 +50,9 @@ async fn accepted(hub: &Hub, name: &str) -> anyhow::Result<Value> {
     Ok(condition.clone())
 }
 
-async fn refused_field_leaves_the_last_generation_in_force(context: TestContext) -> anyhow::Result<()> {
+async fn object_with_a_refused_field_leaves_its_last_valid_generation_in_force(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let hub = Hub::start(&context).await?;
     remove_rules_of_the_definition(&hub).await?;
@@ -75,7 +77,7 @@ async fn refused_field_leaves_the_last_generation_in_force(context: TestContext)
             json!({"secureServing": {"clientCAData": "eA=="}, "serverNames": ["eu.example.com"]}),
             "spec.secureServing.clientCAData",
         ),
-        // Tributary runs without --merged-host here.
+        // This field needs the flag --merged-host, which Tributary does not have here.
         (json!({"serverNames": ["eu.example.com"]}), "spec.serverNames"),
         (json!({"endpoints": [plain]}), "spec.endpoints[0]"),
         (json!({"endpoints": ["https://ann:s3cret@eu.example.com"]}), "spec.endpoints[0]"),
@@ -99,7 +101,7 @@ async fn refused_field_leaves_the_last_generation_in_force(context: TestContext)
         .await?;
         hub.serves(&http, &["eu"]).await.with_context(|| format!("after {field}"))?;
     }
-    // The member's watches still work.
+    // Watches of the member must still work.
     make_config_map(member, &hub.namespace, "later", 1).await?;
     let later = format!("/api/v1/namespaces/{}/configmaps/later", hub.namespace);
     eventually(SOON, async || http.get(&later).send().await?.expect(200).map(drop)).await?;
@@ -114,13 +116,14 @@ async fn refused_field_leaves_the_last_generation_in_force(context: TestContext)
     Ok(())
 }
 
-/// Replaces the member's spec as a whole.
+/// Replaces the whole spec of the member's object.
 async fn replace(hub: &Hub, spec: Value) -> anyhow::Result<()> {
     let path = format!("{CLUSTERS}/eu");
     eventually(SOON, async || {
         let mut object = hub.server.http().get(&path).send().await?.expect(200)?.json()?;
         object["spec"] = spec.clone();
-        // If Tributary writes the status between the get and the put, the put gets a conflict and is repeated.
+        // If Tributary writes the status between this get and the put, the put gets a conflict, and the loop repeats
+        // both.
         hub.server.http().put(&path, &object).send().await?.expect(200).map(drop)
     })
     .await

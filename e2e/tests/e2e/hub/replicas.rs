@@ -1,4 +1,5 @@
-//! Two replicas of Tributary in hub mode: a rolling replacement under load, and the death of the writer of status.
+//! Tests two replicas of Tributary in hub mode: a rolling replacement under load, and the death of the replica that
+//! writes the status.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,21 +20,20 @@ use crate::deployment::rolling::{ReplicaResults, changes, pages, reads, roll_und
 use crate::shared_mode::grant;
 use crate::topology::informer::Informer;
 
-/// Number of objects whose status the writer writes. At five writes a second, this takes at least 8 s.
+/// Number of objects whose status a replica writes. At five writes per second, the writes take at least 8 s.
 const OBJECTS: usize = 40;
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["hub::replicas";
-        rolling_replacement_of_replicas_behind_the_hub_loses_no_request,
+        rolling_replacement_of_replicas_behind_the_hub_fails_no_request,
         second_replica_writes_the_status_after_the_death_of_the_leader,
     ]
 }
 
-/// One of the two replicas. Each start uses the same ports and folder.
+/// Replica of Tributary. A new start uses the same ports and folder.
 struct Replica {
-    /// The port of the aggregated API.
     port: u16,
-    /// The port of users without the hub, and of health checks.
+    /// Port of clients that do not connect through the hub, and of health checks.
     direct_port: u16,
     folder: PathBuf,
     running: Option<Tributary>,
@@ -54,15 +54,16 @@ impl Replica {
             "--replicas=Several",
             "--partial=Deny",
             "--shutdown-delay-duration=2s",
-            // The kube-apiserver of the hub keeps a single connection, so only GOAWAYs move requests to the other
-            // replica.
+            // The hub's kube-apiserver uses a single connection to Tributary, so only GOAWAY frames move its requests
+            // to the other replica.
             "--goaway-chance=0.02",
         ]);
         self.running = Some(aggregated.add_certificate(builder).start().await?);
         Ok(())
     }
 
-    /// A client of the replica without the hub. `user` is the `user` entry of a kubeconfig.
+    /// Creates a client that connects to the replica directly and not through the hub. `user` is the `user` entry of a
+    /// kubeconfig.
     async fn direct(&self, user: &Value) -> anyhow::Result<HttpClient> {
         let running = self.running.as_ref().context("the replica does not run")?;
         let path = self.folder.join("direct.kubeconfig");
@@ -70,7 +71,7 @@ impl Replica {
         HttpClient::from_kubeconfig(&path, None).await
     }
 
-    /// Returns the number of requests that the replica has answered from memory or forwarded.
+    /// Returns the number of requests that the replica has answered from its cache or forwarded.
     async fn count_answered(&self, hub: &Hub, user: &str) -> anyhow::Result<f64> {
         let http = self.direct(&hub.people.user(user, &[])?).await?;
         let text = http.get("/metrics").send().await?.expect(200)?.text();
@@ -80,7 +81,7 @@ impl Replica {
     }
 }
 
-/// Replaces both replicas in turn. Each replica must answer requests before the other replica ends.
+/// Replaces both replicas in turn. A replica must answer requests before the other replica ends.
 async fn roll(
     aggregated: &Aggregated,
     replicas: &mut [Replica; 2],
@@ -108,7 +109,7 @@ async fn roll(
     Ok(())
 }
 
-async fn rolling_replacement_of_replicas_behind_the_hub_loses_no_request(context: TestContext) -> anyhow::Result<()> {
+async fn rolling_replacement_of_replicas_behind_the_hub_fails_no_request(context: TestContext) -> anyhow::Result<()> {
     let _permits = context.fixture.load_on_own_member().await?;
     let aggregated = Aggregated::start(&context).await?;
     let hub = &aggregated.hub;
@@ -117,14 +118,14 @@ async fn rolling_replacement_of_replicas_behind_the_hub_loses_no_request(context
     for replica in &mut replicas {
         replica.start(&aggregated).await?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, replica.port));
-        // The probe in the chart also sends its requests to this port.
+        // The readiness probe of the chart uses the same port.
         servers.push((address, replica.direct(&json!({})).await?));
     }
     let balancer = Balancer::start(servers).await?;
     aggregated.register_at(balancer.port, Some(&aggregated.authority)).await?;
     let user = aggregated.user_of_all_members().await?;
     for member in &hub.members {
-        // The informer compares cluster names with member names, so each cluster has the name of its member.
+        // The informer compares the names of clusters with the names of members, so they must be equal.
         hub.add(member.name(), member).await?;
         let metrics = json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]);
         grant(member, "", &user, &user, metrics).await?;
@@ -153,7 +154,7 @@ async fn rolling_replacement_of_replicas_behind_the_hub_loses_no_request(context
     informer.check(&[&*hub.members[0], &*hub.members[1]]).await
 }
 
-/// The holder of the Lease of the writer of status.
+/// Returns the holder of the Lease, which is the replica that writes the status.
 async fn holder(hub: &Hub) -> anyhow::Result<String> {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/tributary-status");
     let lease = hub.server.http().get(&path).send().await?.expect(200)?.json()?;
@@ -161,7 +162,7 @@ async fn holder(hub: &Hub) -> anyhow::Result<String> {
     holder.map(str::to_owned).context("the Lease has no holder")
 }
 
-/// Returns the status and the reason of a condition of the object's present generation.
+/// Returns the status and reason of a condition for the object's current generation.
 fn condition<'a>(object: &'a Value, kind: &str) -> Option<(&'a str, &'a str)> {
     let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     let condition = conditions.find(|condition| condition["type"] == kind)?;
@@ -195,12 +196,12 @@ async fn second_replica_writes_the_status_after_the_death_of_the_leader(context:
         Ok(())
     })
     .await?;
-    // The drop kills the process with SIGKILL, so the Lease still names this holder.
+    // The drop kills the process with SIGKILL, so the Lease still names the dead replica as its holder.
     drop(leader);
     let written = written().await?;
     ensure!(written < OBJECTS, "all objects had their status before the death of the leader");
     ensure!(holder(&hub).await? == first, "the leader has released the Lease");
-    // The object changes while no replica may write its status, so the status must be written afterwards.
+    // The object changes before another replica may write its status. That replica must write the status later.
     hub.patch_member("lost-0", json!({"secretRef": {"name": "other"}})).await?;
     hub.add("eu", &hub.members[0]).await?;
     let begun = Instant::now();

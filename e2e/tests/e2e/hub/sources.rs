@@ -1,4 +1,4 @@
-//! ClusterSources: members from Secrets of cluster-gateway and from Clusters of Karmada.
+//! Tests ClusterSources, which make members from Secrets of cluster-gateway and from Clusters of Karmada.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +19,13 @@ const KARMADA_CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["hub::sources";
-        secrets_of_cluster_gateway_are_members,
-        hostile_secret_displaces_no_member,
-        clusters_of_karmada_are_members_once_their_definition_exists,
+        clusters_in_secrets_of_cluster_gateway_become_members,
+        secret_of_cluster_gateway_cannot_replace_an_existing_member,
+        clusters_of_karmada_become_members_once_their_crd_exists,
     ]
 }
 
-/// Adds the namespaces of the foreign systems, and helpers for their objects.
+/// Helpers that create the namespaces and objects of cluster-gateway and Karmada.
 impl Hub {
     /// Starts a hub with a source of cluster-gateway's Secrets, and with the Secret `eu` of the first member.
     async fn start_with_gateway_secret(context: &TestContext) -> anyhow::Result<Self> {
@@ -58,7 +58,7 @@ impl Hub {
         member: &TestCluster,
     ) -> anyhow::Result<()> {
         let access = member.access();
-        // KubeVela's endpoints may end with a newline.
+        // KubeVela writes endpoints that may end with a newline.
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {"name": name, "labels": {"cluster.core.oam.dev/cluster-credential-type": "ServiceAccountToken"}},
@@ -71,7 +71,8 @@ impl Hub {
         self.create(GATEWAY_SECRETS, &secret).await.map(drop)
     }
 
-    /// Waits until the status of a source has these counts, and returns the refused items with their reasons.
+    /// Waits until the status of a ClusterSource has these numbers of found and accepted members. Returns the refused
+    /// members with their reasons.
     pub(super) async fn counts(
         &self,
         source: &str,
@@ -94,7 +95,7 @@ impl Hub {
         Ok(items.map(|item| (text(item, "name"), text(item, "reason"))).collect())
     }
 
-    /// Waits until a condition of a source has this reason.
+    /// Waits until a condition of a ClusterSource has this reason.
     pub(super) async fn condition(&self, source: &str, name: &str, reason: &str) -> anyhow::Result<()> {
         eventually(SOON, async || {
             let object = self.server.http().get(&format!("{SOURCES}/{source}")).send().await?.expect(200)?.json()?;
@@ -107,7 +108,7 @@ impl Hub {
     }
 }
 
-async fn secrets_of_cluster_gateway_are_members(context: TestContext) -> anyhow::Result<()> {
+async fn clusters_in_secrets_of_cluster_gateway_become_members(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let hub = Hub::start_with_gateway_secret(&context).await?;
     let [first, second] = &hub.members;
@@ -116,7 +117,7 @@ async fn secrets_of_cluster_gateway_are_members(context: TestContext) -> anyhow:
     hub.serves(&http, &["eu"]).await?;
     hub.create_gateway_secret("us.west", &second.access().server, second).await?;
     hub.serves(&http, &["eu", "us-west-cfc4a3c5c6"]).await?;
-    // An annotation changes the name of the member.
+    // An annotation renames the member.
     let patch = json!({"metadata": {"annotations": {"tributary.dev/cluster-name": "us"}}});
     let path = format!("{GATEWAY_SECRETS}/us.west");
     hub.server.http().patch(&path, "merge-patch+json", &patch).send().await?.expect(200)?;
@@ -140,7 +141,7 @@ async fn secrets_of_cluster_gateway_are_members(context: TestContext) -> anyhow:
         ensure!(checked.code == Some(1) && checked.stdout.contains(line), "{line:?} in {checked:?}");
     }
 
-    // A restart without the hub serves the copy.
+    // If the hub is down, a restarted Tributary must use its stored copy of the hub's objects.
     tributary.stop().await?;
     hub.server.kill9().await?;
     let tributary = context.fixture.watch_log(hub.builder().start().await?).await;
@@ -154,7 +155,7 @@ async fn secrets_of_cluster_gateway_are_members(context: TestContext) -> anyhow:
     hub.serves(&http, &[]).await
 }
 
-async fn hostile_secret_displaces_no_member(context: TestContext) -> anyhow::Result<()> {
+async fn secret_of_cluster_gateway_cannot_replace_an_existing_member(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let hub = Hub::start_with_gateway_secret(&context).await?;
     let [first, second] = &hub.members;
@@ -162,7 +163,8 @@ async fn hostile_secret_displaces_no_member(context: TestContext) -> anyhow::Res
     let tributary = context.fixture.watch_log(hub.builder().start().await?).await;
     let http = hub.http(&tributary).await?;
     hub.serves(&http, &["eu", "own"]).await?;
-    // The Secret changes to an address of this machine, and a second Secret leads to a member of a different object.
+    // The Secret changes to a forbidden address of this machine. A second Secret has the name of a member that a
+    // different object already defines.
     let patch = json!({"data": {"endpoint": STANDARD.encode("https://0.0.0.0:6443")}});
     let path = format!("{GATEWAY_SECRETS}/eu");
     hub.server.http().patch(&path, "merge-patch+json", &patch).send().await?.expect(200)?;
@@ -171,7 +173,7 @@ async fn hostile_secret_displaces_no_member(context: TestContext) -> anyhow::Res
     let refused = hub.counts("kubevela", 3, 1).await?;
     let expected = [("eu", "RefusedAddress"), ("own", "NameConflict")];
     ensure!(refused == expected.map(|(name, reason)| (name.to_owned(), reason.to_owned())).into(), "{refused:?}");
-    // The second name of a cluster is refused, and the member that was accepted first stays.
+    // Tributary must refuse a second member for the same cluster, and must keep the member that it accepted first.
     logs(&tributary, &["the cluster is refused", "second-name"]).await?;
     make_config_map(first, &hub.namespace, "after-the-attack", 1).await?;
     eventually(SOON, async || {
@@ -182,7 +184,7 @@ async fn hostile_secret_displaces_no_member(context: TestContext) -> anyhow::Res
     hub.serves(&http, &["eu", "own"]).await
 }
 
-/// A definition of Karmada's Clusters that keeps all fields.
+/// Returns a CustomResourceDefinition of Karmada's Clusters that allows all fields.
 fn karmada_definition() -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let version = json!({"name": "v1alpha1", "served": true, "storage": true, "schema": schema});
@@ -196,7 +198,7 @@ fn karmada_definition() -> Value {
     })
 }
 
-async fn clusters_of_karmada_are_members_once_their_definition_exists(context: TestContext) -> anyhow::Result<()> {
+async fn clusters_of_karmada_become_members_once_their_crd_exists(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let hub = Hub::start(&context).await?;
     hub.create_namespace("karmada-cluster").await?;
@@ -232,7 +234,7 @@ async fn clusters_of_karmada_are_members_once_their_definition_exists(context: T
     hub.create(KARMADA_SECRETS, &secret).await?;
     hub.serves(&http, &["eu"]).await?;
     ensure!(hub.counts("karmada", 1, 1).await?.is_empty());
-    // The deletion of the definition deletes the Clusters.
+    // The deletion of the definition also deletes all Clusters.
     let definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusters.cluster.karmada.io";
     hub.server.http().delete(definition).send().await?.expect(200)?;
     hub.serves(&http, &[]).await?;

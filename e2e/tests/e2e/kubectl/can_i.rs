@@ -1,4 +1,4 @@
-//! `kubectl auth can-i`, and access reviews about other users. Only one member has the namespace of the reviews.
+//! Tests `kubectl auth can-i`, and access reviews about other users. Only one member has the namespace of the reviews.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{SOON, Setup};
 use crate::context::{Case, TestContext, cases, eventually};
 
-/// Longest duration of a review. Tributary sends the reviews of many members concurrently.
+/// Longest duration of a review. The limit shows that Tributary sends the reviews to many members at the same time.
 const AT_ONCE: Duration = Duration::from_secs(20);
 
 pub(super) fn cases() -> Vec<Case> {

@@ -1,5 +1,5 @@
-//! The cluster of a write: for a new object, for a name that several clusters have, and for a command with a cluster's
-//! context.
+//! Tests to which cluster a write goes: for a new object, for a name that several clusters have, and for a command with
+//! the context of one cluster.
 
 use super::{SOON, Setup, line};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -9,13 +9,13 @@ use tributary_e2e::{Tributary, kubeconfig};
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["kubectl";
-        create_goes_to_the_annotated_cluster, create_without_a_cluster_lists_the_possible_clusters,
-        create_in_flag_chooses_the_default_cluster, name_in_two_clusters_is_listed_twice_and_refused_by_name,
+        create_goes_to_the_cluster_in_the_annotation, create_without_a_cluster_lists_the_possible_clusters,
+        flag_create_in_selects_the_default_cluster_of_creates, object_name_in_two_clusters_is_listed_twice_and_a_get_by_name_is_refused,
         file_with_a_repeated_name_is_refused_without_retries, context_of_a_cluster_shows_only_its_objects,
     ]
 }
 
-async fn create_goes_to_the_annotated_cluster(context: TestContext) -> anyhow::Result<()> {
+async fn create_goes_to_the_cluster_in_the_annotation(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -55,7 +55,7 @@ async fn create_without_a_cluster_lists_the_possible_clusters(context: TestConte
     Ok(())
 }
 
-async fn create_in_flag_chooses_the_default_cluster(context: TestContext) -> anyhow::Result<()> {
+async fn flag_create_in_selects_the_default_cluster_of_creates(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.ok(&["create", "configmap", "made", "--from-literal=a=b"]).await?;
     ensure!(setup.stored(0, "configmaps", "made").await?["data"]["a"] == "b", "not in member1");
@@ -64,8 +64,8 @@ async fn create_in_flag_chooses_the_default_cluster(context: TestContext) -> any
     Ok(())
 }
 
-/// kubectl repeats some commands after a conflict, up to five times with pauses. kubectl must not repeat the refused
-/// command.
+/// kubectl repeats some commands after a conflict, up to five times with pauses. It must not repeat a command that
+/// Tributary refuses.
 async fn file_with_a_repeated_name_is_refused_without_retries(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "twin").await?;
@@ -80,7 +80,7 @@ async fn file_with_a_repeated_name_is_refused_without_retries(context: TestConte
     .await?;
     for (name, commands) in [
         ("twin", &[&["apply"][..], &["diff"], &["diff", "--server-side"], &["delete"]][..]),
-        // Only `member1` has the object. An object cannot move to another cluster.
+        // Only `member1` has this object. A write cannot move the object to `member2`.
         ("only", &[&["apply"], &["replace"]]),
     ] {
         let object = json!({
@@ -92,7 +92,7 @@ async fn file_with_a_repeated_name_is_refused_without_retries(context: TestConte
             // At this log level, kubectl prints each request with the status code of the response.
             let refused = setup.run(&[command, &["-v=6", "-f", &file][..]].concat()).await?.failure()?;
             ensure!(refused.matches("status=\"409").count() == 1, "{command:?} is sent again: {refused}");
-            // `kubectl replace` sends the resourceVersion of member1, which is never valid in member2.
+            // `kubectl replace` sends the resourceVersion of `member1`, which is never valid in `member2`.
             let reason = match (name, *command) {
                 ("only", ["replace"]) => "the resourceVersion of the object is not of cluster member2",
                 _ => "kubectl --context member2 …",
@@ -106,7 +106,9 @@ async fn file_with_a_repeated_name_is_refused_without_retries(context: TestConte
     Ok(())
 }
 
-async fn name_in_two_clusters_is_listed_twice_and_refused_by_name(context: TestContext) -> anyhow::Result<()> {
+async fn object_name_in_two_clusters_is_listed_twice_and_a_get_by_name_is_refused(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "twin").await?;
     setup.map(1, "twin").await?;
@@ -124,7 +126,7 @@ async fn name_in_two_clusters_is_listed_twice_and_refused_by_name(context: TestC
             ensure!(refused.contains(word), "no {word} in {refused}");
         }
     }
-    // At a cluster's own path the name is unique.
+    // With the context of one cluster, the name is unique.
     setup.ok(&["--context", "member2", "label", "configmap", "twin", "a=b"]).await?;
     ensure!(setup.stored(1, "configmaps", "twin").await?["metadata"]["labels"]["a"] == "b", "not in member2");
     ensure!(setup.stored(0, "configmaps", "twin").await?["metadata"]["labels"].is_null(), "in member1 too");

@@ -1,4 +1,4 @@
-//! Runs the same commands against a bare member and against Tributary over it. kubectl's output and exit code must be
+//! Runs the same commands at a bare member and at Tributary over this member. kubectl's output and exit code must be
 //! the same, apart from Tributary's deliberate additions (the CLUSTER column, the annotation, the format of versions).
 
 mod output;
@@ -9,14 +9,13 @@ use crate::context::{Case, TestContext};
 use std::sync::Arc;
 use tributary_e2e::{Kubectl, TestCluster, kubectl::KubectlOutput};
 
-/// Manifest with objects of many kinds.
 const SHOP: &str = include_str!("compared/shop.yaml");
 
 pub(super) fn cases() -> Vec<Case> {
     [reads::cases(), writes::cases()].into_iter().flatten().collect()
 }
 
-/// kubectl for one of the two servers, and its namespace.
+/// kubectl with one of the two servers, and the namespace of its commands.
 struct Side {
     kubectl: Kubectl,
     namespace: String,
@@ -24,7 +23,7 @@ struct Side {
 }
 
 impl Side {
-    /// Writes a manifest into kubectl's working directory, so that commands can use its bare name.
+    /// Writes a manifest into kubectl's working directory, so that commands can use the file name without a path.
     fn file(&self, name: &str, text: &str) -> anyhow::Result<()> {
         self.kubectl.file(name, text).map(drop)
     }
@@ -34,7 +33,7 @@ impl Side {
     }
 }
 
-/// A bare member, and kubectl for this member and for Tributary over it.
+/// Bare member, a kubectl for this member, and a kubectl for Tributary over this member.
 struct Sides {
     member: Arc<TestCluster>,
     own: Side,
@@ -42,14 +41,14 @@ struct Sides {
 }
 
 impl Sides {
-    /// Makes two sides that use the same namespace, for commands that read.
+    /// Makes two sides with the same namespace, for commands that only read.
     async fn in_one_namespace(context: &TestContext) -> anyhow::Result<Self> {
         let member = context.fixture.bare().await?;
         let namespace = context.namespace("kubectl", &[member]).await?;
         Self::new(context, namespace.clone(), namespace).await
     }
 
-    /// Makes two sides with one namespace each, for commands that write.
+    /// Makes two sides with different namespaces, for commands that write.
     async fn in_two_namespaces(context: &TestContext) -> anyhow::Result<Self> {
         let member = [context.fixture.bare().await?];
         let (own, shown) = (context.namespace("kubectl", &member).await?, context.namespace("kubectl", &member).await?);

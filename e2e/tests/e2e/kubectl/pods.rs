@@ -1,5 +1,5 @@
-//! Requests that a kubelet answers: logs, exec, attach, port-forward. The tests also send them directly to a member,
-//! which shows that the fixture is right.
+//! Tests requests that a kubelet answers: logs, exec, attach, port-forward. The tests also send them directly to a
+//! member, to show that the simulated kubelet works.
 
 use super::{SOON, Setup};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -8,13 +8,15 @@ use tributary_e2e::ports;
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["kubectl";
-        kubelet_requests_work_directly_at_a_member, kubectl_logs_reads_from_the_cluster_of_the_pod,
+        kubectl_logs_exec_attach_and_port_forward_work_directly_at_a_member, kubectl_logs_reads_from_the_cluster_of_the_pod,
         kubectl_logs_follows_new_lines, kubectl_exec_runs_in_the_cluster_of_the_pod,
         kubectl_exec_transfers_its_whole_input, kubectl_attach_shows_new_output, kubectl_port_forward_reaches_the_pod,
     ]
 }
 
-async fn kubelet_requests_work_directly_at_a_member(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_logs_exec_attach_and_port_forward_work_directly_at_a_member(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let setup = Setup::of_a_member(&context).await?;
     setup.running_pod(0, "one").await?;
     check_logs(&setup, "one", 0).await?;
@@ -54,7 +56,7 @@ pub(crate) async fn check_exec(setup: &Setup, pod: &str, member: usize) -> anyho
     let text = setup.ok(&["exec", pod, "--", "sh", "-c", "echo $MEMBER; echo trouble >&2"]).await?;
     ensure!(text.trim() == setup.members[member].name(), "{text:?}");
     let failed = setup.run(&["exec", pod, "--", "sh", "-c", "exit 3"]).await?;
-    // kwok reports a failed command as its own error, and not as an exit code.
+    // kwok reports the exit code of a failed command only in an error message.
     ensure!(failed.code != Some(0) && failed.stderr.contains("exit status 3"), "{failed:?}");
     Ok(())
 }
@@ -67,8 +69,8 @@ async fn kubectl_exec_runs_in_the_cluster_of_the_pod(context: TestContext) -> an
     check_exec(&setup, "two", 1).await
 }
 
-/// Sends bytes to a command in the pod and reads the bytes back. The command ends after the last line, because kwok
-/// does not forward the end of the input.
+/// Sends bytes to a command in the pod and reads them back. The command ends after the last line instead of the end of
+/// the input, which kwok does not forward.
 async fn check_exec_with_input(setup: &Setup, pod: &str) -> anyhow::Result<()> {
     let text: String = (0..20_000).map(|number| format!("line {number}\n")).collect();
     let command = setup.kubectl.command(&setup.arguments(&["exec", "-i", pod, "--", "head", "-n", "20000"]));
@@ -85,7 +87,7 @@ async fn kubectl_exec_transfers_its_whole_input(context: TestContext) -> anyhow:
 
 async fn check_attach(setup: &Setup, pod: &str, member: usize) -> anyhow::Result<()> {
     let attached = setup.kubectl.spawn(&setup.arguments(&["attach", pod]))?;
-    // `attach` shows only output that is written after it has started. The time of this start is unknown, so the test
+    // `attach` shows only output that is written after `attach` has started. The test cannot observe the start, so it
     // writes the text repeatedly.
     let expected = format!("attached {}", setup.namespace);
     eventually(SOON, async || {
@@ -103,7 +105,7 @@ async fn kubectl_attach_shows_new_output(context: TestContext) -> anyhow::Result
     check_attach(&setup, "two", 1).await
 }
 
-/// Forwards a port over WebSocket, and over SPDY.
+/// Forwards a port over WebSocket and over SPDY.
 pub(crate) async fn check_port_forward(setup: &Setup, pod: &str) -> anyhow::Result<()> {
     for websockets in ["true", "false"] {
         check_port_forward_over(websockets, setup, pod).await?;
@@ -123,7 +125,7 @@ async fn check_port_forward_over(websockets: &str, setup: &Setup, pod: &str) -> 
         let mut connection = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.context("connect")?;
         let request = b"GET /health HTTP/1.1\r\nHost: etcd\r\n\r\n";
         connection.write_all(request).await.context("write")?;
-        // The test reads until the body is complete, because kwok keeps its half of the connection open.
+        // The test reads only until the body is complete, because kwok does not close its half of the connection.
         let mut answer = Vec::new();
         let whole = async {
             while !String::from_utf8_lossy(&answer).contains("\"health\"") {

@@ -1,4 +1,4 @@
-//! kubectl with the address of a member in Rancher's form, `/k8s/clusters/NAME`.
+//! Tests kubectl with a server URL in Rancher's form, `/k8s/clusters/NAME`.
 
 use super::{Setup, pods, upgrades};
 use crate::context::{Case, TestContext, cases};

@@ -1,4 +1,4 @@
-//! kubectl commands that read, over two members.
+//! Tests kubectl commands that read, over two members.
 
 use super::{SOON, Setup, line};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["kubectl";
-        get_of_all_namespaces_has_a_cluster_column, get_output_formats_have_objects_of_both_members,
-        get_watch_prints_objects_of_both_members, get_selects_by_name_label_and_field,
+        kubectl_get_of_all_namespaces_prints_a_cluster_column, kubectl_get_in_each_output_format_prints_objects_of_both_members,
+        get_watch_prints_objects_of_both_members, kubectl_get_selects_objects_by_name_label_and_field,
         describe_shows_a_pod_and_a_node_of_the_second_member, kubectl_api_resources_lists_the_members_resources,
         kubectl_explain_describes_a_deployment_field, kubectl_version_shows_the_server_version,
         get_sorts_and_prints_custom_columns, kubectl_wait_ends_at_a_change_and_a_deletion,
-        can_i_allows_the_administrator_to_delete_pods, kubectl_events_prints_events_of_both_members,
-        cluster_info_and_readyz_name_the_server_and_members,
+        kubectl_auth_can_i_delete_pods_is_yes_for_the_administrator, kubectl_events_prints_events_of_both_members,
+        kubectl_cluster_info_prints_the_server_and_readyz_lists_the_members,
     ]
 }
 
-async fn get_of_all_namespaces_has_a_cluster_column(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_get_of_all_namespaces_prints_a_cluster_column(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(0, "one").await?;
     setup.running_pod(1, "two").await?;
@@ -31,7 +31,7 @@ async fn get_of_all_namespaces_has_a_cluster_column(context: TestContext) -> any
     Ok(())
 }
 
-async fn get_output_formats_have_objects_of_both_members(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_get_in_each_output_format_prints_objects_of_both_members(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(0, "one").await?;
     setup.running_pod(1, "two").await?;
@@ -63,7 +63,8 @@ async fn get_watch_prints_objects_of_both_members(context: TestContext) -> anyho
     setup.map(1, "in-two").await?;
     let text = watching.wait_for_output(SOON, |text| text.contains("in-one") && text.contains("in-two")).await?;
     ensure!(line(&text, &["in-two"])?[1] == "member2", "{text}");
-    // For a single name, kubectl opens a watch with a field selector, which must reach the objects of both clusters.
+    // For a single name, kubectl opens a watch with a field selector. The watch must report the objects of both
+    // clusters.
     let arguments = setup.arguments(&["get", "configmap", "in-two", "-w", "-o", "jsonpath={.data.step};"]);
     let mut watching = setup.kubectl.spawn(&arguments)?;
     watching.wait_for_output(SOON, |text| text.contains("0;")).await?;
@@ -72,7 +73,7 @@ async fn get_watch_prints_objects_of_both_members(context: TestContext) -> anyho
     Ok(())
 }
 
-async fn get_selects_by_name_label_and_field(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_get_selects_objects_by_name_label_and_field(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(0, "one").await?;
     setup.running_pod(1, "two").await?;
@@ -101,8 +102,8 @@ async fn kubectl_api_resources_lists_the_members_resources(context: TestContext)
     let setup = Setup::new(&context).await?;
     let shown = setup.kubectl.ok(&["api-resources", "--no-headers"]).await?;
     let own = setup.kubectl.ok(&["--context", "member1", "api-resources", "--no-headers"]).await?;
-    // Custom resources of other tests appear and disappear between the two commands. Only Tributary serves its own
-    // group.
+    // The comparison ignores custom resources of other tests, which appear and disappear between the two commands, and
+    // Tributary's API group.
     let is_compared = |line: &&str| !line.contains(".example.com/") && !line.contains("aggregation.tributary.dev/");
     let sorted = |text: &str| -> Vec<String> {
         let lines = text.lines().filter(is_compared);
@@ -160,7 +161,7 @@ async fn kubectl_wait_ends_at_a_change_and_a_deletion(context: TestContext) -> a
     Ok(())
 }
 
-async fn can_i_allows_the_administrator_to_delete_pods(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_auth_can_i_delete_pods_is_yes_for_the_administrator(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let answer = setup.ok(&["auth", "can-i", "delete", "pods"]).await?;
     ensure!(answer.trim() == "yes", "{answer}");
@@ -185,7 +186,9 @@ async fn kubectl_events_prints_events_of_both_members(context: TestContext) -> a
     .await
 }
 
-async fn cluster_info_and_readyz_name_the_server_and_members(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_cluster_info_prints_the_server_and_readyz_lists_the_members(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let text = setup.kubectl.ok(&["cluster-info"]).await?;
     ensure!(text.contains("is running at"), "{text}");

@@ -1,4 +1,4 @@
-//! kubectl commands whose requests depend on earlier answers, over two members.
+//! Tests kubectl commands whose requests depend on earlier responses, over two members.
 
 use super::{SOON, Setup, deployment, line, pod};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -9,17 +9,17 @@ use tributary_e2e::{Access, Tributary, kubeconfig, ports};
 pub(super) fn cases() -> Vec<Case> {
     cases!["kubectl";
         kubectl_get_all_has_objects_of_both_members, get_of_several_kinds_has_objects_of_both_members,
-        get_in_chunks_has_objects_of_both_members, describe_shows_only_events_of_the_objects_uid,
+        get_in_chunks_has_objects_of_both_members, kubectl_describe_prints_only_events_with_the_uid_of_the_object,
         kubectl_wait_supports_create_condition_and_jsonpath, kubectl_rollout_works_in_the_second_cluster,
         apply_prune_deletes_objects_in_both_clusters, kubectl_replace_keeps_the_cluster_of_the_object,
         kubectl_expose_creates_in_the_default_or_context_cluster,
         apply_of_several_kinds_writes_each_object_to_its_cluster,
-        unreachable_cluster_fails_only_in_its_own_context, can_i_list_prints_the_same_rules_as_a_member,
-        can_i_names_the_cluster_that_denies,
+        unreachable_cluster_fails_only_in_its_own_context, kubectl_auth_can_i_list_prints_the_same_rules_as_at_a_member,
+        kubectl_auth_can_i_names_the_cluster_that_denies,
     ]
 }
 
-/// Creates a Deployment in a member, on the member's node.
+/// Creates a Deployment in a member, whose pods run on the member's node.
 async fn deploy(setup: &Setup, member: usize, name: &str) -> anyhow::Result<()> {
     let node = format!("{}-node-0", setup.members[member].name());
     let text = deployment(name).replace("member1-node-0", &node);
@@ -98,7 +98,7 @@ async fn get_in_chunks_has_objects_of_both_members(context: TestContext) -> anyh
     let in_order = |prefix: &'static str| (0..EACH).map(move |index| format!("configmap/{prefix}-{index:02}\n"));
     let by_cluster: String = in_order("b").chain(in_order("a")).collect();
     eventually(SOON, async || {
-        // The third of five pages has objects of both clusters.
+        // The third of five pages must have objects of both clusters.
         let output = setup.run(&["get", "configmaps", "--chunk-size=5", "-o", "name", "-v=6"]).await?;
         ensure!(output.stdout == by_cluster, "{}", output.stdout);
         let pages = output.stderr.lines().filter(|line| line.contains("limit=5")).count();
@@ -119,8 +119,9 @@ fn event(name: &str, pod: &str, uid: &Value, message: &str) -> Value {
     })
 }
 
-/// kubectl lists events by the object's uid. Events of an object with the same name in another cluster must not appear.
-async fn describe_shows_only_events_of_the_objects_uid(context: TestContext) -> anyhow::Result<()> {
+/// kubectl lists the events of an object by its uid. Events of an object with the same name in a different cluster must
+/// not appear.
+async fn kubectl_describe_prints_only_events_with_the_uid_of_the_object(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(1, "two").await?;
     let uid = setup.stored(1, "pods", "two").await?["metadata"]["uid"].clone();
@@ -144,7 +145,7 @@ async fn kubectl_wait_supports_create_condition_and_jsonpath(context: TestContex
         let name = format!("p{}", condition.len());
         let (pod_name, condition) = (format!("pod/{name}"), format!("--for={condition}"));
         let arguments = setup.arguments(&["wait", &pod_name, &condition, "--timeout=60s"]);
-        // Only `create` waits for a missing object.
+        // Only `--for=create` waits for an object that does not exist yet.
         let waits_for_nothing = condition == "--for=create";
         let object = pod(&name, "member2-node-0");
         if !waits_for_nothing {
@@ -158,7 +159,7 @@ async fn kubectl_wait_supports_create_condition_and_jsonpath(context: TestContex
         let status = waiting.wait(SOON).await?;
         ensure!(status.success(), "{condition}: {}", waiting.errors());
     }
-    // The command waits by selector, for pods in both clusters.
+    // The command selects pods by label, and must wait for pods in both clusters.
     setup.running_pod(0, "one").await?;
     setup.ok(&["wait", "--for=condition=Ready", "pods", "--all", "--timeout=60s"]).await?;
     let gone = setup.arguments(&["wait", "--for=delete", "pods", "--all", "--timeout=60s"]);
@@ -223,8 +224,8 @@ async fn apply_prune_deletes_objects_in_both_clusters(context: TestContext) -> a
     Ok(())
 }
 
-/// An object from the merged view has the annotation with its cluster. A forced replace deletes the object and creates
-/// it in the same cluster.
+/// An object from the merged view has an annotation with its cluster. A forced replace deletes the object, and must
+/// create it again in the same cluster.
 async fn kubectl_replace_keeps_the_cluster_of_the_object(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(1, "two").await?;
@@ -242,7 +243,7 @@ async fn kubectl_replace_keeps_the_cluster_of_the_object(context: TestContext) -
 }
 
 /// The Service that `expose` creates has no annotation, so it goes to the default cluster or to the cluster of the
-/// context.
+/// kubeconfig context.
 async fn kubectl_expose_creates_in_the_default_or_context_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     deploy(&setup, 1, "app").await?;
@@ -269,8 +270,8 @@ async fn apply_of_several_kinds_writes_each_object_to_its_cluster(context: TestC
     Ok(())
 }
 
-/// One of two clusters is unreachable. A command in the context of this cluster fails, and the merged view has the
-/// objects of the reachable cluster.
+/// The test makes a cluster unreachable. A command with the context of this cluster must fail, and the merged view must
+/// show the objects of the reachable cluster.
 async fn unreachable_cluster_fails_only_in_its_own_context(context: TestContext) -> anyhow::Result<()> {
     let [one, _] = context.fixture.pair().await?;
     let folder = tributary_e2e::guard::temporary_folder("dead")?;
@@ -289,7 +290,7 @@ async fn unreachable_cluster_fails_only_in_its_own_context(context: TestContext)
     let nodes = kubectl.run(&["get", "nodes"]).await?;
     ensure!(nodes.code == Some(0) && nodes.stdout.contains("member1-node-0"), "{nodes:?}");
     ensure!(nodes.stderr.contains("Warning: ") && nodes.stderr.contains("deadcluster"), "{nodes:?}");
-    // The unreachable cluster may have the name, although member1 lacks it.
+    // Tributary cannot answer 404, because the unreachable cluster may have a node with this name.
     let unknown = kubectl.run(&["get", "node", "nowhere"]).await?.failure()?;
     ensure!(unknown.contains("deadcluster") && !unknown.contains("(NotFound)"), "{unknown}");
     let ready = kubectl.run(&["get", "--raw", "/readyz?verbose"]).await?;
@@ -297,7 +298,7 @@ async fn unreachable_cluster_fails_only_in_its_own_context(context: TestContext)
     Ok(())
 }
 
-async fn can_i_list_prints_the_same_rules_as_a_member(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_auth_can_i_list_prints_the_same_rules_as_at_a_member(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let shown = setup.ok(&["auth", "can-i", "--list"]).await?;
     let own = setup.ok(&["--context", "member1", "auth", "can-i", "--list"]).await?;
@@ -312,8 +313,9 @@ async fn can_i_list_prints_the_same_rules_as_a_member(context: TestContext) -> a
     Ok(())
 }
 
-/// The merged view denies an access that only one cluster allows. The reason names the cluster that denies it.
-async fn can_i_names_the_cluster_that_denies(context: TestContext) -> anyhow::Result<()> {
+/// If only one cluster allows an access, the merged view denies it. The reason must name the cluster that denies the
+/// access.
+async fn kubectl_auth_can_i_names_the_cluster_that_denies(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "viewer"}});
     setup.put(1, &setup.path("serviceaccounts"), &account).await?;

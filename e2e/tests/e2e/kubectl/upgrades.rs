@@ -1,5 +1,5 @@
-//! Protocol upgrades by the real kubectl: `cp`, `exec` and `port-forward`, over WebSocket and SPDY. Tributary reaches
-//! the members directly, and through each kind of proxy.
+//! Tests protocol upgrades by the real kubectl: `cp`, `exec` and `port-forward`, over WebSocket and SPDY. Tributary
+//! connects to the members directly, and through each kind of proxy.
 
 use super::{Setup, pods};
 use crate::context::{Case, TestContext, cases};
@@ -10,7 +10,7 @@ use tributary_e2e::{
     tunnel_proxy::{ProxyKind, TunnelProxy},
 };
 
-/// Size in bytes of the largest copied file: many frames, and more than all buffers between kubectl and the pod.
+/// Size in bytes of the largest copied file. It needs many frames, and exceeds all buffers between kubectl and the pod.
 const FILE_BYTES: usize = 8 << 20;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -66,7 +66,7 @@ async fn check_through(context: &TestContext, kind: ProxyKind) -> anyhow::Result
     pods::check_exec(&setup, "two", 1).await?;
     check_copies(&setup, "two").await?;
     pods::check_port_forward(&setup, "two").await?;
-    // Each upgraded request needs its own connection through the proxy.
+    // Each upgraded request needs a separate connection through the proxy.
     let switched = proxy.connections() - before;
     ensure!(switched >= 8, "{switched} connections were made by the proxy");
     Ok(())
@@ -103,7 +103,7 @@ fn is_whole(folder: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 async fn copy(setup: &Setup, websockets: bool, from: &str, to: &str) -> anyhow::Result<()> {
-    // Without kubectl's retries, an incomplete copy is an error.
+    // Without retries, an incomplete copy is an error of kubectl.
     let mut command = setup.kubectl.command(&setup.arguments(&["cp", "--retries=0", from, to]));
     command.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets.to_string());
     setup.kubectl.run_with(command, None).await?.success().map(drop)

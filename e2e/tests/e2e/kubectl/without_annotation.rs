@@ -1,5 +1,5 @@
-//! Commands that do not send the cluster annotation of a file, or cannot set this annotation. The tests check results
-//! and first messages, for a name that several clusters have and for a unique name.
+//! Tests commands that do not send the cluster annotation of a file, or cannot set it. The tests check results and
+//! first messages, for a name that several clusters have and for a unique name.
 
 use super::{SOON, Setup, deployment};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -10,19 +10,19 @@ use tributary_e2e::{Kubectl, Tributary};
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["kubectl";
-        delete_by_an_annotated_file_ignores_the_annotation, kubectl_debug_refuses_a_repeated_pod_name,
-        kubectl_debug_creates_a_copy_of_a_pod, kubectl_autoscale_needs_a_cluster_for_the_autoscaler,
+        kubectl_delete_by_file_ignores_the_cluster_annotation_in_the_file, kubectl_debug_refuses_a_repeated_pod_name,
+        kubectl_debug_creates_a_copy_of_a_pod, kubectl_autoscale_without_a_cluster_for_the_autoscaler_is_refused,
     ]
 }
 
-/// The beginning of the message that refuses a name that both clusters have.
+/// First words of the message that refuses a name that both clusters have.
 const EITHER: &str = "kubectl --context member1 … or kubectl --context member2 …: ";
 
 fn first_line(refused: &str) -> &str {
     refused.lines().next().unwrap_or_default()
 }
 
-/// kubectl for a Tributary without a default cluster for new objects.
+/// Returns a kubectl for a Tributary without a default cluster for new objects.
 async fn unplaced(context: &TestContext) -> anyhow::Result<(Arc<Tributary>, Kubectl)> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let tributary = Tributary::builder(&kubeconfig, ["member1", "member2"]).start().await?;
@@ -31,7 +31,7 @@ async fn unplaced(context: &TestContext) -> anyhow::Result<(Arc<Tributary>, Kube
     Ok((tributary, kubectl))
 }
 
-/// A Pod that stays unscheduled, because its scheduler does not exist.
+/// Returns a Pod that is never scheduled, because its scheduler does not exist.
 fn waiting_pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
@@ -39,7 +39,7 @@ fn waiting_pod(name: &str) -> Value {
     })
 }
 
-/// Waits until kubectl lists this many objects with the name.
+/// Waits until kubectl lists `count` objects with this name.
 async fn listed(setup: &Setup, kubectl: &Kubectl, resource: &str, name: &str, count: usize) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let names = kubectl.ok(&["-n", &setup.namespace, "get", resource, "-o", "name"]).await?;
@@ -50,7 +50,7 @@ async fn listed(setup: &Setup, kubectl: &Kubectl, resource: &str, name: &str, co
     .await
 }
 
-async fn delete_by_an_annotated_file_ignores_the_annotation(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_delete_by_file_ignores_the_cluster_annotation_in_the_file(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let file = |name: &str| {
         let object = json!({
@@ -76,7 +76,7 @@ async fn delete_by_an_annotated_file_ignores_the_annotation(context: TestContext
     setup.ok(&["--context", "member2", "delete", "-f", &twin]).await?;
     setup.stored(0, "configmaps", "twin").await?;
     setup.members[1].http().get(&setup.path("configmaps/twin")).send().await?.expect(404)?;
-    // kubectl sends only the name of the object. Only one cluster has this name.
+    // kubectl sends only the name of the object and not the annotation. The name is unique, so the delete succeeds.
     setup.ok(&["delete", "-f", &file("only")?]).await?;
     setup.members[0].http().get(&setup.path("configmaps/only")).send().await?.expect(404)?;
     Ok(())
@@ -102,7 +102,7 @@ async fn kubectl_debug_refuses_a_repeated_pod_name(context: TestContext) -> anyh
     Ok(())
 }
 
-/// The copy of a Pod has no node. The copy has the Pod's annotations only if the user asks for them.
+/// A copied Pod has no node, and has the annotations of the Pod only if the user asks for them.
 async fn kubectl_debug_creates_a_copy_of_a_pod(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let (_tributary, unplaced) = unplaced(&context).await?;
@@ -138,8 +138,8 @@ async fn kubectl_debug_creates_a_copy_of_a_pod(context: TestContext) -> anyhow::
     Ok(())
 }
 
-/// The new autoscaler needs a cluster, but kubectl does not show the reason of the refusal.
-async fn kubectl_autoscale_needs_a_cluster_for_the_autoscaler(context: TestContext) -> anyhow::Result<()> {
+/// Tributary refuses the new autoscaler without a cluster. kubectl does not show the reason of this refusal.
+async fn kubectl_autoscale_without_a_cluster_for_the_autoscaler_is_refused(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let (_tributary, unplaced) = unplaced(&context).await?;
     let deployments = format!("/apis/apps/v1/namespaces/{}/deployments", setup.namespace);

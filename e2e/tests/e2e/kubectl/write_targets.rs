@@ -1,5 +1,5 @@
-//! The cluster of a write. The file names the cluster, or the write refers to objects that determine the cluster.
-//! Tributary never guesses.
+//! Tests to which cluster a write goes. The file names the cluster, or the write refers to objects that determine it.
+//! Tributary never guesses the cluster.
 
 use super::{SOON, Setup};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -12,7 +12,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases!["kubectl";
         annotated_file_is_applied_repeatedly_to_its_cluster, file_from_the_merged_view_is_accepted_only_by_its_cluster,
         name_is_not_written_before_all_clusters_are_listed, new_object_goes_to_the_only_cluster_with_its_namespace,
-        binding_and_ephemeral_container_go_to_the_cluster_of_their_pod,
+        binding_and_ephemeral_container_are_written_to_the_cluster_of_their_pod,
     ]
 }
 
@@ -45,7 +45,7 @@ async fn annotated_file_is_applied_repeatedly_to_its_cluster(context: TestContex
     Ok(())
 }
 
-/// Users often read an object from the merged view, and then write the object in the context of one cluster.
+/// Users often read an object from the merged view, and then write it with the context of one cluster.
 async fn file_from_the_merged_view_is_accepted_only_by_its_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let mut file = String::new();
@@ -59,7 +59,7 @@ async fn file_from_the_merged_view_is_accepted_only_by_its_cluster(context: Test
         ensure!(stored["data"]["step"] == "1", "{command}: {stored}");
         ensure!(stored["metadata"]["annotations"]["tributary.dev/cluster"].is_null(), "{command}: {stored}");
     }
-    // `kubectl replace` first reads the object, so the command may fail because the object is missing.
+    // `kubectl replace` reads the object first, so it may also fail because the object does not exist in this cluster.
     for (command, may_be_missing) in [("create", false), ("apply", false), ("replace", true)] {
         let refused = setup.run(&["--context", "member2", command, "-f", &file]).await?.failure()?;
         let is_refused = ["member1", "member2"].iter().all(|name| refused.contains(name));
@@ -103,7 +103,7 @@ async fn name_is_not_written_before_all_clusters_are_listed(context: TestContext
     }
     let stored = members[1].http().get(&format!("{maps}/web")).send().await?.expect(200)?.json()?;
     ensure!(stored["data"]["step"] == "0" && stored["metadata"]["labels"].is_null(), "it was changed: {stored}");
-    // A write with a cluster annotation is accepted.
+    // A file with the annotation of the right cluster must be accepted.
     let file = kubectl.file("web.json", &of_member2("web", "2"))?;
     run(&["apply", "--server-side", "--force-conflicts", "-f", &file]).await?.success()?;
     run(&["--context", "member2", "label", "configmap", "web", "a=b"]).await?.success()?;
@@ -131,11 +131,12 @@ async fn new_object_goes_to_the_only_cluster_with_its_namespace(context: TestCon
         let path = format!("/api/v1/namespaces/{only}/configmaps/{name}");
         second.http().get(&path).send().await?.expect(200)
     };
-    // The only cluster with the namespace gets the object. `--create-in member1` has no effect, because member1 lacks
-    // the namespace.
+    // The object goes to the only cluster with the namespace. `--create-in member1` has no effect, because `member1`
+    // does not have the namespace.
     create(&unplaced, "unplaced").await?;
     create(&setup.kubectl, "placed").await?;
-    // An annotation that contradicts the namespace's cluster is refused, and the refusal names that cluster.
+    // The annotation names a cluster without the namespace. Tributary must refuse the write and name the cluster with
+    // the namespace.
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "lost", "namespace": only, "annotations": {"tributary.dev/cluster": "member1"}},
@@ -147,7 +148,8 @@ async fn new_object_goes_to_the_only_cluster_with_its_namespace(context: TestCon
             ensure!(refused.contains(word), "{command:?}, no {word}: {refused}");
         }
     }
-    // The member's own refusal has details that clients read. Tributary's refusal must have the same details.
+    // Clients read the details in the member's refusal of a missing namespace. Tributary's refusal must have the same
+    // details.
     let missing = namespace::unique_name("missing");
     let path = format!("/api/v1/namespaces/{missing}/configmaps");
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "lost"}});
@@ -164,7 +166,9 @@ async fn new_object_goes_to_the_only_cluster_with_its_namespace(context: TestCon
     Ok(())
 }
 
-async fn binding_and_ephemeral_container_go_to_the_cluster_of_their_pod(context: TestContext) -> anyhow::Result<()> {
+async fn binding_and_ephemeral_container_are_written_to_the_cluster_of_their_pod(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     for name in ["one", "two"] {
         let pod = json!({

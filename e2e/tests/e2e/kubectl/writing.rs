@@ -1,4 +1,4 @@
-//! kubectl commands that write, over two members. Each write goes to the cluster that has the object.
+//! Tests kubectl commands that write, over two members. Each write must go to the cluster that has the object.
 
 use super::{SOON, Setup, deployment};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -54,7 +54,7 @@ async fn kubectl_apply_creates_and_changes_a_deployment(context: TestContext) ->
     let path = format!("/apis/apps/v1/namespaces/{}/deployments/app", setup.namespace);
     let stored = setup.members[0].http().get(&path).send().await?.expect(200)?.json()?;
     ensure!(stored.to_string().contains("main:2"), "{stored}");
-    // The member's controllers act on the Deployment, and kubectl sees the result through Tributary.
+    // The member's controllers react to the Deployment, and kubectl must see the result through Tributary.
     eventually(SOON, async || {
         let ready = setup.ok(&["get", "deployment", "app", "-o", "jsonpath={.status.readyReplicas}"]).await?;
         ensure!(ready == "1", "{ready:?} ready");

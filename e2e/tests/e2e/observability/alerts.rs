@@ -13,8 +13,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// promtool's test cases of the alert rules: series that raise an alert, and series that raise none. A test of the
-/// crate `server` checks that each alert has both kinds of test cases.
+/// Test cases for promtool: time series that raise an alert, and time series that raise none. A test of the crate
+/// `server` checks that each alert has both kinds of test cases.
 const TESTS: &str = include_str!("alerts-tests.yaml");
 
 /// Runs promtool, which must succeed.

@@ -1,5 +1,4 @@
-//! Spans at a real OpenTelemetry collector. One trace must reach from the client, through Tributary's stages, to the
-//! member.
+//! Sends spans to a real OpenTelemetry collector. A trace must include the client, Tributary's stages and the member.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context as _, ensure};
@@ -44,8 +43,8 @@ impl Collector {
         Ok(Self { endpoint, spans, _process: process })
     }
 
-    /// Writes a tracing configuration that sends spans to this collector. `rate` is the number of sampled traces per
-    /// million.
+    /// Writes a tracing configuration that sends spans to this collector. `rate` is the number of traces per million
+    /// that Tributary samples.
     fn configuration(&self, folder: &Path, name: &str, rate: u32) -> anyhow::Result<String> {
         let file = folder.join(format!("{name}-tracing.yaml"));
         let text = json!({
@@ -58,11 +57,11 @@ impl Collector {
         Ok(format!("--tracing-config-file={}", file.display()))
     }
 
-    /// The collected spans, each with the name of the service that sent it.
+    /// Returns the collected spans, each with the name of the service that sent it.
     fn spans(&self) -> anyhow::Result<Vec<(String, Value)>> {
         let text = fs::read_to_string(&self.spans).unwrap_or_default();
         let mut found = Vec::new();
-        // The collector may still be writing the last line, so a line that is no complete JSON is skipped.
+        // The collector may still write the last line, so an incomplete line of JSON is skipped.
         for batch in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
             for of_one in batch["resourceSpans"].as_array().into_iter().flatten() {
                 let service = attribute(&of_one["resource"], "service.name").unwrap_or_default();
@@ -91,7 +90,7 @@ fn traceparent(number: u8, is_sampled: bool) -> String {
     format!("00-{}-{CLIENT_SPAN}-{:02x}", trace_id(number), u8::from(is_sampled))
 }
 
-/// Returns Tributary's spans of a trace: the span of the request, and the spans of its stages.
+/// Returns Tributary's spans in a trace: the span of the request, and the spans of its stages.
 fn ours(collector: &Collector, number: u8) -> anyhow::Result<(Value, Vec<Value>)> {
     let spans = collector.spans()?;
     let of_trace =
@@ -116,8 +115,8 @@ async fn trace_has_spans_of_client_tributary_and_member(context: TestContext) ->
     namespace::create(&namespace, &[&member]).await?;
     let path = folder.path().join("traced.kubeconfig");
     kubeconfig::write(&path, &[&member.access()])?;
-    // In personal mode, the client's trace context decides about sampling. This configuration samples no request
-    // without a client's trace context.
+    // In personal mode, the trace context of the client decides whether a request is sampled. With the rate 0,
+    // Tributary samples no other request.
     let own = collector.configuration(folder.path(), "ours", 0)?;
     let log = folder.path().join("access.log");
     let tributary = Tributary::builder(&path, ["traced"])
@@ -130,7 +129,7 @@ async fn trace_has_spans_of_client_tributary_and_member(context: TestContext) ->
     eventually(SOON, async || read_from_memory(&collector)).await?;
     eventually(SOON, async || written_to_the_member(&collector)).await?;
     ensure!(ours(&collector, 3).is_err(), "a trace that is not sampled was sent");
-    // The access log has the trace ID of sampled requests only.
+    // The access log has trace IDs only of sampled requests.
     eventually(SOON, async || {
         let text = fs::read_to_string(&log)?;
         let lines = text.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
@@ -150,7 +149,7 @@ async fn send(http: &HttpClient, namespace: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks the stages of a list that Tributary answered from its cache.
+/// Checks the spans of a list that Tributary answered from its cache.
 fn read_from_memory(collector: &Collector) -> anyhow::Result<()> {
     let (own, stages) = ours(collector, 1)?;
     ensure!(
@@ -165,7 +164,7 @@ fn read_from_memory(collector: &Collector) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that the member created the object and continued the trace.
+/// Checks the spans of a create: the member must have continued the trace.
 fn written_to_the_member(collector: &Collector) -> anyhow::Result<()> {
     let (own, stages) = ours(collector, 2)?;
     ensure!(attribute(&own, "http.response.status_code").as_deref() == Some("201"), "{own}");
@@ -174,7 +173,7 @@ fn written_to_the_member(collector: &Collector) -> anyhow::Result<()> {
     });
     let forward = forward.with_context(|| format!("nothing was forwarded: {stages:?}"))?;
     ensure!(attribute(forward, "tributary.cluster").as_deref() == Some("traced"), "{forward}");
-    // A kube-apiserver continues an untrusted client's trace, or links to it.
+    // If a kube-apiserver does not trust the client, it links to the client's trace instead of continuing it.
     let spans = collector.spans()?;
     let goes_on = |span: &Value| {
         let is_child = span["traceId"] == trace_id(2) && span["parentSpanId"] == forward["spanId"];

@@ -1,9 +1,9 @@
 //! Explains why a client of Tributary missed a state of an object although no fault was active. The cause may be the
 //! member, a new list by Tributary, or an event that Tributary lost.
 //!
-//! A kube-apiserver sends every state of an object to its own clients as long as their watch lasts. Therefore a direct
-//! client follows each member, beside the clients of Tributary. If the direct client missed the same state, then either
-//! the member never sent this state, or the writer counted a state that never existed.
+//! A kube-apiserver sends every state of an object to its own clients as long as their watch lasts. Therefore this
+//! module also follows each member directly. If the direct client missed the same state, the member never sent it, or
+//! the writer counted a state that never existed.
 
 use super::{
     SYNC,
@@ -17,26 +17,25 @@ use kube::runtime::watcher;
 use std::sync::Arc;
 use tributary_e2e::TestCluster;
 
-/// Largest number of printed lines of Tributary's log.
+/// Largest number of lines of Tributary's log in the explanation.
 const LINES_MAX: usize = 40;
 
 pub(super) struct Calm {
     members: Vec<OwnClient>,
     namespace: String,
-    /// Size of Tributary's log at the beginning of the time without faults, in bytes.
+    /// Size of Tributary's log in bytes at the beginning of the time without faults. Only later lines matter.
     log_before: usize,
 }
 
-/// A client that follows a member directly, without Tributary.
 struct OwnClient {
     member: Arc<TestCluster>,
     client: KubeRs,
-    /// The client's results at the beginning of the time without faults.
+    /// Objects and gaps of the client at the beginning of the time without faults.
     before: Seen,
 }
 
 impl Calm {
-    /// Begins the time without faults.
+    /// Starts the direct clients at the beginning of the time without faults.
     ///
     /// # Errors
     /// If a client cannot follow a member.
@@ -57,7 +56,7 @@ impl Calm {
         Ok(Self { members, namespace: namespace.to_owned(), log_before })
     }
 
-    /// Collects facts about states that clients of Tributary have missed since [`Self::begin`].
+    /// Collects facts that explain which states clients of Tributary have missed since [`Self::begin`].
     pub(super) async fn explain(&self, world: &World) -> Vec<String> {
         let mut lines = Vec::new();
         for own in &self.members {
@@ -81,7 +80,8 @@ impl Calm {
 }
 
 impl OwnClient {
-    /// Waits until this client has the member's objects. Returns the states that it has missed since [`Calm::begin`].
+    /// Waits until this client has the member's objects. Returns the states that the client has missed since
+    /// [`Calm::begin`].
     async fn missed(&self, namespace: &str) -> anyhow::Result<Vec<String>> {
         let holds_all = async || {
             let member_objects = member_objects(std::slice::from_ref(&self.member), namespace).await?;

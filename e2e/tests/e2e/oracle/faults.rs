@@ -1,4 +1,4 @@
-//! The oracle's faults, on a schedule that a seed determines.
+//! Faults of the informer test, on a schedule that a seed determines.
 
 use anyhow::Context;
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -15,17 +15,16 @@ use tokio::{
 use tributary_e2e::{TestCluster, Tributary};
 use tributary_simulator::{Relay, RelayMode};
 
-/// The members, Tributary and their connections. All of them can fail.
 pub(super) struct World {
     pub(super) members: Vec<Arc<TestCluster>>,
-    /// Relays between Tributary and each member.
+    /// Relays between Tributary and the members, one for each member.
     pub(super) wires: Vec<Relay>,
-    /// The relay between the clients and Tributary.
+    /// Relay between the clients and Tributary.
     pub(super) front: Relay,
     pub(super) server: Mutex<Server>,
 }
 
-/// A Tributary that can restart at the same port with the same data.
+/// Tributary process that can restart at the same port with the same data.
 pub(super) struct Server {
     pub(super) kubeconfig: PathBuf,
     pub(super) contexts: Vec<String>,
@@ -50,7 +49,7 @@ impl Server {
         Ok(())
     }
 
-    /// Tributary's log, over all starts.
+    /// Returns Tributary's log since the first start.
     pub(super) fn log(&self) -> String {
         std::fs::read_to_string(log_of(&self.folder)).unwrap_or_default()
     }
@@ -60,14 +59,11 @@ fn log_of(folder: &Path) -> PathBuf {
     folder.join("tributary.log")
 }
 
-/// A target of faults.
+/// Part of the system that a fault affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
-    /// The processes of a member.
     Member(usize),
-    /// The connections between Tributary and a member.
     Wire(usize),
-    /// The connections between clients and Tributary.
     Front,
     Server,
 }
@@ -78,7 +74,7 @@ enum Fault {
     KillApiserver,
     FreezeApiserver,
     FreezeEtcd,
-    /// All open connections are closed once.
+    /// The relay closes all open connections once.
     CutOnce,
     RelayMode(RelayMode),
     Drain,
@@ -87,7 +83,6 @@ enum Fault {
 
 #[derive(Clone, Copy, Debug)]
 struct Event {
-    /// Time since the schedule's start.
     at: Duration,
     lasts: Duration,
     target: Target,
@@ -111,7 +106,7 @@ impl fmt::Display for Schedule {
 }
 
 impl Schedule {
-    /// Makes the schedule of a seed. Each target fails independently, so that faults overlap.
+    /// Makes the schedule for a seed. Each target has separate faults, so that faults of several targets overlap.
     pub(super) fn of(seed: u64, length: Duration, members: usize) -> Self {
         let targets = (0..members)
             .flat_map(|index| [Target::Member(index), Target::Wire(index)])
@@ -127,7 +122,7 @@ impl Schedule {
         Self(events)
     }
 
-    /// Plays the schedule. Afterwards all targets are healthy again.
+    /// Executes the faults of the schedule. Afterwards all targets are healthy again.
     pub(super) async fn play(&self, world: &World) -> anyhow::Result<()> {
         let start = Instant::now();
         let mut targets: Vec<Target> = Vec::new();
@@ -150,7 +145,7 @@ impl Schedule {
 
 fn events_of(target: Target, length: Duration, random: &mut StdRng) -> Vec<Event> {
     // Servers fail less often than connections, because a restart takes seconds. Tributary notices a silent member
-    // after 9 s, and about half of the freezes and silences last longer than 9 s.
+    // after 9 s. About half of the faults that silence a member last longer than 9 s.
     let (pause, longest) = match target {
         Target::Member(_) => (6.0..18.0, 16.0),
         Target::Wire(_) => (2.0..8.0, 16.0),

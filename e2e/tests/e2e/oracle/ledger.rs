@@ -1,4 +1,4 @@
-//! Records the events of one kube-rs client, and checks that they are possible. The Go clients have the same ledger in
+//! Records the events of one kube-rs client, and checks that they are possible. The Go clients have the same checks in
 //! `clients/oracle`.
 
 use super::writer::{PAYLOAD, SEQUENCE};
@@ -6,28 +6,26 @@ use anyhow::{Context, ensure};
 use kube::api::ObjectMeta;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// State of an object in a client: its uid and its sequence number.
+/// State of an object at a client: its uid and its sequence number.
 pub(crate) type State = (String, u64);
 
-/// The objects of a client by namespace and name.
 pub(crate) type States = BTreeMap<String, State>;
 
-/// The events of one resource, as one client received them.
+/// Record of the events of a resource, in the order in which a client received them.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     held: States,
-    /// Uids of objects that were deleted or missing from a list. They must never return.
+    /// Uids of objects that were deleted or missing from a list. An object with such a uid must never appear again.
     gone: HashSet<String>,
-    /// The newest sequence number of each name.
     last: HashMap<String, u64>,
-    /// The last sequence number of each name whose next event must not skip a state. A name is included in two cases:
-    /// it had an object at the last list or the last call of [`Self::look`], or it has had an event since.
+    /// Names whose next event must not skip a state, with their last sequence number. A name is in this map if it had
+    /// an object at the last list or at the last call of [`Self::look`], or if it has had an event since.
     steady: HashMap<String, u64>,
-    /// The objects of an incomplete list.
+    /// Objects of a list that is not complete yet.
     listing: Option<States>,
     pub(crate) applied: usize,
     pub(crate) lists: usize,
-    /// States that the events skipped, without a list in between that could explain the gap.
+    /// States that the client did not receive, although no list in between explains the gap.
     pub(crate) gaps: Vec<String>,
     pub(crate) violations: Vec<String>,
 }
@@ -55,7 +53,7 @@ impl Ledger {
         }
     }
 
-    /// Completes the list. Objects that are missing from the list are gone.
+    /// Completes a list. An object that is missing from the list is treated as deleted.
     pub(crate) fn end(&mut self) {
         let next = self.listing.take().unwrap_or_default();
         for (key, (uid, _)) in std::mem::take(&mut self.held) {
@@ -112,7 +110,7 @@ impl Ledger {
         }
     }
 
-    /// Records a gap if the client has not seen the state before this sequence number.
+    /// Records a gap if the client has not received the previous state of the object.
     fn step(&mut self, key: &str, sequence: u64, event: &str) {
         match self.steady.get_mut(key) {
             Some(before) => {
@@ -125,24 +123,24 @@ impl Ledger {
         }
     }
 
-    /// Removes the names without an object from `steady`. Objects with these names may be created and deleted without
-    /// an event until the next event arrives.
+    /// Removes names without an object from `steady`. Before the next event arrives, such an object may be created and
+    /// deleted without events.
     fn settle(&mut self) {
         self.steady = self.held.iter().map(|(key, (_, sequence))| (key.clone(), *sequence)).collect();
     }
 
-    /// Returns the objects of the client. From now on, skipped states of names without an object are no gaps, because
-    /// these states may be older than the last list.
+    /// Returns the client's objects. From now on, a skipped state of a name without an object is not a gap, because the
+    /// state may be older than the last list.
     pub(crate) fn look(&mut self) -> &States {
         self.settle();
         &self.held
     }
 }
 
-/// Reads key and state of an object.
+/// Reads the name and state of an object.
 ///
 /// # Errors
-/// If the object is torn: its payload does not match its sequence number.
+/// If the payload of the object does not match its sequence number, so that the object mixes two states.
 fn read(metadata: &ObjectMeta) -> anyhow::Result<(String, State)> {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let key = format!("{}/{}", text(&metadata.namespace), text(&metadata.name));

@@ -1,4 +1,4 @@
-//! The clients of the oracle: programs (Go, Python), and kube-rs in this process.
+//! Clients of the informer test: programs in Go and Python, and kube-rs in this process.
 
 use super::ledger::{Ledger, State, States};
 use crate::clients::follower::Follower;
@@ -21,28 +21,25 @@ use std::{
 };
 use tokio::task::JoinHandle;
 
-/// The resources that every client follows.
 pub(crate) const RESOURCES: [&str; 2] = ["configmaps", "pods"];
 
-/// The objects of all members by resource, namespace and name. A name that several members have has one state for each
-/// member.
+/// States of the objects of all members by resource, namespace and name. A name that several members have has one state
+/// for each member.
 pub(crate) type MemberObjects = BTreeMap<&'static str, BTreeMap<String, Vec<State>>>;
 
-/// A client that follows the resources.
 pub(crate) enum Observer {
     Program { name: String, follower: Box<Follower> },
     KubeRs(KubeRs),
 }
 
-/// The objects of a client by resource and store, and the client's records.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// The client's objects, by resource and store: the key is for example `configmaps/store`.
+    /// Objects of the client by resource and store, for example with the key `configmaps/store`.
     pub(crate) stores: BTreeMap<String, States>,
     pub(crate) violations: Vec<String>,
-    /// Number of states that a stream skipped.
+    /// Number of states that the client did not receive.
     pub(crate) gaps: u64,
-    /// The last skipped states.
+    /// Descriptions of the last states that the client did not receive.
     pub(crate) skipped: Vec<String>,
     pub(crate) calls: Calls,
     /// The client's summary of its events, for the report.
@@ -57,7 +54,7 @@ impl Observer {
         }
     }
 
-    /// Starts a program that accepts the command `dump`.
+    /// Starts a program that answers the command `dump` with its objects.
     pub(crate) fn program(
         name: &str,
         program: &Path,
@@ -77,7 +74,7 @@ impl Observer {
         }
     }
 
-    /// Stops the writes of a writing client.
+    /// Stops the writes of a client that also writes.
     pub(crate) fn pause(&mut self) -> anyhow::Result<()> {
         match self {
             Self::Program { follower, .. } => follower.tell("pause\n"),
@@ -85,7 +82,7 @@ impl Observer {
         }
     }
 
-    /// The last lines of the client's log, for a failed run.
+    /// Returns the last lines of the client's log, for the report of a failed run.
     pub(crate) fn log_tail(&self) -> String {
         match self {
             Self::Program { follower, .. } => follower.log_tail(12),
@@ -93,7 +90,7 @@ impl Observer {
         }
     }
 
-    /// Reads the client's objects and records.
+    /// Reads the client's objects and gaps.
     ///
     /// # Errors
     /// If the program has ended, for example by a panic of the inconsistency detector.
@@ -142,7 +139,7 @@ fn seen(dump: &Value) -> anyhow::Result<Seen> {
 }
 
 impl Seen {
-    /// Checks that every store has the union of the members' objects.
+    /// Checks that every store of the client has the objects of all members.
     pub(crate) fn is(&self, member_objects: &MemberObjects) -> anyhow::Result<()> {
         for (name, store) in &self.stores {
             let resource = name.split('/').next().unwrap_or_default();
@@ -204,7 +201,7 @@ impl KubeRs {
         }));
     }
 
-    /// Returns whether the client has listed every resource.
+    /// Returns whether the client has received a list of every resource.
     pub(crate) fn has_listed(&self) -> bool {
         let has_listed = |ledger: &Arc<Mutex<Ledger>>| ledger.lock().is_ok_and(|ledger| ledger.lists > 0);
         self.ledgers.iter().all(|(_, ledger)| has_listed(ledger))

@@ -1,5 +1,5 @@
-//! Writers that change one member at a steady pace, also during its faults. The sequence number of a name grows by one
-//! with each effective write, even if the writer gets no answer.
+//! Writers that change one member at a steady rate, also while it is faulty. The sequence number of a name increases by
+//! one with each write that takes effect, even if the writer gets no answer.
 
 use crate::context::TestContext;
 use anyhow::{Context, ensure};
@@ -20,36 +20,34 @@ use tokio::{
 };
 use tributary_e2e::{HttpClient, TestCluster};
 
-/// The annotation with the number of writes to the object's name. The number starts at 1, and a deletion of the object
-/// does not reset the number.
+/// Annotation with the number of writes to the object's name. The number starts at 1, and continues after a deletion of
+/// the object.
 pub(crate) const SEQUENCE: &str = "oracle.tributary.dev/sequence";
 
-/// The annotation `<sequence>:<length>:<letters>`. The annotation reveals a torn object: an object with parts of two
-/// states.
+/// Annotation `<sequence>:<length>:<letters>`. It reveals an object that mixes parts of two states.
 pub(crate) const PAYLOAD: &str = "oracle.tributary.dev/payload";
 
-/// Number of writers per member. Each writer waits for its answers. Together the writers keep the pace as long as
-/// answers take at most 100 ms.
+/// Number of writers per member. Each writer waits for its answers. Together the writers reach the intended rate as
+/// long as answers take at most 100 ms.
 const WRITERS: u32 = 20;
 
-/// Writes per second and member, on an idle machine.
+/// Number of writes per second and member on an idle machine.
 pub(crate) const PACE: u32 = 200;
 
 /// Number of names per writer.
 const NAMES: usize = 6;
 
-/// Pause after a write to which the member did not answer, or answered that it is unavailable.
+/// Pause after a write that the member did not answer, or answered with "unavailable".
 const DOWN: Duration = Duration::from_millis(100);
 
-/// The namespace of the writers, and the scheme of their names.
+/// Namespace in which the writers write, and the kind of names that they use.
 #[derive(Clone)]
 pub(crate) struct WriterNamespace {
     pub(crate) namespace: String,
-    /// True if all members have the same names.
+    /// True if the writers use the same names in all members.
     pub(crate) has_duplicates: bool,
 }
 
-/// The running writers of all members.
 pub(crate) struct Writers {
     stop: watch::Sender<bool>,
     tasks: JoinSet<anyhow::Result<Writer>>,
@@ -67,12 +65,12 @@ impl Writers {
         Self { stop, tasks, written }
     }
 
-    /// Number of effective writes so far.
+    /// Number of writes that have taken effect.
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Stops the writers after their current writes, and returns them for another start.
+    /// Stops each writer after its current write. Returns the writers, which can start again.
     pub(crate) async fn stop(mut self) -> anyhow::Result<Vec<Writer>> {
         self.stop.send_replace(true);
         let mut writers = Vec::new();
@@ -83,7 +81,8 @@ impl Writers {
     }
 }
 
-/// Makes writers of these members, with unused names. `pace` is the number of writes per second and member.
+/// Makes writers for these members. No earlier writer has used their names. `pace` is the number of writes per second
+/// and member.
 pub(crate) fn writers(members: &[Arc<TestCluster>], place: &WriterNamespace, seed: u64, pace: u32) -> Vec<Writer> {
     let mut writers = Vec::new();
     for (index, member) in members.iter().enumerate() {
@@ -106,7 +105,7 @@ pub(crate) fn writers(members: &[Arc<TestCluster>], place: &WriterNamespace, see
     writers
 }
 
-/// A writer of one member, with names that no other writer uses.
+/// Writer for a single member. No name is used by two writers.
 pub(crate) struct Writer {
     http: HttpClient,
     namespace: String,
@@ -150,15 +149,14 @@ impl Writer {
     }
 }
 
-/// The outcome of a write.
 enum Outcome {
     Written,
     Refused,
-    /// The server did not answer, or answered that it is unavailable.
+    /// The server did not answer, or answered with "unavailable".
     Down,
 }
 
-/// The writer's knowledge about the object of a name.
+/// State of an object according to the answers that the writer has received.
 #[derive(Clone)]
 enum State {
     Absent,
@@ -166,7 +164,7 @@ enum State {
         uid: String,
         version: String,
     },
-    /// The last write had no answer. The write may have taken effect, or may take effect later.
+    /// The last write had no answer. It may have taken effect, or may take effect later.
     Uncertain,
 }
 
@@ -174,7 +172,7 @@ struct Slot {
     resource: &'static str,
     base: String,
     name: String,
-    /// Number of names that this slot has abandoned.
+    /// Number of names that the writer no longer uses for this object, because a create of the name had no answer.
     retired: u32,
     sequence: u64,
     state: State,
@@ -185,7 +183,7 @@ impl Slot {
         Self { resource, name: base.clone(), base, retired: 0, sequence: 0, state: State::Absent }
     }
 
-    /// Returns the member's answer if it shows whether the write took effect.
+    /// Sends a request. Returns the answer only if it shows whether the request took effect.
     async fn ask(request: tributary_e2e::http::RequestBuilder) -> Option<tributary_e2e::HttpResponse> {
         let answer = request.send().await.ok()?;
         let undecided = answer.status.is_server_error()
@@ -196,8 +194,8 @@ impl Slot {
         (!undecided).then_some(answer)
     }
 
-    /// Every write except a create has the object's version as a precondition. So a write without an answer cannot take
-    /// effect after a later write.
+    /// Every write except a create has the object's version as a precondition. Therefore a write without an answer
+    /// cannot take effect after a later write.
     async fn change(&mut self, http: &HttpClient, path: &str, version: &str, length: usize) -> anyhow::Result<Outcome> {
         let mut annotations = annotations(self.sequence + 1, length);
         annotations["resourceVersion"] = json!(version);
@@ -219,8 +217,8 @@ impl Slot {
         match Self::ask(http.post(collection, &object)).await {
             Some(answer) => self.take(Some(answer)),
             None => {
-                // The create may still take effect at any time, and no precondition prevents this. So the writer
-                // abandons the name of the object.
+                // A create without an answer may take effect at any later time, and no precondition can prevent this.
+                // The writer therefore uses a new name.
                 self.retired += 1;
                 self.name = format!("{}-r{}", self.base, self.retired);
                 self.sequence = 0;
@@ -279,7 +277,7 @@ impl Slot {
         }
     }
 
-    /// Reads the object's state from the member.
+    /// Reads the object's state from the member after a write without an answer.
     async fn look(&mut self, http: &HttpClient, path: &str) -> anyhow::Result<Outcome> {
         let Some(answer) = Self::ask(http.get(path)).await else { return Ok(Outcome::Down) };
         if answer.status == StatusCode::NOT_FOUND {
@@ -302,7 +300,7 @@ impl Slot {
     }
 }
 
-/// The annotations that identify a write.
+/// Makes the annotations that identify a write.
 fn annotations(sequence: u64, length: usize) -> Value {
     json!({"annotations": {
         SEQUENCE: sequence.to_string(),
@@ -310,9 +308,11 @@ fn annotations(sequence: u64, length: usize) -> Value {
     }})
 }
 
-/// A patch that completes a deletion creates no state of the pod. The next write must reuse the sequence number of this
-/// patch, so that a client of the member sees every number.
-pub(crate) async fn oracle_writer_counts_no_state_for_a_patch_that_deletes(context: TestContext) -> anyhow::Result<()> {
+/// A patch that completes a deletion creates no state that a watch reports. The next write must use the sequence number
+/// of the patch again, so that a client of the member receives every number.
+pub(crate) async fn patch_that_deletes_an_object_adds_no_expected_state_in_the_oracle(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let member = context.fixture.pair().await?.first().context("no member")?.clone();
     let http = member.http();
     let namespace = context.namespace("half", std::slice::from_ref(&member)).await?;
@@ -322,8 +322,8 @@ pub(crate) async fn oracle_writer_counts_no_state_for_a_patch_that_deletes(conte
     let mut slot = Slot::new("pods", "half".to_owned());
     slot.create(http, &collection, 1).await?;
     let path = format!("{collection}/{}", slot.name);
-    // The test needs a pod with a deletion timestamp. A finalizer has the same effect as the kubelet's grace period:
-    // the timestamp is set, and the pod is not deleted.
+    // The test needs a pod that has a deletion timestamp but still exists. A finalizer has this effect, like the grace
+    // period of a kubelet.
     let patch = |metadata: Value| http.patch(&path, "merge-patch+json", &json!({"metadata": metadata}));
     patch(json!({"finalizers": ["oracle.tributary.dev/held"]})).send().await?.expect(200)?;
     http.delete(&path).json(&json!({"gracePeriodSeconds": 0})).send().await?.expect(200)?;

@@ -1,6 +1,6 @@
-//! Members whose decisions do not depend on RBAC alone: a member with a denying webhook, which is added while the
-//! member runs; a member with a policy file (ABAC); and a member with an authorizer that allows every request
-//! (AlwaysAllow). The endpoint must show a user the same objects as the members do.
+//! Members whose decisions do not depend only on RBAC. One member has a denying webhook, which is added while the
+//! member runs. One has a policy file (ABAC), and one has an authorizer that allows every request (AlwaysAllow). The
+//! endpoint must show a user the same objects as the members do.
 
 use super::{SOON, Shared, config_maps, grant, make_config_map, reads_config_maps};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -15,19 +15,19 @@ use std::{collections::BTreeSet, fs, path::Path, sync::Arc, time::Duration};
 use tokio::net::TcpListener;
 use tributary_e2e::{HttpClient, TestCluster, guard, kubeconfig, namespace};
 
-/// Longest time until the endpoint applies a change of an authorizer. A member reads its authorizer file every minute,
-/// Tributary probes the cluster's authorizers every minute, and Tributary caches decisions for a minute.
+/// Longest time until the endpoint applies a change of an authorizer. A member reads its authorization configuration
+/// every minute, Tributary probes the cluster's authorizers every minute, and Tributary caches decisions for a minute.
 const FOUND_OUT: Duration = Duration::from_secs(200);
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = cases!["shared_mode::authorizers";
-        webhook_and_abac_decisions_are_respected, always_allow_member_shows_all_objects_to_unbound_users,
+        rights_follow_the_decisions_of_webhook_and_abac_authorizers, always_allow_member_shows_all_objects_to_unbound_users,
     ];
     cases.into_iter().map(|case| case.patience(Duration::from_secs(600))).collect()
 }
 
-/// A webhook authorizer that denies some requests for resources. It decides by the `spec` of SubjectAccessReviews, and
-/// has no opinion on other requests. Dropping it stops the server.
+/// Webhook authorizer that denies some requests for resources. It decides by the `spec` of a SubjectAccessReview, and
+/// has no opinion about other requests. Dropping it stops the server.
 pub(super) struct DenyingWebhook {
     port: u16,
     task: tokio::task::JoinHandle<()>,
@@ -51,7 +51,8 @@ impl DenyingWebhook {
         Ok(Self { port, task })
     }
 
-    /// Writes the configuration with which a kube-apiserver calls the webhook before RBAC.
+    /// Writes the authorization configuration with which a kube-apiserver calls the webhook before RBAC. Returns its
+    /// path.
     pub(super) fn configuration(&self, folder: &Path) -> anyhow::Result<String> {
         let kubeconfig = folder.join("webhook.kubeconfig");
         let server = format!("http://127.0.0.1:{}", self.port);
@@ -74,8 +75,8 @@ impl Drop for DenyingWebhook {
     }
 }
 
-/// Starts an endpoint over two members. Each member asks a webhook before RBAC. `denies` makes the function of a
-/// member's webhook from the member's name. The caller must keep the webhooks.
+/// Starts an endpoint over two members. Each member asks a webhook before RBAC. `denies` returns the decision function
+/// of a member's webhook for the member's name. The caller must not drop the webhooks.
 pub(super) async fn behind_webhooks<D: Fn(&Value) -> bool + Send + Sync + 'static>(
     context: &TestContext,
     denies: impl Fn(&'static str) -> D,
@@ -117,7 +118,7 @@ fn configuration(authorizers: &[Value]) -> String {
     json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": kind, "authorizers": authorizers}).to_string()
 }
 
-/// Lines of an ABAC policy file: the users who may read ConfigMaps in one namespace or (`*`) in all.
+/// Makes the lines of an ABAC policy file. Each user may read ConfigMaps in one namespace, or in all (`*`).
 fn policies(readers: &[(&str, &str)]) -> String {
     let line = |(user, namespace): &(&str, &str)| {
         json!({"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy",
@@ -126,25 +127,25 @@ fn policies(readers: &[(&str, &str)]) -> String {
     readers.iter().map(|reader| format!("{}\n", line(reader))).collect()
 }
 
-/// The ConfigMaps in the answer to a user's list, or the status of the refusal.
+/// Returns the ConfigMaps in a user's list, or the status of the refusal.
 async fn shown(http: &HttpClient, path: &str) -> anyhow::Result<Result<BTreeSet<(String, String)>, u16>> {
     let answer = http.get(path).send().await?;
     if answer.status != 200 {
         return Ok(Err(answer.status.as_u16()));
     }
     let all = config_maps(&answer.json()?);
-    // Each member has its own ConfigMap in kube-system, which the comparison leaves out.
+    // The comparison leaves out kube-system, because each member has different ConfigMaps there.
     let own = all.into_iter().filter(|(_, namespace, _)| namespace != "kube-system");
     Ok(Ok(own.map(|(cluster, namespace, _)| (cluster, namespace)).collect()))
 }
 
-/// Returns whether a member allows a user to list ConfigMaps at a path.
+/// Returns whether a member itself allows a user to list ConfigMaps at a path.
 async fn is_let(member: &TestCluster, user: &str, path: &str) -> anyhow::Result<bool> {
     let answer = member.http().get(path).header("impersonate-user", user).send().await?;
     Ok(answer.status == 200)
 }
 
-async fn webhook_and_abac_decisions_are_respected(context: TestContext) -> anyhow::Result<()> {
+async fn rights_follow_the_decisions_of_webhook_and_abac_authorizers(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let (folder, tools) = (guard::temporary_folder("authorizers")?, context.fixture.tools().await?);
     let [kept, denied] = ["kept", "denied"].map(namespace::unique_name);
@@ -169,7 +170,7 @@ async fn webhook_and_abac_decisions_are_respected(context: TestContext) -> anyho
     for namespace in [&kept, &denied] {
         grant(hooked, namespace, "bob", bob, reads_config_maps()).await?;
     }
-    // The member serves the binding, but its authorizer does not use RBAC, so the binding gives no right.
+    // The member stores this binding, but its authorizer does not use RBAC, so the binding must grant no right.
     grant(policed, "", "bob", bob, reads_config_maps()).await?;
     let path = folder.path().join("kubeconfig");
     kubeconfig::write(&path, &[&hooked.access(), &policed.access()])?;
@@ -196,7 +197,7 @@ async fn webhook_and_abac_decisions_are_respected(context: TestContext) -> anyho
     let said = log.lines().filter(|line| line.contains("roles and bindings alone do not decide the rights"));
     ensure!(said.clone().count() == 1 && said.clone().all(|line| line.contains("policed")), "{log}");
 
-    // A running kube-apiserver reloads its authorization configuration, so the new webhook takes effect without a
+    // A running kube-apiserver reloads its authorization configuration, so the member calls the new webhook without a
     // restart.
     let hidden = denied.clone();
     let webhook = DenyingWebhook::start(move |asked| asked["resourceAttributes"]["namespace"] == hidden).await?;
@@ -212,8 +213,9 @@ async fn webhook_and_abac_decisions_are_respected(context: TestContext) -> anyho
     agrees(&shared, &after).await
 }
 
-/// One member allows every request, and the other uses RBAC. Both have the same RBAC objects, and their self-reviews
-/// report the same rights of Tributary's account. Only allowed requests without a binding reveal the difference.
+/// One member allows every request, and the other uses RBAC. Both have the same RBAC objects, and both report the same
+/// rights of Tributary's account. The only sign of the difference is that the first member allows requests for which
+/// there is no binding.
 async fn always_allow_member_shows_all_objects_to_unbound_users(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let (folder, tools) = (guard::temporary_folder("authorizers")?, context.fixture.tools().await?);
@@ -240,7 +242,8 @@ async fn always_allow_member_shows_all_objects_to_unbound_users(context: TestCon
         clusters.iter().map(|cluster| ((*cluster).to_owned(), own.clone())).collect()
     };
     let rows = [
-        // No role in either member gives the user `carol` rights.
+        // No role in either member grants the user `carol` rights, so only the member that allows every request shows
+        // its objects.
         (carol, &all, Ok(of(&["open"]))),
         (carol, &in_own, Ok(of(&["open"]))),
         (ann, &all, Ok(of(&["open", "ruled"]))),
@@ -282,7 +285,7 @@ async fn check(shared: &Shared, rows: &[Row<'_>], within: Duration) -> anyhow::R
     Ok(())
 }
 
-/// Checks that each member allows a user to list exactly the namespaces that the endpoint shows.
+/// Checks that the endpoint shows a user the objects of exactly the namespaces that the members allow the user to list.
 async fn agrees(shared: &Shared, rows: &[Row<'_>]) -> anyhow::Result<()> {
     for (user, path, expected) in rows.iter().filter(|(_, path, _)| path.contains("/namespaces/")) {
         for member in &shared.members {

@@ -1,6 +1,6 @@
-//! Users whose rights change constantly, in two real members. Each answer of the endpoint must equal an answer that the
-//! members gave this user within a short time before. The answers are lists of all namespaces, lists of one namespace,
-//! single objects, and watches.
+//! Tests users whose rights change all the time, in two real members. Each response of the endpoint must equal a
+//! response that the members gave this user within a short time before. The requests are lists of all namespaces, lists
+//! of one namespace, gets of single objects, and watches.
 
 use super::{
     Shared,
@@ -26,34 +26,34 @@ const PEOPLE: usize = 3;
 const MEMBERS: usize = 2;
 const NAMESPACES: usize = 2;
 
-/// Number of reading tasks per user, in addition to a watching task.
+/// Number of tasks per user that send reads, in addition to a task that watches.
 const READERS: usize = 2;
 
-/// The initial objects in each namespace.
+/// Names of the objects that each namespace has at the beginning.
 const OBJECTS: [&str; 2] = ["a", "b"];
 
-/// Longest time until a member's own answers reflect a change of rights.
+/// Longest time until a member itself applies a change of rights.
 const MEMBER_SAYS: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy)]
 struct Pace {
     lasts: Duration,
     pause: Duration,
-    /// Largest age of the rights that an answer may use.
+    /// Largest age of the rights that a response may reflect.
     bound: Duration,
 }
 
-/// Parameters in continuous integration. Tributary promises to apply a change within 2 s, and a busy machine may need
-/// longer.
+/// Parameters in continuous integration. Tributary promises to apply a change of rights within 2 s, but a busy machine
+/// may need longer.
 const SHORT: Pace =
     Pace { lasts: Duration::from_secs(20), pause: Duration::from_millis(400), bound: Duration::from_secs(5) };
 
-/// Parameters of the proof run, which requires that a change takes effect within the promised 2 s.
+/// Parameters of the proof test, which requires that Tributary applies a change of rights within the promised 2 s.
 const LONG: Pace =
     Pace { lasts: Duration::from_secs(180), pause: Duration::from_millis(400), bound: Duration::from_secs(2) };
 
-/// Parameters for webhooks that change their decisions. Tributary caches a member's decision for a minute, and a new
-/// decision may take 5 s.
+/// Parameters for webhooks that change their decisions. Tributary caches a member's decision for a minute, and needs up
+/// to 5 s for a new decision.
 const MINDS: Pace =
     Pace { lasts: Duration::from_secs(360), pause: Duration::from_secs(8), bound: Duration::from_secs(66) };
 
@@ -89,8 +89,8 @@ async fn by_bindings(context: TestContext, pace: Pace) -> anyhow::Result<()> {
     run(&context, shared, Means::Bindings { denied: |_, _| false }, pace).await
 }
 
-/// As [`by_bindings`], with a webhook in each member. The webhook denies some users some namespaces, independent of
-/// roles.
+/// Like [`by_bindings`], but each member also has a webhook. The webhook denies some users some namespaces, independent
+/// of roles.
 async fn behind_denying_webhooks(context: TestContext, pace: Pace) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let (shared, _webhooks) =
@@ -114,19 +114,18 @@ async fn proof_answers_follow_webhooks_with_changing_decisions(context: TestCont
     run(&context, shared, Means::Webhooks(denied), MINDS).await
 }
 
-/// Denied combinations of member, namespace and user.
+/// Combinations of member, namespace and user that the webhooks deny.
 type Denied = Arc<Mutex<BTreeSet<(String, String, String)>>>;
 
-/// The mechanism by which rights change.
+/// Ways in which the test changes rights.
 enum Means {
-    /// By bindings. `denied` is the constant decision of the members' webhooks, by the member's name and the review's
-    /// `spec`.
+    /// The test creates and deletes bindings. `denied` is the constant decision of the members' webhooks about a
+    /// member's name and the `spec` of the review.
     Bindings { denied: fn(&str, &Value) -> bool },
-    /// By the decisions of the webhooks.
+    /// The test changes the decisions of the webhooks.
     Webhooks(Denied),
 }
 
-/// A namespace of a member, for one user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct UserNamespace {
     person: usize,
@@ -134,17 +133,17 @@ struct UserNamespace {
     namespace: usize,
 }
 
-/// A member's decision about a user's reads in a namespace, with the time of the decision.
+/// Decision of a member about a user's reads in a namespace, and the period in which it was in effect.
 #[derive(Clone, Copy, Debug)]
 struct State {
     may: bool,
-    /// Earliest time at which the decision may have taken effect.
+    /// Earliest time at which the decision may have been in effect.
     from: Instant,
-    /// Latest time at which the decision was in effect; `None` for the current decision.
+    /// Latest time at which the decision was in effect. `None` for the current decision.
     to: Option<Instant>,
 }
 
-/// The members' decisions by user, member and namespace.
+/// Decisions of the members over time, by user, member and namespace.
 #[derive(Debug, Default)]
 struct Timeline(BTreeMap<UserNamespace, Vec<State>>);
 
@@ -156,12 +155,12 @@ impl Timeline {
         self.0[&place].iter().filter(counts).any(|state| state.may == may)
     }
 
-    /// The first time after `moment` at which a member's decision became a refusal.
+    /// Returns the first time after `moment` at which a member revoked the right.
     fn lost_after(&self, place: UserNamespace, moment: Instant) -> Option<Instant> {
         self.0[&place].iter().filter(|state| state.may).filter_map(|state| state.to).find(|lost| *lost > moment)
     }
 
-    /// Formats the decisions about a namespace, for a message.
+    /// Formats the decisions about a namespace over time, for an error message.
     fn of(&self, place: UserNamespace) -> String {
         format!("{place:?}: {:?}", self.0[&place])
     }
@@ -180,7 +179,7 @@ enum ReadRequest {
 
 #[derive(Clone, Debug)]
 enum AnswerContent {
-    /// The objects in the answer: member, namespace and name of each.
+    /// Member, namespace and name of each object in the response.
     Shown(BTreeSet<(usize, usize, String)>),
     Nowhere,
     Forbidden,
@@ -194,16 +193,16 @@ struct Answer {
     said: AnswerContent,
 }
 
-/// A list of all namespaces, and a watch from the version of this list.
+/// List of all namespaces, and the watch from its version.
 #[derive(Debug)]
 struct Watch {
     person: usize,
     listed: BTreeSet<UserNamespace>,
-    /// Time from the start of the list to the end of the watch.
+    /// Period from the start of the list to the end of the watch.
     during: (Instant, Instant),
-    /// Time at which the list arrived.
+    /// Time at which the list was complete.
     from: Instant,
-    /// The events of the watch: namespace, name and time.
+    /// Namespace, name and arrival time of each event of the watch.
     told: Vec<(UserNamespace, String, Instant)>,
 }
 
@@ -212,7 +211,7 @@ struct Made {
     member: usize,
     namespace: usize,
     name: String,
-    /// Time from the request to its answer.
+    /// Period from the request to its response.
     during: (Instant, Instant),
 }
 
@@ -277,7 +276,7 @@ impl Churn {
             self.tells_what_it_may(&timeline, watch)?;
             self.tells_all_that_it_may(&timeline, watch, &made)?;
         }
-        // A run proves nothing without changes, or if all users have all rights.
+        // A run only proves something if rights change, and if not all users have all rights.
         let count = |is: fn(&AnswerContent) -> bool| answers.iter().filter(|answer| is(&answer.said)).count();
         let counts = [
             timeline.turns(),
@@ -290,15 +289,15 @@ impl Churn {
         Ok(())
     }
 
-    /// Grants and revokes rights in sequence. Returns the members' decisions over time.
+    /// Grants and revokes rights one after the other. Returns the members' decisions over time.
     async fn changes(&self, mut random: StdRng) -> anyhow::Result<Timeline> {
         let mut timeline = Timeline::default();
         for person in 0..PEOPLE {
             for member in 0..MEMBERS {
                 for namespace in 0..NAMESPACES {
                     let place = UserNamespace { person, member, namespace };
-                    // Bindings from before the start may not have taken effect yet, so the first state begins earlier
-                    // by the time that a member may take.
+                    // A binding from before the start may take effect late, so the first decision begins earlier by the
+                    // longest time that a member needs.
                     let from = Instant::now().checked_sub(MEMBER_SAYS).context("the clock has just begun")?;
                     timeline.0.insert(place, vec![State { may: self.lets(place).await?, from, to: None }]);
                 }
@@ -371,7 +370,7 @@ impl Churn {
         }
     }
 
-    /// Waits until the member's own decision reflects the change of the binding. Returns the decision.
+    /// Waits until the member itself applies the change of the binding. Returns the member's decision.
     async fn says(&self, place: UserNamespace, is_given: bool) -> anyhow::Result<bool> {
         let (namespace, (name, _)) = (&self.namespaces[place.namespace], &self.people[place.person]);
         let asked = json!({"user": name, "resourceAttributes": {"resource": "configmaps", "namespace": namespace}});
@@ -416,7 +415,7 @@ impl Churn {
         Ok(answers)
     }
 
-    /// Sends one request. Returns the comparable answer, and its JSON.
+    /// Sends one request. Returns the parts of the response that the test compares, and its JSON.
     async fn asks(&self, person: usize, question: ReadRequest) -> anyhow::Result<(Answer, Value)> {
         let path = match question {
             ReadRequest::All => "/api/v1/configmaps".to_owned(),
@@ -446,8 +445,8 @@ impl Churn {
         Ok((Answer { person, question, during, said }, json))
     }
 
-    /// Returns the member, namespace and name of an object of this run. Returns `None` for objects of other tests, and
-    /// for objects that every namespace has.
+    /// Returns the member, namespace and name of an object of this run. `None` for objects of other tests, and for
+    /// objects that every namespace has.
     fn seen(&self, object: &Value) -> anyhow::Result<Option<(usize, usize, String)>> {
         let metadata = &object["metadata"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -459,7 +458,7 @@ impl Churn {
         Ok((name != "kube-root-ca.crt").then_some((member, namespace, name)))
     }
 
-    /// Lists and watches repeatedly, as an informer does.
+    /// Lists and then watches, repeatedly, as an informer does.
     async fn watches(&self, person: usize) -> anyhow::Result<Vec<Watch>> {
         let mut watches = Vec::new();
         while !self.is_over.load(Ordering::Relaxed) {
@@ -506,7 +505,8 @@ impl Churn {
         Ok(told)
     }
 
-    /// Checks that an answer agrees with the members' decisions: it has all objects of a namespace, or none of them.
+    /// Checks a response against the members' decisions: it must have all objects of a namespace or none of them,
+    /// according to a decision of the last moments.
     fn is_of_the_moment(&self, timeline: &Timeline, answer: &Answer) -> anyhow::Result<()> {
         let said = |member, namespace, may| {
             let place = UserNamespace { person: answer.person, member, namespace };
@@ -547,7 +547,7 @@ impl Churn {
         Ok(())
     }
 
-    /// Checks that a watch reported only objects that its user could read. Also checks that the watch ended when the
+    /// Checks that a watch reported only objects that its user was allowed to read, and that the watch ended when the
     /// user lost the right to a listed object.
     fn tells_what_it_may(&self, timeline: &Timeline, watch: &Watch) -> anyhow::Result<()> {
         for (place, name, at) in &watch.told {
@@ -555,7 +555,7 @@ impl Churn {
             ensure!(is_to_be_seen, "a watch of {:?} told of {name} at {at:?} of {}", watch.during, timeline.of(*place));
         }
         let lost = watch.listed.iter().filter_map(|place| Some((place, timeline.lost_after(*place, watch.from)?)));
-        // Tributary may not notice a right that is revoked and granted again at once.
+        // Tributary may not notice if a right is revoked and granted again at once.
         let after = |lost: Instant| (lost + Duration::from_millis(1), lost + self.pace.bound);
         let lost = lost.filter(|(place, lost)| !timeline.said(**place, true, after(*lost), Duration::ZERO));
         for (place, lost) in lost {
@@ -566,11 +566,11 @@ impl Churn {
         Ok(())
     }
 
-    /// Checks that a watch reported every object that was created while its user had the right throughout.
+    /// Checks that a watch reported every object that was created while its user had the right all the time.
     fn tells_all_that_it_may(&self, timeline: &Timeline, watch: &Watch, made: &[Made]) -> anyhow::Result<()> {
         for Made { member, namespace, name, during: (sent, there) } in made {
             let place = UserNamespace { person: watch.person, member: *member, namespace: *namespace };
-            // An object that was created before the list arrived may be in the list and not in the watch.
+            // An object that was created before the list was complete may be in the list and so not in the watch.
             let is_during = *sent > watch.from && *there + self.pace.bound < watch.during.1;
             let is_lost = timeline.said(place, false, (watch.during.0, watch.during.1), Duration::ZERO);
             if is_during && watch.listed.contains(&place) && !is_lost {

@@ -1,4 +1,4 @@
-//! Clusters with their own host names, over two real members with the real kubectl. A kubeconfig for the host of a
+//! Tests clusters with separate host names, over two real members with the real kubectl. A kubeconfig for the host of a
 //! cluster must work like a kubeconfig for the bare cluster.
 
 use super::{SOON, grant, make_config_map, reads_config_maps};
@@ -22,31 +22,32 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 use tributary_e2e::kubeconfig::ContextParts;
 use tributary_e2e::{Kubectl, PeopleAuthority, TestCluster, Tributary, guard, kubeconfig, namespace, tributary};
 
-/// The host of the merged view.
+/// Host name of the merged view.
 const ALL: &str = "all.fleet.test";
-/// The host of the first member, with its own certificate and client authorities.
+/// Host name of the first member. The host has a separate serving certificate and separate client certificate
+/// authorities.
 const FIRST: &str = "member1.fleet.test";
-/// The host of the second member, without its own certificate and client authorities.
+/// Host name of the second member, which uses the certificate and client certificate authorities of the process.
 const SECOND: &str = "member2.fleet.test";
-/// A host name without a cluster, with a certificate (`--tls-sni-cert-key`).
+/// Host name with a serving certificate (`--tls-sni-cert-key`) but without a cluster.
 const NAMED: &str = "named.fleet.test";
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::cluster_hosts";
-        cluster_host_behaves_like_the_native_api, cluster_host_accepts_only_certificates_of_its_own_authority,
+        cluster_host_behaves_like_the_native_api, cluster_host_accepts_only_client_certificates_of_the_clusters_authority,
         cluster_host_certificates_and_authorities_are_reloaded,
         cluster_host_watch_ends_when_its_client_authority_is_removed,
-        host_converted_from_kubegateway_accepts_tokens_that_its_cluster_reviews,
+        host_converted_from_kubegateway_accepts_tokens_reviewed_by_its_cluster,
     ]
 }
 
-/// An endpoint whose hosts are not in DNS. Clients reach the hosts through a proxy.
+/// Endpoint whose host names are not in DNS. Clients connect to the hosts through a proxy.
 struct Endpoint {
     tributary: Arc<Tributary>,
     members: [Arc<TestCluster>; 2],
-    /// The authority of the serving certificates.
+    /// Certificate authority of the serving certificates.
     servers: PeopleAuthority,
-    /// The authority of client certificates for all hosts except the first member's host.
+    /// Certificate authority of the clients, for all hosts except the first member's host.
     people: PeopleAuthority,
     people_of_first: PeopleAuthority,
     address: SocketAddr,
@@ -90,7 +91,7 @@ impl Endpoint {
         Ok(Self { tributary, members, servers, people, people_of_first, address, proxy, folder })
     }
 
-    /// Writes a kubeconfig for a host, with a proxy that connects to the endpoint.
+    /// Writes a kubeconfig for a host. Its proxy connects to the endpoint.
     fn kubeconfig(&self, host: &str, user: &Value) -> anyhow::Result<PathBuf> {
         let proxy = format!("http://{}", self.proxy);
         self.kubeconfig_with(json!({"server": format!("https://{host}:6443"), "proxy-url": proxy}), user)
@@ -107,7 +108,7 @@ impl Endpoint {
         Kubectl::new(context.fixture.tools().await?, &self.kubeconfig(host, user)?)
     }
 
-    /// Opens a TLS connection with this server name and a user's client certificate.
+    /// Opens a TLS connection with this server name (SNI) and a user's client certificate.
     async fn connect(&self, server_name: &str, user: Option<&Value>) -> anyhow::Result<TlsStream<TcpStream>> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.servers.pem().as_bytes())?)?;
@@ -125,14 +126,15 @@ impl Endpoint {
         Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
     }
 
-    /// Reads the serving certificate for a server name.
+    /// Reads the serving certificate that the endpoint presents for a server name (SNI).
     async fn leaf(&self, server_name: &str) -> anyhow::Result<CertificateDer<'static>> {
         let stream = self.connect(server_name, None).await?;
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).context("a certificate")?;
         Ok(shown.clone().into_owned())
     }
 
-    /// Sends a request for `host` on a connection with another server name. Returns the raw response.
+    /// Sends a request with the `Host` header `host`, on a connection with this TLS server name. Returns the raw
+    /// response.
     async fn ask(&self, server_name: &str, user: Option<&Value>, host: &str, path: &str) -> anyhow::Result<String> {
         let mut stream = self.connect(server_name, user).await?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
@@ -163,7 +165,7 @@ fn upstream_cluster(member: &TestCluster, fields: &Value) -> anyhow::Result<Stri
     Ok(json!({"apiVersion": "tributary.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}).to_string())
 }
 
-/// Starts a proxy that connects every host to one address.
+/// Starts a proxy that connects to the same address for every host.
 async fn proxy_to(address: SocketAddr) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let own = listener.local_addr()?;
@@ -202,7 +204,8 @@ async fn cluster_host_behaves_like_the_native_api(context: TestContext) -> anyho
     let user = endpoint.people_of_first.user(&ann, &[])?;
     let kubectl = endpoint.kubectl(&context, FIRST, &user).await?;
 
-    // The first member's own objects must be the same, byte for byte. Objects of the second member must be absent.
+    // The objects of the first member must be the same as at the member, byte for byte, and objects of the second
+    // member must be absent.
     let mine = ["-n", &*own, "get", "configmaps", "-o", "json", "--show-managed-fields"];
     let listed: Value = serde_json::from_str(&kubectl.ok(&mine).await?)?;
     let named = |name: &str| {
@@ -216,7 +219,7 @@ async fn cluster_host_behaves_like_the_native_api(context: TestContext) -> anyho
     for (path, expected) in [("/healthz", "ok"), ("/livez", "ok")] {
         ensure!(kubectl.ok(&["get", "--raw", path]).await? == expected, "{path}");
     }
-    // Tributary's own paths do not exist at a cluster's host.
+    // Paths of Tributary itself must not exist at the host of a cluster.
     let refused = kubectl.run(&["get", "--raw", "/tributary/status"]).await?;
     ensure!(refused.code != Some(0) && refused.stderr.contains("cannot get path"), "{}", refused.stderr);
     let refused = kubectl.run(&["get", "--raw", &format!("/clusters/{}/api", second.name())]).await?;
@@ -243,7 +246,7 @@ async fn cluster_host_behaves_like_the_native_api(context: TestContext) -> anyho
     watch.wait_for_output(SOON, |text| text.contains("made")).await?;
     first.http().get(&format!("/api/v1/namespaces/{own}/configmaps/made")).send().await?.expect(200)?;
 
-    // The URL has an IP address, and only TLS uses the host name.
+    // The URL has an IP address, so only the TLS handshake contains the host name.
     let cluster = json!({"server": endpoint.tributary.url(), "tls-server-name": FIRST});
     let by_address = Kubectl::new(context.fixture.tools().await?, &endpoint.kubeconfig_with(cluster, &user)?)?;
     let names = by_address.ok(&["-n", &own, "get", "configmaps", "-o", "name"]).await?;
@@ -251,8 +254,10 @@ async fn cluster_host_behaves_like_the_native_api(context: TestContext) -> anyho
     Ok(())
 }
 
-/// Also tests a request whose host differs from the TLS server name of its connection.
-async fn cluster_host_accepts_only_certificates_of_its_own_authority(context: TestContext) -> anyhow::Result<()> {
+/// Also tests requests whose `Host` header differs from the TLS server name of their connection.
+async fn cluster_host_accepts_only_client_certificates_of_the_clusters_authority(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let [first, second] = &endpoint.members;
     let (ann, own) = (namespace::unique_name("ann"), context.namespace("hosts", &endpoint.members).await?);
@@ -292,7 +297,7 @@ async fn cluster_host_accepts_only_certificates_of_its_own_authority(context: Te
     ensure!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
     let answer = endpoint.ask(FIRST, Some(&of_first), SECOND, "/api/v1/pods").await?;
     ensure!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
-    // Liveness probes use an IP address as the host, and may read `/livez` without a certificate.
+    // Liveness probes use an IP address as host, and must be able to read `/livez` without a certificate.
     let answer = endpoint.ask(ALL, None, "10.0.0.1", "/livez").await?;
     ensure!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     let answer = endpoint.ask(FIRST, None, FIRST, "/livez").await?;
@@ -304,7 +309,8 @@ async fn cluster_host_certificates_and_authorities_are_reloaded(context: TestCon
     let endpoint = Endpoint::start(&context).await?;
     let ann = endpoint.people_of_first.user("ann", &[])?;
     ensure!(endpoint.ask(FIRST, Some(&ann), FIRST, "/version").await?.starts_with("HTTP/1.1 200 "));
-    // Three certificates: for the first member's host, for the process, and for a host name without a cluster.
+    // Makes three serving certificates: for the first member's host, for the process, and for a host name without a
+    // cluster.
     let pairs: [(&str, &[&str]); 3] = [("first", &[FIRST]), ("all", &[ALL, SECOND, "127.0.0.1"]), ("named", &[NAMED])];
     for (file, names) in pairs {
         let others: Vec<_> = pairs.iter().filter(|(other, _)| *other != file).map(|(_, names)| names[0]).collect();
@@ -381,14 +387,14 @@ async fn cluster_host_watch_ends_when_its_client_authority_is_removed(context: T
     make_config_map(first, &own, "first-one", 1).await?;
     read_up_to(&mut stream, &mut told, "\"first-one\"").await?;
 
-    // The watch must continue after a second authority is added.
+    // A second certificate authority is added. The open watch must continue.
     let (others, authorities) = (PeopleAuthority::new("people")?, endpoint.folder.path().join("people-of-first.crt"));
     fs::write(&authorities, format!("{}{}", endpoint.people_of_first.pem(), others.pem()))?;
     is_answered(&others.user("bob", &[])?, "/version", "200").await?;
     make_config_map(first, &own, "second-one", 1).await?;
     read_up_to(&mut stream, &mut told, "\"second-one\"").await?;
 
-    // The watch must end after the authority of its client is removed.
+    // The certificate authority of the watch's client is removed. The watch must end.
     fs::write(&authorities, others.pem())?;
     let mut rest = Vec::new();
     let ended = tokio::time::timeout(SOON, stream.read_to_end(&mut rest)).await;
@@ -396,7 +402,7 @@ async fn cluster_host_watch_ends_when_its_client_authority_is_removed(context: T
     is_answered(&user, &path, "401").await
 }
 
-/// A KubeGateway manifest of a member with client authorities, which enable the shared mode.
+/// Makes a KubeGateway manifest of a member with client certificate authorities, which enable shared mode.
 fn gateway_manifest(
     member: &TestCluster,
     servers: &PeopleAuthority,
@@ -416,8 +422,8 @@ fn gateway_manifest(
     Ok(json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": SECOND}, "spec": spec}).to_string())
 }
 
-/// The token is not signed by a ServiceAccount key, so only the cluster can verify the token.
-async fn host_converted_from_kubegateway_accepts_tokens_that_its_cluster_reviews(
+/// Tests a token that is not signed by a ServiceAccount key, so only the cluster can verify it.
+async fn host_converted_from_kubegateway_accepts_tokens_reviewed_by_its_cluster(
     context: TestContext,
 ) -> anyhow::Result<()> {
     let member = Arc::clone(&context.fixture.pair().await?[1]);
@@ -431,7 +437,7 @@ async fn host_converted_from_kubegateway_accepts_tokens_that_its_cluster_reviews
     ensure!(converted.code == Some(0) && converted.stderr.contains("tokenReview: true"), "{}", converted.stderr);
     fs::create_dir(&config)?;
     fs::write(config.join("clusters.yaml"), converted.stdout)?;
-    // `clientCAData` enables the shared mode without a flag.
+    // `clientCAData` in the manifest enables shared mode, so the command line needs no flag for it.
     let tributary = Tributary::configured(&config).in_shared_mode().start().await?;
     let tributary = context.fixture.watch_log(tributary).await;
     let proxy = proxy_to(tributary.url().trim_start_matches("https://").parse()?).await?;
@@ -446,7 +452,8 @@ async fn host_converted_from_kubegateway_accepts_tokens_that_its_cluster_reviews
     let known = Kubectl::new(context.fixture.tools().await?, &kubeconfig_of(&member.access().token)?)?;
     let guessed = Kubectl::new(context.fixture.tools().await?, &kubeconfig_of("guessed")?)?;
     let list = ["-n", &*own, "get", "configmaps", "-o", "name"];
-    // Tributary never sends the administrator's privileged group, so the cluster refuses the administrator.
+    // Tributary never sends the administrator's privileged group to a cluster, so the cluster refuses the
+    // administrator's request.
     eventually(SOON, async || {
         let refused = known.run(&list).await?;
         ensure!(refused.stderr.contains("User \"admin\" cannot list resource"), "{}", refused.stderr);

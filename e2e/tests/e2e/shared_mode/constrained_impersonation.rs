@@ -1,6 +1,6 @@
-//! Constrained impersonation (KEP-5284), which allows a user to impersonate another user for only some requests. The
-//! test sends the same requests with the same token and headers to the member and to the endpoint. The endpoint must
-//! allow and refuse the same requests as the member.
+//! Tests constrained impersonation (KEP-5284), with which a user may impersonate a different user for only some
+//! requests. The test sends the same requests with the same token and headers to the member and to the endpoint. The
+//! endpoint must allow and refuse the same requests as the member.
 
 use super::tokens::{Endpoint, KEYS_PATIENCE, token_of};
 use super::{SOON, grant, make_config_map};
@@ -18,14 +18,15 @@ const DIFFERING_MAX: usize = 12;
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::constrained_impersonation"; constrained_impersonation_equals_the_members_decision]
+    cases!["shared_mode::constrained_impersonation"; constrained_impersonation_is_allowed_exactly_if_the_member_allows_it]
 }
 
 fn rule(verbs: &[&str], group: &str, resources: &[&str], names: &[&str]) -> Value {
     json!({"verbs": verbs, "apiGroups": [group], "resources": resources, "resourceNames": names})
 }
 
-/// The comparable part of an answer: its code, the message of a refusal, and the names in a list.
+/// Sends a request. Returns the parts of the response that the test compares: its code, the message of a refusal, and
+/// the names in a list.
 async fn comparable_decision(
     http: &HttpClient,
     (method, path): (&Method, &str),
@@ -47,7 +48,7 @@ async fn comparable_decision(
     })
 }
 
-/// Creates a ServiceAccount with these rules in all namespaces, and returns its token.
+/// Creates a ServiceAccount with these RBAC rules in all namespaces, and returns its token.
 async fn account(member: &TestCluster, within: &str, name: &str, rules: Value) -> anyhow::Result<String> {
     let made = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
     member.http().post(&format!("/api/v1/namespaces/{within}/serviceaccounts"), &made).send().await?.expect(201)?;
@@ -56,7 +57,9 @@ async fn account(member: &TestCluster, within: &str, name: &str, rules: Value) -
     token_of(member, within, name, &[]).await
 }
 
-async fn constrained_impersonation_equals_the_members_decision(context: TestContext) -> anyhow::Result<()> {
+async fn constrained_impersonation_is_allowed_exactly_if_the_member_allows_it(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let member = &endpoint.members[0];
     let own = context.namespace("impersonation", &endpoint.members).await?;
@@ -69,8 +72,8 @@ async fn constrained_impersonation_equals_the_members_decision(context: TestCont
     for user in [&bob, &helper] {
         grant(member, "", &namespace::unique_name("reads"), user, reads.clone()).await?;
     }
-    // The first account may impersonate bob, with these groups, uid and extras, to list and get ConfigMaps, and to
-    // delete two ConfigMaps by name. The first account may also impersonate one ServiceAccount to list ConfigMaps.
+    // The first account may impersonate bob, with certain groups, uid and extras, to list and get ConfigMaps, and to
+    // delete two ConfigMaps by name. It may also impersonate one ServiceAccount to list ConfigMaps.
     let constrained = account(
         member,
         &own,
@@ -89,8 +92,8 @@ async fn constrained_impersonation_equals_the_members_decision(context: TestCont
         ]),
     );
     let constrained = constrained.await?;
-    // The second account may impersonate bob for all requests. The third account may not impersonate bob: impersonation
-    // needs a pair of rights, and the third account has only one right of each pair.
+    // The second account may impersonate bob for all requests. The third account may not impersonate bob: constrained
+    // impersonation needs two rights, and each of its rules grants only one of them.
     let legacy =
         account(member, &own, "legacy", json!([rule(&["impersonate"], "", &["users", "groups"], &[&bob, "dev"])]));
     let halves = json!([
@@ -112,7 +115,7 @@ async fn constrained_impersonation_equals_the_members_decision(context: TestCont
         (Method::GET, &format!("/api/v1/namespaces/{own}/pods/x/log")),
         (Method::GET, "/metrics"),
         (Method::GET, "/logs"),
-        // A permitted delete of a missing object is answered with 404, which differs from a 403.
+        // A delete that the member allows gets 404 here, because the object does not exist, and not 403.
         (Method::DELETE, &format!("{maps}/gone")),
         (Method::DELETE, &format!("{maps}/absent")),
         (Method::POST, &who),
@@ -135,9 +138,9 @@ async fn constrained_impersonation_equals_the_members_decision(context: TestCont
     ];
     let (mut differing, mut allowed, mut refused) = (Vec::new(), 0, 0);
     for (account, token) in tokens.iter().enumerate() {
-        // A kube-apiserver remembers the impersonation mode that last allowed a user to impersonate. The kube-apiserver
-        // tries this mode first, and refuses with the message of this mode. For an account with the verb `impersonate`,
-        // the message therefore depends on earlier requests.
+        // A kube-apiserver remembers with which impersonation mode it last allowed a user to impersonate. It tries this
+        // mode first, and refuses with the message of this mode. For an account with the verb `impersonate`, the
+        // message therefore depends on earlier requests, and the test ignores it.
         let comparable = |mut comparable_decision: Value| {
             if account == 1 && comparable_decision["code"] == 403 {
                 comparable_decision = json!({"code": 403});
@@ -147,7 +150,7 @@ async fn constrained_impersonation_equals_the_members_decision(context: TestCont
         let through = endpoint.http(token).await?;
         let bearer = format!("Bearer {token}");
         let directly = member.http().anonymous();
-        // The endpoint needs time to accept the token and to read the new rights.
+        // The endpoint needs some time until it accepts the token and has read the new rights.
         eventually(KEYS_PATIENCE, async || {
             let path = format!("/clusters/{}{who}", member.name());
             let itself = comparable_decision(&through, (&Method::POST, &path), &[]).await?;
@@ -160,8 +163,7 @@ async fn constrained_impersonation_equals_the_members_decision(context: TestCont
                 let with_token = [headers.clone(), vec![("authorization", &*bearer)]].concat();
                 let through_path = format!("/clusters/{}{path}", member.name());
                 let was_refused = AtomicBool::new(false);
-                // The rights of all accounts take effect together with the rights of the first account, so only the
-                // first account needs a long wait.
+                // The rights of all accounts take effect together, so the test waits long only for the first account.
                 let patience = if differing.is_empty() && number == 0 { SOON } else { Duration::from_secs(1) };
                 let same = eventually(patience, async || {
                     let expected = comparable(comparable_decision(&directly, (method, path), &with_token).await?);
@@ -179,7 +181,7 @@ async fn constrained_impersonation_equals_the_members_decision(context: TestCont
                 }
                 ensure!(differing.len() < DIFFERING_MAX, "{}", differing.join("\n"));
             }
-            // The merged view shows an account the objects of its own cluster.
+            // The merged view must show an account the objects of the cluster that issued its token.
             let with_token = [headers.clone(), vec![("authorization", &*bearer)]].concat();
             for path in [&maps, &one] {
                 let expected = comparable(comparable_decision(&directly, (&Method::GET, path), &with_token).await?);
@@ -193,7 +195,7 @@ async fn constrained_impersonation_equals_the_members_decision(context: TestCont
     ensure!(differing.is_empty(), "{} of {}: {}", differing.len(), allowed + refused, differing.join("\n"));
     ensure!(allowed >= 10 && refused >= 100, "{allowed} were allowed and {refused} refused");
 
-    // An allowed request that names an object takes effect.
+    // A write of an object by name that the member allows must take effect.
     let through = endpoint.http(&tokens[0]).await?;
     let deleted = comparable_decision(&through, (&Method::DELETE, &two), &[as_bob]).await?;
     ensure!(deleted["code"] == 200, "{deleted}");

@@ -1,5 +1,5 @@
-//! Impersonation headers (kubectl's `--as` flags) over two real members with different rules. The same users send the
-//! same headers directly to each member. Tributary's answer must equal the members' answers, merged into one.
+//! Tests impersonation headers (kubectl's `--as` flags) over two real members with different rules. The same users send
+//! the same headers directly to each member. Tributary's response must equal the merged responses of the members.
 
 use super::{SOON, Shared, make_config_map};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -12,33 +12,32 @@ use tributary_e2e::{HttpClient, HttpResponse, Kubectl, TestCluster, http::Reques
 
 const AT_ONCE: usize = 8;
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
-/// Groups that give an impersonated user rights.
+/// Group with rights. A user gets these rights by impersonating the group.
 const DEV: &str = "dev-of-acting-as";
 const OPS: &str = "ops-of-acting-as";
-/// A uid that a user may impersonate in only one of the members.
+/// Uid that a user may impersonate in only one of the members.
 const UID: &str = "uid-of-acting-as";
-/// Keys of extras in rules and in headers. Headers escape capital letters, and characters that a header's name may not
-/// contain.
+/// Keys of extra fields, as in rules and as in headers. Headers escape capital letters, and characters that a header's
+/// name may not contain.
 const EXTRAS: [(&str, &str); 3] = [
     ("scopes.example.com/a", "Impersonate-Extra-scopes.example.com%2fa"),
     ("Acme.example.com/Grün", "Impersonate-Extra-%41cme.example.com%2F%47r%c3%bcn"),
     ("plain", "Impersonate-Extra-PLAIN"),
 ];
-/// Values of the extras in [`EXTRAS`].
+/// Values of the extra fields in [`EXTRAS`].
 const VALUES: [&str; 2] = ["x", "größer als: \"y\""];
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::impersonation_headers";
-        each_member_decides_about_impersonation, impersonation_of_reserved_system_identities_is_refused,
+        impersonation_is_allowed_in_each_member_by_the_rbac_of_that_member, impersonation_of_reserved_system_identities_is_refused,
         kubectl_impersonates_with_all_as_flags,
     ]
 }
 
-/// An impersonating user, with clients of the endpoint and of each member.
+/// User that impersonates other users, with clients of the endpoint and of each member.
 struct Person {
     name: String,
-    /// True if the user has the verb `impersonate` for a user. This verb allows the user to send all requests as that
-    /// user.
+    /// True if the user has the verb `impersonate` for a user, and so may send all requests as that user.
     may_be_somebody: bool,
     here: HttpClient,
     there: [HttpClient; 2],
@@ -75,16 +74,16 @@ struct Stage {
     shared: Shared,
     /// The namespace of the test, which both members have.
     own: String,
-    /// The user whom all other users try to impersonate.
+    /// Name of the user that the tests try to impersonate.
     bob: String,
-    /// A user who may impersonate bob with all groups, uid and extras in `member1`. In `member2` this user may
-    /// impersonate bob only with one group.
+    /// User that may impersonate bob in `member1` with all groups, uid and extra fields, but in `member2` only with one
+    /// group.
     ann: String,
-    /// A user who may impersonate bob with any group, uid and extra, in `member2` only.
+    /// User that may impersonate bob in `member2` with any group, uid and extra field, but not in `member1`.
     ced: String,
-    /// A user who may impersonate any user in both members.
+    /// User that may impersonate any user in both members.
     zoe: String,
-    /// A user who may not impersonate.
+    /// User without any right to impersonate.
     eve: String,
 }
 
@@ -142,8 +141,8 @@ impl Stage {
         self.give(two, "", "User", &self.ced, rules).await
     }
 
-    /// Creates a role with these rules and binds it to a subject: in a namespace, or in the whole cluster if the
-    /// namespace is empty.
+    /// Creates a role with these rules and binds it to a subject. The role is for one namespace, or for the whole
+    /// cluster if the namespace is empty.
     async fn give(
         &self,
         member: &TestCluster,
@@ -176,7 +175,7 @@ impl Stage {
         Ok(Person { name: name.to_owned(), may_be_somebody: name != self.eve, here, there })
     }
 
-    /// The tested combinations of impersonation headers.
+    /// Returns the combinations of impersonation headers that the test sends.
     fn asked(&self) -> Vec<ImpersonationCase> {
         let bob = || ImpersonationCase::user(&self.bob);
         let robot = format!("system:serviceaccount:{}:robot", self.own);
@@ -204,7 +203,7 @@ impl Stage {
         format!("/api/v1/namespaces/{}/{resource}", self.own)
     }
 
-    /// Sends a user's request directly to each member.
+    /// Sends a user's request with impersonation headers directly to each member.
     async fn there(
         &self,
         person: &Person,
@@ -216,8 +215,8 @@ impl Stage {
         Ok(vec![one, two])
     }
 
-    /// Compares all requests of a user with these headers. The comparison repeats until the answers agree, because
-    /// Tributary applies rights with a delay.
+    /// Compares all requests of a user with these headers. The comparison is repeated until the responses agree,
+    /// because Tributary applies rights with a delay.
     async fn same_soon(&self, person: &Person, asked: &ImpersonationCase) -> anyhow::Result<()> {
         let same = async || self.same(person, asked).await;
         eventually(SOON, same).await.with_context(|| format!("{} as {:?}", person.name, asked.headers))
@@ -235,7 +234,7 @@ impl Stage {
     }
 
     /// Compares lists of a namespace and of all namespaces, a list as a Table, and a watch. A list must have the
-    /// objects of the members that allow this list.
+    /// objects of the members that allow the same list.
     async fn lists(&self, person: &Person, asked: &ImpersonationCase, resource: &str) -> anyhow::Result<()> {
         let path = self.path(resource);
         let answers = self.there(person, asked, |http| http.get(&path)).await?;
@@ -275,7 +274,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The objects of this test in a list.
+    /// Returns the objects of this test in a list.
     fn seen(&self, items: &Value, cluster: Option<&str>) -> anyhow::Result<Seen> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let own = items.as_array().context("no items")?.iter().map(|item| &item["metadata"]);
@@ -288,8 +287,8 @@ impl Stage {
         Ok(named.filter(|(_, name)| name.starts_with("of-")).collect())
     }
 
-    /// Compares reads and writes of one name. If the user may see the object, the answer must be the answer of the
-    /// member with the object. Otherwise it must be 404 or 403.
+    /// Compares reads and writes of one object. If the user may see the object, the response must be the response of
+    /// the member with the object. Otherwise it must be 404 or 403.
     async fn of_a_name(
         &self,
         person: &Person,
@@ -309,8 +308,8 @@ impl Stage {
             let answers = self.there(person, asked, |http| send(http, method.clone())).await?;
             let statuses: Vec<_> = answers.iter().map(|answer| answer.status.as_u16()).collect();
             let owner = self.shared.members.iter().position(|member| name == format!("of-{}", member.name()));
-            // The user may see the member that has the object in two cases: this member allows the user to read the
-            // object, or allows the request itself.
+            // The user may see that the member has the object in two cases: the member allows the user to read the
+            // object, or it allows the request itself.
             let owner = owner.filter(|&at| statuses[at] != 403 || read[at].status != 403);
             let expected = match owner {
                 Some(owner) => statuses[owner],
@@ -325,7 +324,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Compares requests at each member's own path with the member's answers.
+    /// Compares requests to the path of each member at the endpoint with the member's responses.
     async fn of_each_member(&self, person: &Person, asked: &ImpersonationCase) -> anyhow::Result<()> {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let who = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -396,11 +395,11 @@ impl Stage {
 }
 
 /// Checks a refusal. If every member denies the impersonation, the refusal must have a member's message about the
-/// impersonation. Otherwise the refusal must have the message of a member that allows the impersonation.
+/// impersonation. Otherwise it must have the message of a member that allows the impersonation.
 ///
-/// A kube-apiserver remembers the impersonation mode that last allowed a user to impersonate. It tries this mode first,
-/// and refuses with the message of this mode. For a user with the verb `impersonate`, the message therefore depends on
-/// earlier requests, so the test compares only the fact of the refusal.
+/// A kube-apiserver remembers with which impersonation mode it last allowed a user to impersonate. It tries this mode
+/// first, and refuses with the message of this mode. For a user with the verb `impersonate`, the message therefore
+/// depends on earlier requests, so the test checks only that the request is refused.
 fn same_refusal<'a>(
     person: &Person,
     here: &HttpResponse,
@@ -419,7 +418,9 @@ fn same_refusal<'a>(
     Ok(())
 }
 
-async fn each_member_decides_about_impersonation(context: TestContext) -> anyhow::Result<()> {
+async fn impersonation_is_allowed_in_each_member_by_the_rbac_of_that_member(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let stage = Stage::start(&context).await?;
     let mut people = Vec::new();
     for name in [&stage.ann, &stage.ced, &stage.zoe, &stage.eve] {
@@ -429,8 +430,8 @@ async fn each_member_decides_about_impersonation(context: TestContext) -> anyhow
     let pairs: Vec<_> = people.iter().flat_map(|person| asked.iter().map(move |asked| (person, asked))).collect();
     let compared = pairs.iter().map(|(person, asked)| stage.same_soon(person, asked)).collect::<Vec<_>>();
     stream::iter(compared).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-    // Without the header `Impersonate-User`, the other impersonation headers are invalid. Both the member and the
-    // endpoint must refuse them.
+    // Without the header `Impersonate-User`, the other impersonation headers are invalid. The member and the endpoint
+    // must both refuse them.
     let [ann, ..] = &people[..] else { anyhow::bail!("nobody") };
     let without =
         ImpersonationCase { headers: vec![("Impersonate-Group", DEV.to_owned()), ("Impersonate-Uid", UID.to_owned())] };
@@ -441,8 +442,8 @@ async fn each_member_decides_about_impersonation(context: TestContext) -> anyhow
     without.put(ann.here.get(&maps)).send().await?.expect(400).map(drop)
 }
 
-/// A user who may impersonate every user and group of a member can use `system:masters` directly at the member. Through
-/// the endpoint, the user must never get this group.
+/// A user that may impersonate every user and group of a member can use `system:masters` directly at the member.
+/// Through the endpoint, the user must never get this group.
 async fn impersonation_of_reserved_system_identities_is_refused(context: TestContext) -> anyhow::Result<()> {
     let stage = Stage::start(&context).await?;
     let zoe = stage.person(&stage.zoe).await?;
@@ -515,7 +516,7 @@ async fn kubectl_impersonates_with_all_as_flags(context: TestContext) -> anyhow:
     })
     .await?;
 
-    // The write is executed as bob in the member that allows ann to impersonate bob with all groups.
+    // The member that allows ann to impersonate bob with all groups must execute the write as bob.
     let in_place = [&["-n", own], &with_all[..]].concat();
     ann.ok(&[&["create", "configmap", "made"], &in_place[..]].concat()).await?;
     ann.ok(&[&["label", "configmap", "made", "by=bob"], &in_place[..]].concat()).await?;
@@ -527,7 +528,7 @@ async fn kubectl_impersonates_with_all_as_flags(context: TestContext) -> anyhow:
     ensure!(refused.contains(&format!("User \"{bob}\" cannot create resource \"secrets\"")), "{refused}");
     ann.ok(&[&["delete", "configmap", "made"], &in_place[..]].concat()).await?;
 
-    // The self-reviews of identity and rights must have the same results as directly at the member.
+    // The self-reviews of identity and rights must have the same results as at the member.
     let direct = directly(&context, &stage, &stage.ann).await?;
     let whoami = [&["auth", "whoami", "-o", "json"], &with_all[..]].concat();
     let user = |text: String| anyhow::Ok(serde_json::from_str::<Value>(&text)?["status"]["userInfo"].clone());
@@ -550,7 +551,7 @@ async fn kubectl_impersonates_with_all_as_flags(context: TestContext) -> anyhow:
             "{question:?}: {here:?} instead of {there:?}"
         );
     }
-    // A user without the right to impersonate gets a refusal for every command.
+    // A user without the right to impersonate must get a refusal for every command.
     let eve = stage.shared.kubectl(&context, &stage.eve, &[]).await?;
     let direct = directly(&context, &stage, &stage.eve).await?;
     let words = format!("User \"{}\" cannot impersonate", stage.eve);
@@ -558,18 +559,18 @@ async fn kubectl_impersonates_with_all_as_flags(context: TestContext) -> anyhow:
         let refused = eve.run(&[command, &as_bob].concat()).await?.failure()?;
         let there = direct.run(&[command, &as_bob].concat()).await?.failure()?;
         if command[1] == "whoami" {
-            // kubectl formats this refusal itself, so its output must be the same as at the member.
+            // kubectl formats this refusal. The output must be the same as with the member.
             ensure!(refused == there, "{refused} instead of {there}");
             continue;
         }
-        // A member refuses even kubectl's discovery requests, and kubectl formats that error itself. So the test checks
-        // only that Tributary's message is in the output.
+        // A member refuses even kubectl's discovery requests, and kubectl formats this error differently. Therefore the
+        // test only checks that kubectl prints Tributary's message.
         ensure!(refused.contains(&words), "{command:?}: {refused}, and at the member {there}");
     }
     Ok(())
 }
 
-/// kubectl of a user for `member1`, without Tributary.
+/// Returns a kubectl of a user that connects to `member1` directly.
 async fn directly(context: &TestContext, stage: &Stage, name: &str) -> anyhow::Result<Kubectl> {
     let member: &Arc<TestCluster> = &stage.shared.members[0];
     let path = stage.shared.folder.path().join(namespace::unique_name("direct"));

@@ -1,5 +1,5 @@
-//! client-go informers of a user whose rights change. In the end they must have exactly the objects that the user may
-//! list.
+//! Tests client-go informers of a user whose rights change. At the end they must have exactly the objects that the user
+//! may list.
 
 use super::{Shared, config_maps, grant, make_config_map, reads_config_maps, revoke};
 use crate::clients::follower::Follower;
@@ -9,11 +9,11 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::{collections::BTreeSet, time::Duration};
 use tributary_e2e::namespace;
 
-/// Longest time until an informer has newly readable objects. Tributary collects new rights for up to 30 s before it
-/// ends the watch.
+/// Longest time until an informer has the objects of a newly granted right. Tributary collects new rights for up to 30
+/// s before it ends the watch.
 const GAINED: Duration = Duration::from_secs(75);
 
-/// Number of rounds of changes, each with a comparison.
+/// Number of rounds. Each round changes rights and compares the informer's objects.
 const ROUNDS: usize = 3;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -43,7 +43,7 @@ async fn run(context: TestContext, watch_list: bool, seed: u64) -> anyhow::Resul
             places.push(WatchedNamespace { member, namespace: namespace.clone(), may: false });
         }
     }
-    // The user may always list this namespace, so that the informer can sync.
+    // The user may always list this namespace. Without it, the informer could not complete the first list.
     let always = context.namespace("always", &shared.members).await?;
     grant(&shared.members[0], &always, &ann, &ann, reads_config_maps()).await?;
     let http = shared.http(&ann, &[]).await?;
@@ -57,7 +57,7 @@ async fn run(context: TestContext, watch_list: bool, seed: u64) -> anyhow::Resul
     for round in 0..ROUNDS {
         let at = random.random_range(0..places.len());
         for (index, place) in places.iter_mut().enumerate() {
-            // At least one right changes in each round.
+            // At least this right changes, so that no round is without a change.
             if index == at || random.random_bool(0.4) {
                 place.turn(&shared, &ann).await?;
             }
@@ -73,7 +73,6 @@ async fn run(context: TestContext, watch_list: bool, seed: u64) -> anyhow::Resul
     follower.exit().await
 }
 
-/// A namespace of a member, and whether the user may read it.
 struct WatchedNamespace {
     member: usize,
     namespace: String,

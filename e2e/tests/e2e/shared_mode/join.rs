@@ -11,13 +11,13 @@ use tributary_e2e::{Kubectl, Tributary, guard, kubectl::KubectlOutput, namespace
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::join";
-        kube_apiserver_accepts_the_member_manifests, joined_account_has_exactly_the_rights_of_its_profile,
-        second_join_keeps_the_settings_of_the_first, join_without_an_issued_token_deletes_its_secret,
+        kube_apiserver_accepts_the_member_manifests, account_created_by_join_has_exactly_the_rights_of_its_profile,
+        second_join_of_a_cluster_keeps_the_settings_of_the_first_join, join_without_an_issued_token_deletes_its_secret,
         join_without_confirmation_changes_nothing,
     ]
 }
 
-/// Runs the command with the common flags. The account has a unique name.
+/// Runs `tributary join` with the flags that all tests use. The account has a unique name.
 async fn join(
     context: &TestContext,
     member: &str,
@@ -37,7 +37,7 @@ fn done(output: &KubectlOutput) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn joined_account_has_exactly_the_rights_of_its_profile(context: TestContext) -> anyhow::Result<()> {
+async fn account_created_by_join_has_exactly_the_rights_of_its_profile(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let (directory, account) = (guard::temporary_folder("join")?, namespace::unique_name("tributary"));
     let folder = directory.path();
@@ -59,7 +59,7 @@ async fn joined_account_has_exactly_the_rights_of_its_profile(context: TestConte
         done(&again)?;
         ensure!(!again.stdout.contains("create ") && !again.stdout.contains("change "), "{}", again.stdout);
     }
-    // The account can serve users, each with the user's own rights in the cluster.
+    // The account must be able to serve users, each with the user's rights in the cluster.
     let shared = Shared::of(&context, members.clone(), Tributary::configured(folder), &[]).await?;
     let (own, ann) = (context.namespace("join", &members).await?, namespace::unique_name("ann"));
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["get", "list", "watch", "create"]}]);
@@ -76,7 +76,7 @@ async fn joined_account_has_exactly_the_rights_of_its_profile(context: TestConte
         Ok(())
     })
     .await?;
-    // `tributary check` with the account's rights must predict the objects that the user sees.
+    // `tributary check`, run with the account, must predict the objects that the user sees.
     let config = folder.display().to_string();
     let resources = "configmaps,secrets,deployments.apps";
     let check = ["check", "--config", &config, "--as", &ann, "--group", "dev", "--resources", resources];
@@ -85,7 +85,7 @@ async fn joined_account_has_exactly_the_rights_of_its_profile(context: TestConte
     let by = format!("in {own}, by RoleBinding \"{ann}/{own}\" of Role \"{ann}\" to User \"{ann}\"");
     ensure!(seen.stdout.matches(&by).count() == 4, "{}", seen.stdout);
     ensure!(seen.stdout.matches("nothing").count() == 2, "{}", seen.stdout);
-    // Tributary does not cache Secrets. An account with this profile cannot list Secrets in a user's name.
+    // Tributary does not cache Secrets, and an account with this profile cannot list Secrets as the user.
     ensure!(seen.stdout.matches("but not through Tributary").count() == 2, "{}", seen.stdout);
     ensure!(seen.stdout.contains("--profile read-with-secrets"), "{}", seen.stdout);
     let typed = ["check", "--config", &config, "--as", &ann, "--resources", "pods,deploments.apps"];
@@ -94,14 +94,13 @@ async fn joined_account_has_exactly_the_rights_of_its_profile(context: TestConte
     let context_of = members[0].name();
     kubectl.ok(&["--context", context_of, "get", "configmaps", "-n", &own]).await?;
     kubectl.ok(&["--context", context_of, "auth", "can-i", "list", "configmaps", "-n", &own]).await?;
-    // A request that the cluster denies the user gets the cluster's message.
+    // If the cluster denies the user a request, the user must get the cluster's message.
     let delete = kubectl.run(&["--context", context_of, "delete", "configmap", "x", "-n", &own]).await?;
     let words = format!(
         "configmaps \"x\" is forbidden: User \"{ann}\" cannot delete resource \"configmaps\" in API group \"\" in"
     );
     ensure!(delete.code != Some(0) && delete.stderr.contains(&words), "{}", delete.stderr);
-    // The cluster allows the user these requests, but does not allow Tributary's account to send them in the user's
-    // name.
+    // The cluster allows the user these requests, but does not allow Tributary's account to send them as the user.
     let create = ["--context", context_of, "create", "configmap", "hers", "-n", &own];
     for refused in [&create[..], &["--context", context_of, "get", "secrets", "-n", &own]] {
         let answer = kubectl.run(refused).await?;
@@ -113,8 +112,8 @@ async fn joined_account_has_exactly_the_rights_of_its_profile(context: TestConte
     ensure!(write.stdout.contains("change  ClusterRole"), "{}", write.stdout);
     eventually(SOON, async || kubectl.ok(&create).await.map(drop)).await?;
     kubectl.ok(&["--context", context_of, "get", "secrets", "-n", &own]).await?;
-    // The second cluster's account has the profile `read`. A list over both clusters must be refused at once. The
-    // message must have a selector that excludes the second cluster.
+    // The account of the second cluster has the profile `read`. A list over both clusters must be refused at once, with
+    // a selector in the message that excludes the second cluster.
     let begun = Instant::now();
     let both = kubectl.run(&["get", "secrets", "-n", &own]).await?;
     let says = format!("cluster \"{}\" does not allow Tributary to list secrets for you", members[1].name());
@@ -123,15 +122,15 @@ async fn joined_account_has_exactly_the_rights_of_its_profile(context: TestConte
     let others = format!("tributary.dev/cluster!={}", members[1].name());
     ensure!(both.stderr.contains(&others), "{}", both.stderr);
     kubectl.ok(&["get", "secrets", "-n", &own, "-l", &others]).await?;
-    // The administrator has chosen this refusal by the profile. The log notes the refusal, without the warning about an
-    // account that lacks rights.
+    // The administrator chose this refusal with the profile. The log must mention the refusal, but must not warn that
+    // the account lacks rights.
     let log = shared.tributary.log();
     ensure!(
         log.contains("the cluster refuses a request because the profile of Tributary's account lacks the right"),
         "{log}"
     );
     ensure!(!log.contains("does not allow Tributary's account to impersonate users"), "{log}");
-    // The account's role has no wildcards.
+    // The account's role must have no wildcards.
     let roles = members[0].http().get(&format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{account}"));
     let role: Value = roles.send().await?.expect(200)?.json()?;
     let rules = role["rules"].as_array().into_iter().flatten();
@@ -140,7 +139,7 @@ async fn joined_account_has_exactly_the_rights_of_its_profile(context: TestConte
     Ok(())
 }
 
-/// The rules of a role for Kubernetes' own groups, as triples of verb, group and resource.
+/// Returns the rules of a role for Kubernetes' API groups, as triples of verb, group and resource.
 fn rules_of(role: &Value) -> BTreeSet<[String; 3]> {
     let words = |rule: &Value, field: &str| -> Vec<String> {
         let words = rule[field].as_array().into_iter().flatten();
@@ -158,9 +157,9 @@ fn rules_of(role: &Value) -> BTreeSet<[String; 3]> {
     rules
 }
 
-/// A second `join` keeps settings of the first `join` that its flags do not change. The role in a real member must
-/// equal the manifest's role for Kubernetes' own kinds.
-async fn second_join_keeps_the_settings_of_the_first(context: TestContext) -> anyhow::Result<()> {
+/// A second `join` must keep settings of the first `join`, unless its flags change them. For Kubernetes' own kinds, the
+/// role in a real member must equal the role in the repository's manifest.
+async fn second_join_of_a_cluster_keeps_the_settings_of_the_first_join(context: TestContext) -> anyhow::Result<()> {
     let [one, two] = context.fixture.pair().await?.clone();
     let (directory, account) = (guard::temporary_folder("join")?, namespace::unique_name("tributary"));
     let folder = directory.path();
@@ -189,7 +188,7 @@ async fn second_join_keeps_the_settings_of_the_first(context: TestContext) -> an
     for says in ["change  profile write to read", "change  ClusterRole"] {
         ensure!(less.stdout.contains(says), "{says}: {}", less.stdout);
     }
-    // The second join keeps the cluster's name, and the user's own fields and comments.
+    // The second `join` must keep the cluster's name, and fields and comments that the user has added.
     let file = folder.join(format!("{}.yaml", one.name()));
     let policies = "  # by whom all is taken\n  dispatchPolicies:\n  - rules:\n    - { verbs: [\"*\"], apiGroups: [\"*\"], \
                     resources: [\"*\"], nonResourceURLs: [\"*\"] }\n";
@@ -203,7 +202,7 @@ async fn second_join_keeps_the_settings_of_the_first(context: TestContext) -> an
     for part in [&format!("as \"{}\"", one.name()), "as \"twice\"", "omit --name"] {
         ensure!(twice.code == Some(2) && twice.stderr.contains(part), "{part}: {twice:?}");
     }
-    // `join` refuses to use the file of one cluster for another.
+    // `join` must refuse to use the file of one cluster for a different cluster.
     let other = join(&context, two.name(), folder, &account, &["--yes", "--name", one.name()]).await?;
     ensure!(other.code == Some(2) && other.stderr.contains("is of another cluster than"), "{other:?}");
     let path = format!("/api/v1/namespaces/{account}");
@@ -211,7 +210,7 @@ async fn second_join_keeps_the_settings_of_the_first(context: TestContext) -> an
     Ok(())
 }
 
-/// Without a kube-controller-manager, the Secret never gets a token.
+/// Without a kube-controller-manager, the token Secret never gets a token, so `join` must fail and delete the Secret.
 async fn join_without_an_issued_token_deletes_its_secret(context: TestContext) -> anyhow::Result<()> {
     let bare = context.fixture.bare().await?;
     let (directory, account) = (guard::temporary_folder("join")?, namespace::unique_name("tributary"));
@@ -226,7 +225,7 @@ async fn join_without_an_issued_token_deletes_its_secret(context: TestContext) -
     Ok(())
 }
 
-/// The member must accept the repository's manifests under strict validation.
+/// The member must accept the manifests in the repository under strict validation.
 async fn kube_apiserver_accepts_the_member_manifests(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let kubectl = Kubectl::new(context.fixture.tools().await?, &members[1].kubeconfig())?;
@@ -256,8 +255,8 @@ async fn join_without_confirmation_changes_nothing(context: TestContext) -> anyh
         ensure!(folder.read_dir()?.next().is_none(), "nothing is written");
     }
     members[0].http().get(&format!("/api/v1/namespaces/{account}")).send().await?.expect(404)?;
-    // `join` requests a token with a limited lifetime. It leaves an existing role unchanged if the role has another
-    // owner.
+    // With this flag, `join` requests a token with a limited lifetime. It must not change an existing role with a
+    // different owner.
     let made = join(&context, members[0].name(), folder, &account, &["--yes", "--token-lifetime", "1h"]).await?;
     done(&made)?;
     let secret = format!("/api/v1/namespaces/{account}/secrets/{account}");

@@ -1,4 +1,4 @@
-//! Many concurrent users over shared connections. No request may be executed as another user.
+//! Tests many concurrent users over shared connections. No request may be executed as a different user.
 
 use super::{SOON, Shared};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -20,20 +20,20 @@ const AT_ONCE: usize = 40;
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::many_users";
-        cve_2021_25320_requests_of_200_users_keep_their_identity, one_user_cannot_use_up_all_connections,
+        cve_2021_25320_requests_of_200_users_keep_their_identity, connections_of_one_user_are_limited_to_a_part_of_max_connections,
         kubectl_gets_its_client_certificate_from_an_exec_plugin,
     ]
 }
 
-/// Users share three quarters of all eight connections. One of these six connections is a reserve. So a single user may
-/// have two connections, and a request on a third connection gets 429.
-async fn one_user_cannot_use_up_all_connections(context: TestContext) -> anyhow::Result<()> {
+/// The server allows eight connections. Users share three quarters of them (six), and one of the six is a reserve.
+/// Therefore a single user may have two connections, and a request on a third connection gets 429.
+async fn connections_of_one_user_are_limited_to_a_part_of_max_connections(context: TestContext) -> anyhow::Result<()> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let members = context.fixture.pair().await?.clone();
     let shared = Shared::over(&context, members, &kubeconfig, &["--max-connections=8"]).await?;
     let user = shared.kubeconfig("ann", &[])?;
     let ask = async |http: &HttpClient, code| http.get("/version").send().await?.expect(code);
-    // Each of these clients opens its own connection, so two clients use two permits.
+    // Each client opens a separate connection, so two clients use two permits.
     let client = || HttpClient::from_kubeconfig(&user, None);
     let clients = [client().await?, client().await?];
     for client in &clients {
@@ -51,8 +51,8 @@ async fn one_user_cannot_use_up_all_connections(context: TestContext) -> anyhow:
     eventually(SOON, async || ask(&client().await?, 200).await.map(drop)).await
 }
 
-/// Creates the users' rights in a member. A user may read and change the ConfigMap with the user's name in the user's
-/// home member, and create certificate requests. Both members have ConfigMaps with all names.
+/// Creates the RBAC rights of the users in a member. In its home member, a user may read and change the ConfigMap with
+/// the user's name, and may create certificate requests. Both members have ConfigMaps with the names of all users.
 async fn prepare(member: &TestCluster, own: &str, prefix: &str, is_home: impl Fn(usize) -> bool) -> anyhow::Result<()> {
     let api = "rbac.authorization.k8s.io";
     let role = json!({
@@ -82,7 +82,7 @@ async fn one_of_them(member: &TestCluster, own: &str, name: String, is_home: boo
     super::grant(member, own, &name, &name, rules).await
 }
 
-/// Starts an endpoint behind a front proxy that sends all users' requests over one connection.
+/// Starts an endpoint behind a front proxy, which sends the requests of all users over one connection.
 async fn front_proxy(context: &TestContext) -> anyhow::Result<(Shared, HttpClient)> {
     let proxies = PeopleAuthority::new("the proxies' authority")?;
     let folder = guard::temporary_folder("proxies")?;
@@ -96,9 +96,9 @@ async fn front_proxy(context: &TestContext) -> anyhow::Result<(Shared, HttpClien
     Ok((shared, http))
 }
 
-/// Each user has rights in one of two clusters, to the object with the user's name. All users read, list, watch and
-/// write concurrently over one connection. A request under another user's identity would be refused, or return a
-/// foreign object.
+/// Each user has RBAC rights in one of two clusters, to the object with the user's name. All users read, list, watch
+/// and write concurrently over one connection. If a request were executed as a different user, it would be refused, or
+/// would return an object of that user.
 async fn cve_2021_25320_requests_of_200_users_keep_their_identity(context: TestContext) -> anyhow::Result<()> {
     let (shared, http) = front_proxy(&context).await?;
     let own = context.namespace("crowd", &shared.members).await?;
@@ -161,7 +161,7 @@ impl TestUsers {
         format!("/api/v1/namespaces/{}/configmaps?fieldSelector=metadata.name%3D{}", self.own, self.name(at))
     }
 
-    /// Checks that an object is the user's own, from its home cluster.
+    /// Checks that an object has the user's name and is from the user's home cluster.
     fn is_own(&self, at: usize, object: &Value) -> anyhow::Result<()> {
         let home = &self.homes[at % 2];
         ensure!(object["data"]["owner"] == json!(self.name(at)), "{object} instead of {at}'s");
@@ -170,14 +170,14 @@ impl TestUsers {
         Ok(())
     }
 
-    /// Reads the user's own object from Tributary's cache. A read of the neighbour's object must be refused.
+    /// Reads the user's object from Tributary's cache. A read of a different user's object must be refused.
     async fn reads(&self, at: usize) -> anyhow::Result<()> {
         let own = self.by(at, self.http.get(&self.path(at))).send().await?.expect(200)?.json()?;
         self.is_own(at, &own)?;
         self.by(at, self.http.get(&self.path((at + 1) % USERS))).send().await?.expect(403).map(drop)
     }
 
-    /// Lists the user's own object. A list of all objects must be refused.
+    /// Lists the user's object by its name. A list of all objects must be refused.
     async fn lists(&self, at: usize) -> anyhow::Result<Value> {
         let list = self.by(at, self.http.get(&self.collection(at))).send().await?.expect(200)?.json()?;
         let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
@@ -189,7 +189,7 @@ impl TestUsers {
         Ok(list)
     }
 
-    /// Watches the user's own object from its current version.
+    /// Watches the user's object from its current version.
     async fn watches(&self, at: usize) -> anyhow::Result<EventStream> {
         let list = self.lists(at).await?;
         let version = list["metadata"]["resourceVersion"].as_str().context("no resourceVersion")?;
@@ -197,7 +197,7 @@ impl TestUsers {
         self.by(at, self.http.get(&path)).stream().await?.events()
     }
 
-    /// Changes the user's own object in its home cluster. A change of another user's object in this cluster must be
+    /// Changes the user's object in its home cluster. A change of a different user's object in this cluster must be
     /// refused.
     async fn writes(&self, at: usize, round: usize) -> anyhow::Result<()> {
         let change = json!({"data": {"round": round.to_string()}});
@@ -207,7 +207,7 @@ impl TestUsers {
         patch((at + 2) % USERS).send().await?.expect(403).map(drop)
     }
 
-    /// Checks the identity that a member sees. The member records the user of a request in a certificate request.
+    /// Checks as which user the member executes the request. The member records this user in a certificate request.
     async fn is_seen(&self, at: usize) -> anyhow::Result<()> {
         let group = "certificates.k8s.io";
         let spec = json!({
@@ -223,7 +223,7 @@ impl TestUsers {
         self.is(at, &made["spec"]["username"], &made["spec"]["groups"])
     }
 
-    /// Checks the identity that the endpoint sees for the user's requests.
+    /// Checks which user the endpoint recognizes.
     async fn says(&self, at: usize) -> anyhow::Result<()> {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -239,7 +239,7 @@ impl TestUsers {
     }
 }
 
-/// Exec plugins provide certificates with short lifetimes.
+/// Exec plugins often provide client certificates with short lifetimes.
 async fn kubectl_gets_its_client_certificate_from_an_exec_plugin(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
     let name = namespace::unique_name("ann");

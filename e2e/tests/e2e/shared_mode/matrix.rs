@@ -1,8 +1,8 @@
-//! Eight users with random rights in two real members. For every verb, resource, namespace and name, the endpoint's
-//! answer must be the join of the members' answers to the same user.
+//! Tests eight users with random rights in two real members. For every verb, resource, namespace and name, the
+//! endpoint's response must be the combination of the members' responses to the same user.
 //!
-//! A seed determines roles and requests. `TRIBUTARY_MATRIX=SEED` chooses the seed, and a failure prints it. Continuous
-//! integration sends some of the requests, and the proof sends all.
+//! A seed determines roles and requests. `TRIBUTARY_MATRIX=SEED` sets the seed, and a failure prints it. Continuous
+//! integration sends some of the requests, and the proof test sends all.
 
 mod answer;
 mod changes;
@@ -19,7 +19,7 @@ use self::{
     kinds::KINDS,
     oracle::{Oracle, ROLES_ALONE},
     roles::Bindings,
-    searched::leak_search_ignores_text_of_foreign_objects,
+    searched::leak_search_ignores_cluster_names_in_objects_of_other_tests,
     user_request::UserRequest,
     world::World,
 };
@@ -39,24 +39,24 @@ use tokio::time::{Instant, sleep};
 
 #[derive(Clone, Copy)]
 struct Pace {
-    /// Number of changes of rights.
+    /// Number of rounds. Each round changes rights.
     rounds: usize,
-    /// Number of requests in each round; `None` divides all requests among the rounds.
+    /// Number of requests in each round. `None` distributes all requests over the rounds.
     user_requests: Option<usize>,
-    /// Number of users whose writes are executed in each round.
+    /// Number of users per round whose writes are executed, and not only tested as dry runs.
     writers: usize,
 }
 
 const SHORT: Pace = Pace { rounds: 2, user_requests: Some(400), writers: 5 };
 
-/// Parameters of the proof: all requests, in some twenty minutes on two cores.
+/// Parameters of the proof test, which sends all requests in about twenty minutes on two cores.
 const LONG: Pace = Pace { rounds: 4, user_requests: None, writers: 30 };
 
-/// Number of bound roles in each member before the first round. Each later round adds the same number of bound roles.
+/// Number of bound roles in each member in the first round. Each later round adds the same number.
 const ROLES: usize = 40;
 const CHANGES: usize = 12;
 
-/// Number of deleted bindings per round, in both members together.
+/// Number of bindings that are deleted per round, in both members together.
 const TAKEN: usize = 16;
 
 const AT_ONCE: usize = 6;
@@ -69,7 +69,7 @@ pub(super) fn cases() -> Vec<Case> {
         answers_under_denying_webhooks_equal_the_merged_member_answers,
         proof_answers_under_random_rights_equal_the_merged_member_answers,
         proof_answers_under_denying_webhooks_equal_the_merged_member_answers,
-        leak_search_ignores_text_of_foreign_objects,
+        leak_search_ignores_cluster_names_in_objects_of_other_tests,
     ];
     cases.into_iter().map(|case| case.patience(Duration::from_secs(3600))).collect()
 }
@@ -98,8 +98,8 @@ async fn by_roles(context: TestContext, pace: Pace) -> anyhow::Result<()> {
     run(shared, seed, pace).await.with_context(|| format!("TRIBUTARY_MATRIX={seed}"))
 }
 
-/// As [`by_roles`], with a webhook in each member. Independent of roles, the webhook denies some users some verbs on
-/// some resources, in some namespaces or in all.
+/// Like [`by_roles`], but each member also has a webhook. Independent of roles, the webhook denies some users some
+/// verbs on some resources, in some namespaces or in all.
 async fn where_webhooks_deny(context: TestContext, pace: Pace) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let seed = seed()?;
@@ -127,13 +127,14 @@ pub(super) fn denies(member: &str, asked: &Value) -> bool {
     !namespace.is_empty() && is_in_quarter((member, user, namespace, text(&attributes["resource"])))
 }
 
-/// Denies a quarter of the requests of a run's users, by a seed. The denied requests are for a namespace, for all
-/// namespaces, and for cluster-scoped resources. The decision ignores the prefix of users and namespaces, which is
-/// unique to a run.
+/// Returns whether a webhook denies a request. A seed selects a quarter of the requests of a run's users: for a
+/// namespace, for all namespaces, and for cluster-scoped resources. The decision ignores the prefix of users and
+/// namespaces, which is unique to a run.
 ///
 /// Three kinds of requests are never denied. First, lists of all namespaces by an object's name, because roles also
 /// decide which namespaces Tributary lists. Second, the first user's requests for all namespaces, which show when the
-/// endpoint has found all resources. Third, requests marked with [`ROLES_ALONE`], which ask for the decision of roles.
+/// endpoint has found all resources. Third, requests marked with [`ROLES_ALONE`], which ask for the decision of roles
+/// only.
 fn denies_by(seed: u64, member: &str, asked: &Value) -> bool {
     let own = |name: &str| name.splitn(3, '-').last().unwrap_or_default().to_owned();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -189,7 +190,7 @@ async fn run(shared: Shared, seed: u64, pace: Pace) -> anyhow::Result<()> {
     told.are_enough(pace)
 }
 
-/// Interleaves the kinds of requests. Without this, most of the sent requests would be lists.
+/// Orders the requests so that their kinds alternate. Otherwise most of the requests that are sent would be lists.
 fn mixed(all: Vec<UserRequest>) -> Vec<UserRequest> {
     let mut by_what = BTreeMap::<&str, Vec<UserRequest>>::new();
     for user_request in all {
@@ -202,7 +203,7 @@ fn mixed(all: Vec<UserRequest>) -> Vec<UserRequest> {
     mixed
 }
 
-/// Sends the requests. Returns the outcomes with the kinds of their requests.
+/// Sends the requests. Returns the outcome of each request with the kind of the request.
 async fn ask(world: &World, user_requests: &[UserRequest]) -> anyhow::Result<Vec<(&'static str, Outcome)>> {
     let oracle = Oracle::new(world);
     let asked = user_requests.iter().map(|user_request| asked(&oracle, user_request));
@@ -222,8 +223,8 @@ async fn ask(world: &World, user_requests: &[UserRequest]) -> anyhow::Result<Vec
     bail!("{count} of {} differ:\n{}", user_requests.len(), differences.join("\n"))
 }
 
-/// Repeats a comparison until the answers agree, because Tributary applies rights with a delay. Each repetition sends
-/// the request to the endpoint and to the members again.
+/// Compares the responses to a request. The comparison is repeated with new requests until the responses agree, because
+/// Tributary applies rights with a delay.
 async fn asked(oracle: &Oracle<'_>, user_request: &UserRequest) -> anyhow::Result<(&'static str, Outcome)> {
     let mut outcome = compare(oracle, user_request).await;
     let end = Instant::now() + SOON;
@@ -234,7 +235,7 @@ async fn asked(oracle: &Oracle<'_>, user_request: &UserRequest) -> anyhow::Resul
     Ok((user_request.ask.what(), outcome?))
 }
 
-/// Number of answers by kind of request and status.
+/// Number of responses for each kind of request and each status.
 #[derive(Default)]
 struct Outcomes(BTreeMap<(&'static str, u16), usize>);
 
@@ -249,7 +250,7 @@ impl Outcomes {
     }
 
     /// Checks that allowed and refused requests were both frequent. Otherwise the run proves nothing. Rare statuses are
-    /// required only if all requests were sent.
+    /// only required if all requests were sent.
     fn are_enough(&self, pace: Pace) -> anyhow::Result<()> {
         let common = [
             ("list", &[0, 200, 403][..]),

@@ -1,4 +1,4 @@
-//! Rights that change between two requests or during one request, and rights that Tributary cannot read.
+//! Tests rights that change between two requests or during one request, and rights that Tributary cannot read.
 
 use super::{SOON, Shared, config_maps, grant, make_config_map, reads_config_maps, revoke};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -13,7 +13,7 @@ use tributary_e2e::{
 };
 use tributary_simulator::{Relay, RelayMode};
 
-/// Total size in bytes of a watch's initial events, larger than all buffers between server and client.
+/// Total size in bytes of a watch's initial events. It exceeds all buffers between server and client.
 const INITIAL_BYTES: usize = 40 << 20;
 
 /// Longest time until Tributary notices that a cluster is unreachable, or reachable again.
@@ -27,11 +27,12 @@ pub(super) fn cases() -> Vec<Case> {
         watch_from_a_version_before_a_revocation_ends_with_410, continue_token_from_before_a_revocation_is_expired,
         initial_watch_events_end_when_the_right_is_revoked,
         proof_10000_initial_watch_events_end_when_the_right_is_revoked,
-        rights_in_an_unreachable_cluster_expire, right_revoked_during_an_outage_hides_objects_after_recovery,
+        rights_in_an_unreachable_cluster_expire_after_their_maximum_age, right_revoked_during_an_outage_hides_objects_after_recovery,
     ]
 }
 
-/// A user who reads the ConfigMaps of two namespaces of the first member, and loses the right to the second.
+/// User that may read the ConfigMaps of two namespaces of the first member, and later loses the right to the second
+/// namespace.
 pub(super) struct Reader {
     pub(super) shared: Shared,
     pub(super) name: String,
@@ -52,7 +53,7 @@ impl Reader {
         Ok(Self { shared, name, kept, lost, http })
     }
 
-    /// Makes a reader of an endpoint over two members: `member2`, and the member with these kubeconfig entries.
+    /// Makes a reader of an endpoint over `member2` and over the member with these kubeconfig entries.
     pub(super) async fn beside(
         context: &TestContext,
         member: Arc<TestCluster>,
@@ -84,7 +85,7 @@ impl Reader {
         self.http.get("/api/v1/configmaps").send().await?.expect(200)?.json()
     }
 
-    /// Waits until a list has exactly these objects, given by namespace and name.
+    /// Waits until a list has exactly these objects. Each has a namespace and a name.
     pub(super) async fn lists(&self, expected: &[(&str, &str)]) -> anyhow::Result<Value> {
         let expected = expected.iter().map(|(namespace, name)| self.key(namespace, name)).collect::<BTreeSet<_>>();
         eventually(SOON, async || {
@@ -118,7 +119,7 @@ async fn watch_from_a_version_before_a_revocation_ends_with_410(context: TestCon
     let from = format!("/api/v1/configmaps?watch=1&resourceVersion={before}");
     let mut open = reader.http.watch(&from).await?;
     reader.loses().await?;
-    // An open watch ends with an error that makes an informer list again.
+    // The open watch must end with the error that makes an informer list again.
     let end = open.expect(SOON).await?;
     ensure!(end["type"] == "ERROR" && end["object"]["code"] == 410, "{end}");
     reader.make(lost, &["hidden"]).await?;
@@ -162,7 +163,7 @@ async fn proof_10000_initial_watch_events_end_when_the_right_is_revoked(context:
     initial_events(&context, 10_000).await
 }
 
-/// A client reads the initial events of a watch slowly. Meanwhile the client's user loses the right to the objects.
+/// A client reads the initial events of a watch slowly. Meanwhile its user loses the right to these objects.
 async fn initial_events(context: &TestContext, count: usize) -> anyhow::Result<()> {
     let reader = Reader::start(context, Shared::start(context).await?).await?;
     let making = (0..count).map(|at| {
@@ -200,8 +201,8 @@ async fn initial_events(context: &TestContext, count: usize) -> anyhow::Result<(
     Ok(())
 }
 
-/// Starts a member that only this test uses, behind a relay that the test can cut. The endpoint serves this member and
-/// `member2`.
+/// Starts an endpoint over `member2` and over a separate member. The test can cut the relay in front of the separate
+/// member.
 async fn behind_a_wire(context: &TestContext, arguments: &[&str]) -> anyhow::Result<(Reader, Relay)> {
     let member = Arc::new(TestCluster::builder(APART).start(context.fixture.tools().await?).await?);
     let wire = Relay::start(member.apiserver_port(), 0).await?;
@@ -215,7 +216,7 @@ pub(super) fn cut(wire: &Relay) {
     wire.cut();
 }
 
-async fn rights_in_an_unreachable_cluster_expire(context: TestContext) -> anyhow::Result<()> {
+async fn rights_in_an_unreachable_cluster_expire_after_their_maximum_age(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let (reader, wire) = behind_a_wire(&context, &["--stale-rights=15"]).await?;
     let (kept, lost) = (reader.kept.as_str(), reader.lost.as_str());
@@ -223,7 +224,7 @@ async fn rights_in_an_unreachable_cluster_expire(context: TestContext) -> anyhow
     reader.make(lost, &["two"]).await?;
     reader.lists(&[(kept, "one"), (lost, "two")]).await?;
     cut(&wire);
-    // At first the last known rights are valid, and a Warning names the unreachable cluster.
+    // At first, the last known rights must remain valid, and a Warning must name the unreachable cluster.
     eventually(CUT_OFF, async || {
         let list = reader.http.get("/api/v1/configmaps").send().await?.expect(200)?;
         ensure!(list.header("warning").contains("apart"), "{}", list.header("warning"));
@@ -231,7 +232,7 @@ async fn rights_in_an_unreachable_cluster_expire(context: TestContext) -> anyhow
         Ok(())
     })
     .await?;
-    // After the rights expire, the user's answers do not mention the cluster.
+    // After the rights have expired, responses to the user must not mention the cluster.
     eventually(CUT_OFF, async || {
         let list = reader.http.get("/api/v1/configmaps").send().await?.expect(200)?;
         ensure!(config_maps(&list.json()?).is_empty(), "{}", list.text());
@@ -249,8 +250,8 @@ async fn rights_in_an_unreachable_cluster_expire(context: TestContext) -> anyhow
     .await
 }
 
-/// While a cluster is unreachable, a user loses a right in this cluster, and the objects change. After the outage
-/// Tributary receives both changes. No answer may show the new objects under the old right.
+/// While a cluster is unreachable, a user loses a right in this cluster, and the objects change. After the outage,
+/// Tributary receives both changes. No response may show the new objects to the user.
 async fn right_revoked_during_an_outage_hides_objects_after_recovery(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let (reader, wire) = behind_a_wire(&context, &[]).await?;
@@ -285,7 +286,7 @@ async fn right_revoked_during_an_outage_hides_objects_after_recovery(context: Te
     Ok(())
 }
 
-/// Grants the revoked right again, with the same binding.
+/// Grants the revoked right again with the same binding.
 pub(super) async fn regain(reader: &Reader) -> anyhow::Result<()> {
     let api = "rbac.authorization.k8s.io";
     let binding = json!({

@@ -1,4 +1,4 @@
-//! A rate limit for each of many users. The lists of one user must not use up another user's rate.
+//! Tests a rate limit for each of many users. If one user sends many lists, the rate of other users must stay the same.
 
 use super::{SOON, Shared, grant};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -11,12 +11,12 @@ use std::time::Duration;
 use tokio::time::{Instant, interval};
 use tributary_e2e::{HttpClient, Tributary, guard};
 
-/// Number of requests that each user may send per second, and in a burst.
+/// Number of requests that each user may send per second, and at once.
 const QPS: u32 = 20;
-/// Number of concurrent lists of the storming user, sent repeatedly.
+/// Number of concurrent lists of the user that exceeds its rate. The lists are sent repeatedly.
 const STORM: usize = 16;
-/// Number of lists by the user without a storm, and the pause between two of these lists. The resulting rate is half of
-/// the allowed rate.
+/// Number of lists by a user that stays within its rate, and the pause between two of these lists. The resulting rate
+/// is half of the limit.
 const LISTS: usize = 30;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Longest duration of a list on a busy machine.

@@ -1,4 +1,4 @@
-//! A refusal must have the member's own message. The test sends the same request to the member and through the
+//! Tests that a refusal has the message of the member. The test sends the same request to the member and to the
 //! endpoint.
 
 use super::Shared;
@@ -14,7 +14,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// The parts of a refusal that clients use.
+/// Returns the parts of a refusal that clients use.
 fn client_fields(code: u16, status: &Value) -> Value {
     json!({"code": code, "kind": status["kind"], "reason": status["reason"], "message": status["message"],
         "details": status["details"], "status": status["status"]})
@@ -22,7 +22,7 @@ fn client_fields(code: u16, status: &Value) -> Value {
 
 async fn forbidden_request_gets_the_members_message(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
-    // The user name has HTML characters, which JSON escapes in a refusal.
+    // The user name contains HTML characters, because JSON escapes them in a refusal.
     let (member, name) = (&shared.members[0], format!("{}<b>&amp", namespace::unique_name("eve")));
     let own = context.namespace("words", &shared.members).await?;
     let through = shared.http(&name, &["dev"]).await?;
@@ -76,7 +76,8 @@ async fn forbidden_request_gets_the_members_message(context: TestContext) -> any
     Ok(())
 }
 
-/// A binding refers to a missing role, and the refusal mentions the role.
+/// A binding refers to a missing role, and the member's refusal mentions the role. Tributary's refusal must have the
+/// same message.
 async fn binding_to_a_missing_role_gets_the_members_message(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
     let (member, name) = (&shared.members[0], namespace::unique_name("eve"));

@@ -1,12 +1,12 @@
-//! Tributary receives no roles and bindings of a member, while it receives all other objects. The tests check the
-//! users' answers over time.
+//! Tributary receives no roles and bindings of a member, while it still receives all other objects. The tests check the
+//! responses to users over time.
 //!
 //! Tributary's promises:
 //!
 //! * Tributary applies the loss of a right within 2 s of the member's event.
-//! * A watch without events counts as broken after 90 s.
-//! * If only roles and bindings cannot be read, the last known rights are valid for 5 minutes. Afterwards no object of
-//!   the member is shown.
+//! * Tributary treats a watch without events as broken after 90 s.
+//! * If Tributary cannot read roles and bindings but can read other objects, the last known rights are valid for 5
+//!   minutes. Afterwards Tributary shows no object of the member.
 //! * After a loss of contact with the whole member, Tributary reads no object before it has read roles and bindings
 //!   again.
 
@@ -21,19 +21,20 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tributary_e2e::{EventStream, HttpClient, RightsGate, RightsPassage, TestCluster, namespace};
 use tributary_simulator::{Relay, RelayMode};
 
-/// Longest silence of a watch before it counts as broken (`ReflectorTuning::watch_silence`).
+/// Time without events after which Tributary treats a watch as broken (`ReflectorTuning::watch_silence`).
 const SILENCE_MAX: Duration = Duration::from_secs(90);
 
-/// Validity of the last known rights while only roles and bindings cannot be read (`BEHIND_MAX`).
+/// Time for which the last known rights are valid while Tributary cannot read roles and bindings (`BEHIND_MAX`).
 const BEHIND_MAX: Duration = Duration::from_secs(300);
 
-/// Additional delay of two requests and a watch on a busy machine.
+/// Additional time that two requests and a watch may take on a busy machine.
 const SLACK: Duration = Duration::from_secs(15);
 
-/// Longest time until a revoked right takes effect while Tributary receives roles and bindings. The promise is 2 s.
+/// Longest time until Tributary applies the loss of a right while it receives roles and bindings. The promise is 2 s,
+/// but the machine may be busy.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Time during which an object must stay hidden, and interval of the checks.
+/// Time for which the test checks that an object stays hidden, and interval of the checks.
 const A_WHILE: Duration = Duration::from_secs(15);
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -47,23 +48,23 @@ pub(super) fn cases() -> Vec<Case> {
     let cases = cases!["shared_mode::stale_rights";
         status_reports_stale_rights_while_reads_of_rbac_are_refused,
         objects_are_not_read_while_reads_of_rbac_are_refused,
-        proof_revocation_behind_a_silent_watch_applies_after_its_timeout,
+        proof_right_revoked_behind_a_silent_rbac_watch_is_lost_after_the_timeout,
         proof_objects_are_not_read_while_rbac_watches_are_silent, proof_rights_expire_while_reads_of_rbac_are_refused,
         proof_list_is_429_under_partial_deny_after_rights_expire, proof_rights_expire_while_rbac_watches_are_silent,
-        proof_object_watches_wait_for_silent_rbac_watches,
+        proof_watch_sends_no_new_objects_while_rbac_watches_are_silent,
     ];
     cases.into_iter().map(|case| case.patience(PATIENCE)).collect()
 }
 
-/// A user who reads the ConfigMaps of two namespaces of a member, one object in each. The member is behind a gate and a
-/// relay.
+/// User that may read the ConfigMaps of two namespaces of a member, with one object in each. The member is behind a
+/// gate that can stop RBAC objects, and behind a relay.
 struct Scene {
     reader: Reader,
-    /// The gate between the relay and the member.
+    /// Gate between the relay and the member.
     gate: RightsGate,
-    /// The relay between Tributary and the gate.
+    /// Relay between Tributary and the gate.
     wire: Relay,
-    /// A user who may read `/tributary/status`.
+    /// Client of a user that may read `/tributary/status`.
     observer: HttpClient,
 }
 
@@ -95,20 +96,20 @@ impl Scene {
         format!("/api/v1/namespaces/{}/configmaps", self.reader.lost)
     }
 
-    /// Watches these ConfigMaps, without initial events.
+    /// Watches the ConfigMaps to which the user loses the right, without initial events.
     async fn watch_lost(&self) -> anyhow::Result<EventStream> {
         let news = "watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
         self.reader.http.watch(&format!("{}?{news}", self.lost())).await
     }
 
-    /// The member's entry in `/tributary/status`.
+    /// Returns the member's entry in `/tributary/status`.
     async fn reported(&self) -> anyhow::Result<Value> {
         let report = self.observer.get("/tributary/status").send().await?.expect(200)?.json()?;
         let own = report["clusters"].as_array().into_iter().flatten().find(|cluster| cluster["name"] == APART);
         own.cloned().with_context(|| format!("it is not reported: {report}"))
     }
 
-    /// Waits until the status report has this state of the member's rights.
+    /// Waits until `/tributary/status` shows this state of the member's rights.
     async fn rights_are(&self, expected: &str) -> anyhow::Result<()> {
         eventually(CUT_OFF, async || {
             let own = self.reported().await?;
@@ -118,7 +119,7 @@ impl Scene {
         .await
     }
 
-    /// Checks that other changes of the member still arrive: a new object is listed.
+    /// Checks that the user still receives other changes of the member: a new object must be listed.
     async fn others_come(&self, name: &str) -> anyhow::Result<()> {
         self.reader.make(&self.reader.kept, &[name]).await?;
         eventually(SOON, async || {
@@ -129,7 +130,7 @@ impl Scene {
         .await
     }
 
-    /// Waits until the objects of the revoked right are hidden, and other objects are shown.
+    /// Waits until the objects of the revoked right are hidden, but other objects are still shown.
     async fn loss_is_followed(&self, patience: Duration) -> anyhow::Result<()> {
         eventually(patience, async || {
             let list = self.reader.list().await?;
@@ -162,8 +163,8 @@ impl Scene {
         .await
     }
 
-    /// Creates an object in the namespace of the revoked right. Checks during [`A_WHILE`] that no list and no open
-    /// watch shows the object.
+    /// Creates an object in the namespace of the revoked right. Checks for [`A_WHILE`] that no list and no open watch
+    /// shows the object.
     async fn stays_hidden(&self, name: &str, open: &mut EventStream) -> anyhow::Result<()> {
         self.reader.make(&self.reader.lost, &[name]).await?;
         self.is_hidden().await?;
@@ -173,7 +174,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Checks during [`A_WHILE`] that no object of the revoked right is listed.
+    /// Checks for [`A_WHILE`] that no object of the revoked right is listed.
     async fn is_hidden(&self) -> anyhow::Result<()> {
         let until = Instant::now() + A_WHILE;
         while Instant::now() < until {
@@ -186,8 +187,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Opens the gate, and checks that Tributary reads roles and bindings again. The test grants a right, opens a watch
-    /// with this right, and revokes the right. The watch must then end.
+    /// Opens the gate, and checks that Tributary follows roles and bindings again. The test grants a right, opens a
+    /// watch with this right, and revokes the right. The watch must then end.
     async fn is_followed_again(&self) -> anyhow::Result<()> {
         self.gate.set(RightsPassage::Clear);
         self.loss_is_followed(CUT_OFF).await?;
@@ -205,15 +206,17 @@ impl Scene {
     }
 }
 
-/// The names of one namespace's objects in a list, for the member behind the gate.
+/// Returns the names in a list that belong to this namespace of the member behind the gate.
 fn of(list: &Value, namespace: &str) -> BTreeSet<String> {
     let shown = config_maps(list).into_iter().filter(|(cluster, own, _)| cluster == APART && own == namespace);
     shown.map(|(.., name)| name).collect()
 }
 
-/// Open watches of roles and bindings fall silent, while new watches work. Tributary can notice this fault only by the
-/// silence. It must then read the roles and bindings again.
-async fn proof_revocation_behind_a_silent_watch_applies_after_its_timeout(context: TestContext) -> anyhow::Result<()> {
+/// Open watches of roles and bindings receive no more events, but new watches work. Tributary can notice this fault
+/// only by the lack of events. It must then read roles and bindings again.
+async fn proof_right_revoked_behind_a_silent_rbac_watch_is_lost_after_the_timeout(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;
     let mut open = scene.watch_lost().await?;
@@ -231,7 +234,7 @@ async fn proof_revocation_behind_a_silent_watch_applies_after_its_timeout(contex
     scene.is_followed_again().await
 }
 
-/// The member refuses reads of roles and bindings. The refusals end before the last known rights expire.
+/// The member refuses reads of roles and bindings for a time, but not until the last known rights expire.
 async fn status_reports_stale_rights_while_reads_of_rbac_are_refused(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;
@@ -251,8 +254,8 @@ async fn proof_objects_are_not_read_while_rbac_watches_are_silent(context: TestC
 }
 
 /// While a member is unreachable, a user loses a right in this member, and the objects change. Then the member is
-/// reachable again, but its roles and bindings cannot be read. Tributary must not read the member's objects before it
-/// has read the roles and bindings.
+/// reachable again, but Tributary cannot read its roles and bindings. Tributary must not read the member's objects
+/// before it has read the roles and bindings.
 async fn objects_wait(context: &TestContext, passage: RightsPassage) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(context, &[]).await?;
@@ -264,7 +267,7 @@ async fn objects_wait(context: &TestContext, passage: RightsPassage) -> anyhow::
     reader.make(&reader.kept, &["later"]).await?;
     scene.gate.set(passage);
     scene.wire.set(RelayMode::Clear);
-    // The member answers again, but its roles and bindings cannot be read yet.
+    // Waits until the member answers again. Tributary still cannot read its roles and bindings.
     let own = reader.http.below(&format!("/clusters/{APART}"));
     let later = format!("/api/v1/namespaces/{}/configmaps/later", reader.kept);
     eventually(CUT_OFF, async || own.get(&later).send().await?.expect(200).map(drop)).await?;
@@ -289,7 +292,7 @@ async fn objects_wait(context: &TestContext, passage: RightsPassage) -> anyhow::
     scene.is_followed_again().await
 }
 
-/// Lists the ConfigMaps, and requires a Warning that the member's objects may be stale.
+/// Lists the ConfigMaps. The response must have a Warning that the member's objects may be stale.
 async fn warned(reader: &Reader) -> anyhow::Result<Value> {
     let list = reader.http.get("/api/v1/configmaps").send().await?.expect(200)?;
     ensure!(warnings(&list.headers).contains(APART), "no Warning of the member: {:?}", list.headers);
@@ -318,7 +321,7 @@ async fn proof_list_is_429_under_partial_deny_after_rights_expire(context: TestC
     scene.is_followed_again().await
 }
 
-/// The member refuses reads of roles and bindings until the known rights expire.
+/// The member refuses reads of roles and bindings until the last known rights expire.
 async fn refused_for_long(context: &TestContext, arguments: &[&str]) -> anyhow::Result<Scene> {
     let scene = Scene::start(context, arguments).await?;
     let mut open = scene.watch_lost().await?;
@@ -327,8 +330,8 @@ async fn refused_for_long(context: &TestContext, arguments: &[&str]) -> anyhow::
     scene.reader.loses().await?;
     scene.rights_are("Behind").await?;
     scene.others_come("three").await?;
-    // The validity of the last known rights begins with the last contact. Failed attempts to read roles and bindings do
-    // not extend it.
+    // The last known rights are valid from the last contact on. Failed attempts to read roles and bindings must not
+    // extend this time.
     sleep_until(since + BEHIND_MAX).await;
     scene.nothing_is_shown(SLACK).await?;
     scene.stays_hidden("hidden", &mut open).await?;
@@ -345,8 +348,8 @@ fn warnings(headers: &http::HeaderMap) -> String {
     all.collect::<Vec<_>>().join("\n")
 }
 
-/// Watches of roles and bindings open but never send an event. A new watch without events must not count as current
-/// rights.
+/// New watches of roles and bindings open but never deliver an event. Tributary must not treat such a watch as proof
+/// that its rights are current.
 async fn proof_rights_expire_while_rbac_watches_are_silent(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;
@@ -363,10 +366,10 @@ async fn proof_rights_expire_while_rbac_watches_are_silent(context: TestContext)
     scene.is_followed_again().await
 }
 
-/// All open watches fall silent, as behind a proxy that has lost its streams. Tributary opens each watch again at a
-/// different time. New watches of objects work, and new watches of roles and bindings stay silent. An object that was
-/// created after the loss of the user's right must never appear.
-async fn proof_object_watches_wait_for_silent_rbac_watches(context: TestContext) -> anyhow::Result<()> {
+/// All open watches stop delivering events, as behind a proxy that has lost its streams. Tributary opens each watch
+/// again at a different time. New watches of objects work, but new watches of roles and bindings deliver no events. An
+/// object that was created after the loss of the user's right must never appear.
+async fn proof_watch_sends_no_new_objects_while_rbac_watches_are_silent(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;
     let reader = &scene.reader;

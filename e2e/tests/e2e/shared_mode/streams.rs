@@ -1,5 +1,5 @@
-//! Long-running requests of users end with the right or credential with which they were opened. The requests are the
-//! real kubectl's logs, exec and port-forward, and watches.
+//! A long-running request must end when its user loses the right or credential with which it was opened. The requests
+//! are the real kubectl's logs, exec and port-forward, and watches.
 
 use super::{SOON, Shared, grant, reads_config_maps, revoke};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -10,23 +10,23 @@ use std::{fs, path::Path, time::Duration};
 use tokio::time::Instant;
 use tributary_e2e::{PeopleAuthority, Process, guard, namespace, ports};
 
-/// Longest time from a change of rights or credentials to the end of the requests, on a busy machine.
+/// Longest time on a busy machine from a change of rights or credentials until the requests end.
 const ENDED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Value of `--max-stream-age`: longer than the start of three kubectl processes on a busy machine, and short enough
-/// for a test.
+/// Value of `--max-stream-age`. It is longer than the start of three kubectl processes on a busy machine, and short
+/// enough for a test.
 const STREAM_AGE: Duration = Duration::from_secs(20);
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::streams";
         open_streams_end_when_the_right_is_revoked, open_streams_end_when_the_client_authority_is_replaced,
         open_streams_end_at_their_maximum_age, open_streams_of_a_denied_user_end,
-        kubernikus_996_exec_by_get_needs_the_right_to_create,
+        kubernikus_996_exec_by_http_get_requires_the_right_to_create,
     ]
 }
 
-/// A user with running `kubectl logs -f`, `exec` and `port-forward` processes, for a pod in the user's namespace of the
-/// first member.
+/// User with running `kubectl logs -f`, `exec` and `port-forward` processes. Their pod is in a namespace of the first
+/// member.
 struct Person {
     shared: Shared,
     name: String,
@@ -68,7 +68,7 @@ impl Person {
         Ok(Self { name, namespace, open, begun, shared })
     }
 
-    /// Waits until all processes have ended, at most [`ENDED_WITHIN`] after `since`.
+    /// Waits until all processes have ended, and checks that each ended within [`ENDED_WITHIN`] after `since`.
     async fn loses_all(&mut self, since: Instant) -> anyhow::Result<()> {
         for process in &mut self.open {
             process.wait(SOON).await?;
@@ -79,14 +79,14 @@ impl Person {
     }
 }
 
-/// Rules for the user's resources, with these verbs.
+/// Makes RBAC rules with these verbs for the resources that the test uses.
 fn what_they_may(verbs: &[&str]) -> Value {
     let resources = ["pods", "pods/log", "pods/exec", "pods/portforward", "configmaps"];
     json!([{"apiGroups": [""], "verbs": verbs, "resources": resources}])
 }
 
-/// kubectl opens an exec session with a GET, which the cluster authorizes as `get` and as `create` (precedent 20).
-async fn kubernikus_996_exec_by_get_needs_the_right_to_create(context: TestContext) -> anyhow::Result<()> {
+/// kubectl opens an exec session with a GET, which the cluster authorizes both as `get` and as `create` (precedent 20).
+async fn kubernikus_996_exec_by_http_get_requires_the_right_to_create(context: TestContext) -> anyhow::Result<()> {
     let mut person = Person::start(&context, Shared::start(&context).await?).await?;
     let Person { shared, name, namespace, open, .. } = &mut person;
     let kubectl = shared.kubectl(&context, name, &[]).await?;
@@ -100,7 +100,7 @@ async fn kubernikus_996_exec_by_get_needs_the_right_to_create(context: TestConte
         let took = since.elapsed();
         ensure!(took < ENDED_WITHIN, "{} took {took:?}", process.name());
     }
-    // The cluster refuses a new exec session to a user with `get` only. Logs continue.
+    // The cluster must refuse a new exec session to a user with only `get`. Logs must continue.
     let refused = kubectl.run(&["-n", namespace, "exec", "one", "--", "true"]).await?;
     ensure!(refused.code != Some(0) && refused.stderr.to_lowercase().contains("forbidden"), "{}", refused.stderr);
     ensure!(logs.exit_status().is_none(), "logs need get alone: {}", logs.errors());
@@ -121,7 +121,7 @@ async fn open_streams_end_when_the_client_authority_is_replaced(context: TestCon
     person.loses_all(since).await
 }
 
-/// A stream must end at its maximum age, even without traffic, and not before.
+/// A stream must end at its maximum age and not earlier, even if it has no traffic.
 async fn open_streams_end_at_their_maximum_age(context: TestContext) -> anyhow::Result<()> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let members = context.fixture.pair().await?.clone();
@@ -137,7 +137,7 @@ async fn open_streams_end_at_their_maximum_age(context: TestContext) -> anyhow::
     Ok(())
 }
 
-/// Writes the file of denied users, as an administrator does.
+/// Writes the file of denied users in the same way as an administrator.
 fn deny(path: &Path, users: &[&str]) -> anyhow::Result<()> {
     let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "DeniedUsers", "deniedUsers": users});
     let next = path.with_extension("next");

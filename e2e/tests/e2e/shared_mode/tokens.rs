@@ -1,5 +1,5 @@
-//! Bearer tokens over two real members: tokens of an OIDC issuer, tokens of ServiceAccounts, and tokens that clusters
-//! review.
+//! Tests bearer tokens over two real members: tokens of an OIDC issuer, tokens of ServiceAccounts, and tokens that
+//! clusters review.
 
 use super::{SOON, config_maps, grant, make_config_map, reads_config_maps};
 use crate::{
@@ -17,23 +17,24 @@ use std::{
 };
 use tributary_e2e::{HttpClient, Kubectl, TestCluster, Tributary, guard, kubeconfig, namespace};
 
-/// Longest time until Tributary accepts a new key of a member. Tributary reads unknown keys every 30 s.
+/// Longest time until Tributary accepts a new key of a member. If a token names a key that Tributary does not have,
+/// Tributary reads the keys at most every 30 s.
 pub(super) const KEYS_PATIENCE: Duration = Duration::from_secs(90);
-/// Longest time until Tributary reviews the token of a long-running request again, which happens every minute.
+/// Longest time until Tributary reviews the token of a long-running request again. It does so every minute.
 const REVIEWED_AGAIN: Duration = Duration::from_secs(100);
 const UNAUTHORIZED: u16 = 401;
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::tokens";
-        oidc_token_names_its_user, service_account_token_is_valid_only_in_its_own_cluster,
-        token_reviews_of_clusters_name_the_user, documented_rbac_rules_suffice_for_token_reviews,
-        token_pass_through_forwards_the_users_own_token, proof_streams_of_a_deleted_service_account_end,
+        oidc_token_authenticates_the_user_in_its_claims, service_account_token_is_valid_only_in_the_cluster_that_issued_it,
+        token_is_authenticated_by_the_token_review_of_a_cluster, documented_rbac_rules_suffice_for_token_reviews,
+        token_pass_through_forwards_the_token_of_the_user_to_the_cluster, proof_streams_of_a_deleted_service_account_end,
         tokens_are_invalid_after_their_cluster_is_replaced,
     ]
 }
 
-/// An endpoint that accepts only tokens as credentials. `member1` reviews the tokens that belong to no configured
-/// issuer. `member2` reviews the tokens of requests for its own path.
+/// Endpoint that accepts only tokens as credentials. `member1` reviews tokens that belong to no configured issuer.
+/// `member2` reviews the tokens of requests to its path at the endpoint.
 pub(super) struct Endpoint {
     tributary: Arc<Tributary>,
     issuer: TestIssuer,
@@ -48,8 +49,8 @@ impl Endpoint {
         Self::start_as(context, &token, &json!({})).await
     }
 
-    /// Starts the endpoint with this token of Tributary's account in `member2`, and with additional fields of the
-    /// UpstreamCluster.
+    /// Starts the endpoint. Tributary connects to `member2` with this token, and the UpstreamCluster has these
+    /// additional fields.
     async fn start_as(context: &TestContext, own_token: &str, further: &Value) -> anyhow::Result<Self> {
         let members = context.fixture.pair().await?.clone();
         let folder = guard::temporary_folder("tokens")?;
@@ -87,7 +88,7 @@ impl Endpoint {
         Kubectl::new(context.fixture.tools().await?, &self.kubeconfig(user)?)
     }
 
-    /// The status of a request with a token, on a new connection.
+    /// Sends a request with a token on a new connection, and returns the status.
     async fn status(&self, token: &str, path: &str) -> anyhow::Result<u16> {
         Ok(self.http(token).await?.get(path).send().await?.status.as_u16())
     }
@@ -102,7 +103,7 @@ impl Endpoint {
     }
 }
 
-/// An UpstreamCluster that reviews the tokens of requests for its own path.
+/// Makes an UpstreamCluster that reviews the tokens of requests to its path at the endpoint.
 fn reviewing(
     (name, member): (&str, &TestCluster),
     authority: &Path,
@@ -121,14 +122,14 @@ fn reviewing(
     Ok(json!({"apiVersion": "tributary.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}).to_string())
 }
 
-/// The user and groups that the endpoint finds for a client.
+/// Returns the user and groups that the endpoint recognizes for a client.
 async fn who(kubectl: &Kubectl) -> anyhow::Result<(String, Value)> {
     let answer: Value = serde_json::from_str(&kubectl.ok(&["auth", "whoami", "-o", "json"]).await?)?;
     let info = &answer["status"]["userInfo"];
     Ok((info["username"].as_str().unwrap_or_default().to_owned(), info["groups"].clone()))
 }
 
-/// Requests a token of a ServiceAccount. Without audiences, the token is for the member itself.
+/// Requests a token of a ServiceAccount. Without audiences, the token is valid at the member itself.
 pub(super) async fn token_of(
     member: &TestCluster,
     namespace: &str,
@@ -142,7 +143,7 @@ pub(super) async fn token_of(
     Ok(answer["status"]["token"].as_str().context("no token")?.to_owned())
 }
 
-async fn oidc_token_names_its_user(context: TestContext) -> anyhow::Result<()> {
+async fn oidc_token_authenticates_the_user_in_its_claims(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let own = context.namespace("tokens", &endpoint.members).await?;
     grant(&endpoint.members[0], &own, "ann", "oidc:ann", reads_config_maps()).await?;
@@ -237,8 +238,8 @@ async fn issuers_are_exchanged(endpoint: &Endpoint, token: &str, own: &str) -> a
     .await
 }
 
-/// A ServiceAccount's token and watch belong to the cluster that had the member's name. After the replacement of this
-/// cluster, the account with the same name in the new cluster is a different user.
+/// A cluster is replaced by a new cluster with the same member name. Tokens of the old cluster must become invalid and
+/// its watches must end, because a ServiceAccount of the same name in the new cluster is a different user.
 async fn tokens_are_invalid_after_their_cluster_is_replaced(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let own = context.namespace("replaced", &members).await?;
@@ -314,7 +315,7 @@ async fn tokens_are_invalid_after_their_cluster_is_replaced(context: TestContext
     })
     .await?;
     make_config_map(&members[0], &own, "late", 10).await?;
-    // The server aborts the stream, which the reader sees as an error.
+    // The server may abort the stream, which `drain` returns as an error. The test treats both as the end.
     let (told, ended) = watch.drain(SOON).await.unwrap_or_else(|_| (Vec::new(), true));
     ensure!(ended, "the watch goes on: {told:?}");
     for process in &mut open {
@@ -330,7 +331,7 @@ async fn tokens_are_invalid_after_their_cluster_is_replaced(context: TestContext
     Ok(())
 }
 
-async fn service_account_token_is_valid_only_in_its_own_cluster(context: TestContext) -> anyhow::Result<()> {
+async fn service_account_token_is_valid_only_in_the_cluster_that_issued_it(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let [one, two] = &endpoint.members;
     let own = context.namespace("accounts", &endpoint.members).await?;
@@ -354,7 +355,8 @@ async fn service_account_token_is_valid_only_in_its_own_cluster(context: TestCon
     let kubectl = endpoint.kubectl(&context, &json!({"token": token})).await?;
     let groups = json!(["system:serviceaccounts", format!("system:serviceaccounts:{own}"), "system:authenticated"]);
     ensure!(who(&kubectl).await? == (name.clone(), groups), "{:?}", who(&kubectl).await?);
-    // The token must be valid at its own cluster's path, and invalid at the other cluster's path.
+    // The token must be valid for the path of the cluster that issued it, and invalid for the path of the other
+    // cluster.
     ensure!(endpoint.status(&token, &format!("/clusters/member2{maps}/of-two")).await? == 200);
     for path in [format!("/clusters/member1{maps}"), format!("/clusters/member1{maps}/of-one")] {
         let status = endpoint.status(&token, &path).await?;
@@ -363,7 +365,7 @@ async fn service_account_token_is_valid_only_in_its_own_cluster(context: TestCon
     let refused = kubectl.run(&["get", "configmap", "of-one", "-n", &own]).await?;
     ensure!(refused.stderr.contains("NotFound"), "{}", refused.stderr);
 
-    // A token for another audience must be invalid, although Tributary knows the key that signed it.
+    // A token for a different audience must be invalid, although a known key signed it.
     let elsewhere = token_of(two, &own, "app", &["vault"]).await?;
     ensure!(endpoint.status(&elsewhere, &maps).await? == UNAUTHORIZED);
     // A token with a forged signature must be invalid.
@@ -380,8 +382,8 @@ async fn service_account_token_is_valid_only_in_its_own_cluster(context: TestCon
     endpoint.log_holds_none_of(&[&token, &elsewhere])
 }
 
-/// When a cluster no longer accepts a token, long-running requests with this token must end: watches from Tributary's
-/// cache, and forwarded watches.
+/// When a cluster no longer accepts a token, long-running requests with this token must end: watches that Tributary
+/// answers from its cache, and watches that it forwards.
 async fn proof_streams_of_a_deleted_service_account_end(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let two = &endpoint.members[1];
@@ -411,7 +413,7 @@ async fn proof_streams_of_a_deleted_service_account_end(context: TestContext) ->
     Ok(())
 }
 
-async fn token_reviews_of_clusters_name_the_user(context: TestContext) -> anyhow::Result<()> {
+async fn token_is_authenticated_by_the_token_review_of_a_cluster(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let own = context.namespace("reviewed", &endpoint.members).await?;
     let [of_hub, of_two] = [&endpoint.members[0], &endpoint.members[1]].map(|member| member.access().token);
@@ -419,14 +421,14 @@ async fn token_reviews_of_clusters_name_the_user(context: TestContext) -> anyhow
     for member in &endpoint.members {
         make_config_map(member, &own, &format!("of-{}", member.name()), 10).await?;
     }
-    // The cluster's administrator has all rights in the cluster through a group. This group gives no rights through the
-    // endpoint.
+    // The administrator has all rights in the cluster through a group. The endpoint must not grant rights by this
+    // group.
     let kubectl = endpoint.kubectl(&context, &json!({"token": of_hub})).await?;
     let expected = ("admin".to_owned(), json!(["system:masters", "system:authenticated"]));
     ensure!(who(&kubectl).await? == expected, "{:?}", who(&kubectl).await?);
     ensure!(endpoint.status(&of_hub, &maps).await? == 403);
-    // The hub's reviews are valid for both clusters. The second cluster's reviews are valid only for the second
-    // cluster. They happen only for requests to its path.
+    // A token that the hub reviews is valid for both clusters. A token that the second cluster reviews is valid only
+    // for requests to the path of the second cluster.
     ensure!(endpoint.status(&of_two, &maps).await? == UNAUTHORIZED);
     let addressed = format!("/clusters/member2{maps}");
     for token in [&of_hub, &of_two] {
@@ -442,7 +444,7 @@ async fn token_reviews_of_clusters_name_the_user(context: TestContext) -> anyhow
         Ok(())
     })
     .await?;
-    // Tributary may read the cluster's RBAC objects with a delay.
+    // Tributary reads the cluster's RBAC objects with a delay.
     eventually(SOON, async || {
         let merged = endpoint.http(&of_hub).await?.get(&maps).send().await?.expect(200)?.json()?;
         let clusters: Vec<_> = config_maps(&merged).into_iter().map(|(cluster, ..)| cluster).collect();
@@ -494,7 +496,6 @@ async fn documented_rbac_rules_suffice_for_token_reviews(context: TestContext) -
     Ok(())
 }
 
-/// Creates the ServiceAccounts `tributary` and `app`.
 async fn make_accounts(member: &TestCluster, namespace: &str) -> anyhow::Result<()> {
     let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
     for name in ["tributary", "app"] {
@@ -504,10 +505,10 @@ async fn make_accounts(member: &TestCluster, namespace: &str) -> anyhow::Result<
     Ok(())
 }
 
-/// With `tokenPassThrough`, the cluster gets a user's own token. Tributary's account needs no right to impersonate, and
-/// the cluster sees all of the user's information. Tokens of other clusters, and other paths, work as without
-/// `tokenPassThrough`.
-async fn token_pass_through_forwards_the_users_own_token(context: TestContext) -> anyhow::Result<()> {
+/// With `tokenPassThrough`, Tributary sends the user's own token to the cluster. Then Tributary's account needs no
+/// right to impersonate, and the cluster gets all information about the user. Tokens of other clusters, and other
+/// paths, must work as without `tokenPassThrough`.
+async fn token_pass_through_forwards_the_token_of_the_user_to_the_cluster(context: TestContext) -> anyhow::Result<()> {
     let member = Arc::clone(&context.fixture.pair().await?[1]);
     let own = context.namespace("passed", std::slice::from_ref(&member)).await?;
     make_accounts(&member, &own).await?;
@@ -521,7 +522,7 @@ async fn token_pass_through_forwards_the_users_own_token(context: TestContext) -
     let maps = format!("/api/v1/namespaces/{own}/configmaps");
     let theirs = format!("/clusters/member2{maps}");
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "made"}});
-    // The token gives the administrator privileged groups, which Tributary itself never sends.
+    // The token gives the administrator privileged groups, which Tributary never sends by impersonation.
     let http = endpoint.http(&administrator).await?;
     http.post(&theirs, &map).send().await?.expect(201)?;
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
@@ -531,7 +532,7 @@ async fn token_pass_through_forwards_the_users_own_token(context: TestContext) -
     let (told, _) = http.watch(&format!("{theirs}?watch=1&timeoutSeconds=1")).await?.drain(SOON).await?;
     ensure!(told.iter().any(|event| event["object"]["metadata"]["name"] == "made"), "{told:?}");
 
-    // The cluster's own rules decide for each user, with the cluster's messages, also about impersonation.
+    // The cluster must decide about the requests of each user, with its own messages, also about impersonation.
     let http = endpoint.http(&app).await?;
     http.get(&theirs).send().await?.expect(403)?;
     grant(&member, &own, "app", &format!("system:serviceaccount:{own}:app"), reads_config_maps()).await?;
@@ -542,18 +543,18 @@ async fn token_pass_through_forwards_the_users_own_token(context: TestContext) -
     let direct = refused(bare.get(&maps).header("impersonate-user", "bob").send().await?)?;
     ensure!(through == direct, "{through} is not {direct}");
 
-    // The hub's review accepts the token. But this cluster cannot verify the hub's token, and Tributary's account may
-    // not impersonate the hub's user.
+    // The hub accepts this token. But this cluster cannot verify a token of the hub, and Tributary's account may not
+    // impersonate the user.
     let of_hub = endpoint.members[0].access().token;
     let answer = endpoint.http(&of_hub).await?.get(&theirs).send().await?.expect(503)?.text();
     ensure!(answer.contains("member2"), "{answer}");
-    // The token is invalid on all other paths.
+    // Only `member2` accepts the administrator's token, so the token must be invalid for all other paths.
     ensure!(endpoint.status(&administrator, &maps).await? == UNAUTHORIZED);
     ensure!(endpoint.status(&administrator, &format!("/clusters/member1{maps}")).await? == UNAUTHORIZED);
     endpoint.log_holds_none_of(&[&administrator, &app, &of_hub])
 }
 
-/// Writes a kubeconfig of the member itself.
+/// Writes a kubeconfig that connects directly to the member with this token.
 fn of_member(endpoint: &Endpoint, member: &TestCluster, token: &str) -> anyhow::Result<PathBuf> {
     let path = endpoint.folder.path().join(namespace::unique_name("bare"));
     let access = kubeconfig::Access { token: token.to_owned(), ..member.access() };

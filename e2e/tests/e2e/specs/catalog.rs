@@ -1,10 +1,10 @@
-//! The catalog of Kubernetes' specs, and the selection of specs that can pass on a member with simulated containers.
+//! Catalog of Kubernetes' specs. It selects the specs that can pass on a member with simulated containers.
 
 use anyhow::{Context, ensure};
 use std::{path::Path, process::Stdio};
 use tokio::process::Command;
 
-/// Parts of the names of API machinery specs about Tributary's features: list, watch, Table, discovery, content
+/// Parts of the names of API machinery specs that test features of Tributary: list, watch, Table, discovery, content
 /// negotiation.
 const MACHINERY: &[&str] = &[
     "Watchers",
@@ -19,16 +19,16 @@ const MACHINERY: &[&str] = &[
     "CustomResourceDefinition Watch",
 ];
 
-/// Excluded API machinery specs: the first kills servers, the second waits minutes for a compaction, and the third
-/// needs a running webhook.
+/// Parts of the names of API machinery specs that continuous integration does not run: the first kills servers, the
+/// second waits minutes for a compaction, and the third needs a running webhook.
 const NOT_MACHINERY: &[&str] = &["Disruptive", "compacted away", "FieldSelectors"];
 
 /// Number of API machinery specs that continuous integration runs.
 pub(crate) const MACHINERY_COUNT: usize = 33;
 
-/// Parts of the names of specs that are not tried: disruptive and flaky specs, and features that are off by default.
-/// Also specs of features that simulated nodes lack: storage, networks between pods, cgroups, probes, hooks and
-/// capabilities of containers, webhooks in pods, clouds, Windows.
+/// Parts of the names of specs that are never run: disruptive and flaky specs, and specs of features that are off by
+/// default. Also specs of features that simulated nodes lack: storage, networks between pods, cgroups, probes, hooks
+/// and capabilities of containers, webhooks in pods, clouds, Windows.
 const NOT_TRIED: &[&str] = &[
     "[Disruptive]",
     "[Flaky]",
@@ -54,7 +54,7 @@ const NOT_TRIED: &[&str] = &[
     "Windows",
 ];
 
-/// Parts of the names of specs that pass only sometimes, with the reason.
+/// Parts of the names of specs that pass only sometimes, each with the reason.
 pub(crate) const BY_CHANCE: &[(&str, &str)] = &[
     (
         "should support continue listing from the last key if the original version has been compacted away",
@@ -75,7 +75,8 @@ pub(crate) const BY_CHANCE: &[(&str, &str)] = &[
     ),
 ];
 
-/// The full names of all built specs: the texts of the containers and of the spec itself.
+/// Returns the full names of all specs in the program. A full name consists of the texts of the containers and of the
+/// spec itself.
 ///
 /// # Errors
 /// If the program does not run.
@@ -89,7 +90,7 @@ pub(crate) async fn all(specs: &Path) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The name in a line of the list, `    <file>:<line>: <name>`.
+/// Returns the name in a line of the program's list. The line has the form `    <file>:<line>: <name>`.
 fn name(line: &str) -> Option<&str> {
     let (place, name) = line.strip_prefix("    ")?.split_once(": ")?;
     let (_file, number) = place.rsplit_once(':')?;
@@ -101,7 +102,7 @@ pub(crate) fn is_machinery(name: &str) -> bool {
     has_any(name, MACHINERY) && !has_any(name, NOT_MACHINERY)
 }
 
-/// Returns whether a spec can pass reliably with simulated containers.
+/// Returns whether a spec can pass reliably with simulated containers, and so is worth a run.
 pub(crate) fn is_worth_trying(name: &str) -> bool {
     !has_any(name, NOT_TRIED) && !BY_CHANCE.iter().any(|(part, _)| name.contains(part))
 }

@@ -1,19 +1,19 @@
 //! Specs that pass on a bare member but deliberately fail through Tributary, with the reasons. All other specs must
-//! have the same result, and each listed spec must still fail.
+//! have the same result, and a listed spec must still fail.
 
 use super::Target;
 
 #[derive(Debug)]
 pub(crate) struct Difference {
-    /// A part of each spec's full name that no other spec has.
+    /// Parts of the full names of specs. Each part occurs in only one name.
     pub(crate) specs: &'static [&'static str],
     pub(crate) targets: &'static [Target],
-    /// A part of the failure's text that identifies this reason.
+    /// Part of the failure's text by which the test recognizes this reason.
     pub(crate) sign: &'static str,
     pub(crate) reason: &'static str,
 }
 
-/// The targets with Tributary.
+/// Targets that have a Tributary.
 const TRIBUTARY: &[Target] = &[Target::OverOne, Target::OverTwo];
 
 pub(crate) const DIFFERENCES: &[Difference] = &[
@@ -34,7 +34,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     Difference {
         specs: &["API priority and fairness should ensure that requests can be classified"],
         targets: TRIBUTARY,
-        // The sign is the source line at which the spec waits for a metric.
+        // This part of the text names the source line at which the spec waits for a metric.
         sign: "flowcontrol.go:841] Unexpected error",
         reason: "it looks for kube-apiserver's own metrics; /metrics is Tributary's, a member's are under /clusters/<name>/metrics",
     },
@@ -104,7 +104,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     },
 ];
 
-/// The listed difference of a spec at a target.
+/// Returns the listed difference of a spec at a target, if any.
 pub(crate) fn of(target: Target, spec: &str) -> Option<&'static Difference> {
     let is_known = |difference: &&Difference| difference.specs.iter().any(|part| spec.contains(part));
     DIFFERENCES.iter().find(|difference| difference.targets.contains(&target) && is_known(difference))

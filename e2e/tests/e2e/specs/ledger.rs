@@ -1,4 +1,5 @@
-//! The results of each spec at one target, written to disk at once. The next run continues an interrupted run.
+//! Results of the specs at one target. Each result is written to disk at once, so that the next run can continue an
+//! interrupted run.
 
 use super::report::Outcome;
 use anyhow::Context;
@@ -18,13 +19,13 @@ pub(crate) struct Attempt {
     pub(crate) seconds: u64,
 }
 
-/// The first line of the file, which identifies the tested programs. Attempts with other programs do not count.
+/// First line of the file, which identifies the tested programs. Attempts with other programs are ignored.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Subject {
     subject: String,
 }
 
-/// The attempts at all specs at one target, in memory and in a file with one JSON document per line.
+/// Attempts at all specs at one target, in memory and in a file with one JSON document per line.
 pub(crate) struct Ledger {
     path: PathBuf,
     state: Mutex<State>,
@@ -46,7 +47,7 @@ impl Ledger {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
         }
-        // The file is rewritten without the unfinished last line of an interrupted run.
+        // Writes the file again, because an interrupted run may have left an incomplete last line.
         let mut text = line(&subject)?;
         for attempt in attempts.values().flatten() {
             text.push_str(&line(attempt)?);
@@ -68,7 +69,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Number of attempts at a spec, and whether the last attempt passed.
+    /// Returns the number of attempts at a spec, and whether the last attempt passed.
     pub(crate) fn standing(&self, spec: &str) -> (usize, bool) {
         let state = self.state.lock();
         let attempts = state.attempts.get(spec).map(Vec::as_slice).unwrap_or_default();
@@ -88,7 +89,8 @@ impl Ledger {
     }
 }
 
-/// The attempts of an earlier run with this subject, without an unfinished last line; `None` if there was no such run.
+/// Reads the attempts of an earlier run with this subject, without an incomplete last line. Returns `None` if there was
+/// no such run.
 fn read(path: &Path, subject: &Subject) -> Option<BTreeMap<String, Vec<Attempt>>> {
     let text = fs::read_to_string(path).ok()?;
     let mut lines = text.lines();

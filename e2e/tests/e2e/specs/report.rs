@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Outcome {
     Passed,
-    /// The spec failed, panicked or timed out. The text has the reason and the end of the spec's output.
+    /// The spec failed, panicked or timed out. The text contains the reason and the end of the spec's output.
     Failed(String),
-    /// The spec does not apply to this cluster. The text has the spec's reason.
+    /// The spec does not apply to this cluster. The text contains the spec's reason.
     Skipped(String),
 }
 
-/// Number of lines that are kept of a failed spec's output.
+/// Number of lines of a failed spec's output that the report contains.
 const OUTPUT_LINES: usize = 60;
 
 #[derive(Deserialize)]
@@ -37,22 +37,22 @@ struct Failure {
     message: String,
 }
 
-/// Parses a report of `--ginkgo.json-report`, from a run that selected one spec.
+/// Parses a report of `--ginkgo.json-report` from a run of one spec.
 ///
 /// # Errors
-/// If the text is no such report, or the run did not select exactly one spec.
+/// If the text is not such a report, or if not exactly one spec ran.
 pub(crate) fn parse(text: &str) -> anyhow::Result<Outcome> {
     let suites: Vec<Suite> = serde_json::from_str(text).context("ginkgo's report is no JSON")?;
     let nodes = suites.into_iter().filter_map(|suite| suite.spec_reports).flatten();
     let mut specs = Vec::new();
     for node in nodes {
         if node.leaf_node_type == "It" {
-            // ginkgo also reports specs outside the focus as skipped, but without a message.
+            // ginkgo reports specs that were not selected also as skipped, but without a message.
             if node.state != "skipped" || !node.failure.message.is_empty() {
                 specs.push(outcome(node));
             }
         } else if let Outcome::Failed(why) = outcome(node) {
-            // A report node before or after all specs failed, so the spec did not run or left objects behind.
+            // A setup or cleanup step of the whole suite failed, so the spec did not run or left objects behind.
             return Ok(Outcome::Failed(why));
         }
     }

@@ -1,4 +1,4 @@
-//! Compares the results of all targets, and writes them into a document.
+//! Compares the results of all targets, and formats them as a document.
 
 use super::{
     Target, catalog, differences,
@@ -23,9 +23,9 @@ pub(crate) fn verdicts(ledger: &Ledger) -> Verdicts {
     ledger.attempts().into_iter().filter_map(of_spec).collect()
 }
 
-/// Describes each fault in a target's results in one paragraph. A fault is an unlisted spec that passes on the bare
-/// member and fails at the target. A fault is also a listed spec that passes, or that fails for another reason than the
-/// listed reason.
+/// Describes each fault in a target's results in one paragraph. A spec is a fault if it is not listed as a difference,
+/// passes on the bare member and fails at the target. A listed spec is a fault if it passes, or if it fails for a
+/// different reason.
 pub(crate) fn faults(target: Target, wanted: &[String], verdicts: &Verdicts) -> Vec<String> {
     let fault = |name: &String| {
         let result = verdicts.get(name).map(|verdict| &verdict.outcome);
@@ -46,7 +46,8 @@ pub(crate) fn faults(target: Target, wanted: &[String], verdicts: &Verdicts) -> 
     wanted.iter().filter_map(fault).collect()
 }
 
-/// Formats the results as a document. `targets` are the bare member, Tributary over one and Tributary over two.
+/// Formats the results as a document. `targets` are the bare member, Tributary over one member and Tributary over two
+/// members.
 pub(crate) fn document(date: &str, wanted: &[String], targets: &[(Target, Verdicts)]) -> String {
     let mut text = format!(
         "# Kubernetes' own specs\n\nGenerated on {date} by the test `proof_specs::all`; not edited by hand. The specs of Kubernetes v1.36.3 \
@@ -93,7 +94,7 @@ fn has_passed(verdict: &Verdict) -> bool {
     verdict.outcome == Outcome::Passed
 }
 
-/// A verdict for a cell of the table.
+/// Formats a verdict for a cell of the table.
 fn words(verdict: &Verdict) -> &'static str {
     match &verdict.outcome {
         Outcome::Passed if verdict.attempts > 1 => "passed (second attempt)",
@@ -108,7 +109,6 @@ fn capital(text: &str) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// Escapes a text for a cell of a Markdown table.
 fn escaped(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "\\<").replace('\n', " ")
 }

@@ -1,5 +1,5 @@
-//! Runs many specs at one target. Each spec has its own process, so that it cannot block or end another spec. The
-//! result is recorded at the end of the process.
+//! Runs many specs at one target. Each spec runs in a separate process, so that it cannot block or end another spec.
+//! When the process ends, the result is recorded.
 
 use super::{
     Target, catalog,
@@ -20,31 +20,30 @@ use std::{
 use tokio::time::Instant;
 use tributary_e2e::{Process, Tools, guard};
 
-/// Longest duration of a spec marked as slow. Some of these specs leave a connection or a schedule idle for five
+/// Longest duration of a spec that is marked as slow. Some slow specs keep a connection or a schedule idle for five
 /// minutes.
 const SLOW_PATIENCE: Duration = Duration::from_secs(8 * 60);
 
-/// Time for a timed-out spec to remove its objects. The removal of namespaces needs this time.
+/// Time for a spec to remove its objects after a timeout. The removal of namespaces needs this time.
 const CLEANING: Duration = Duration::from_secs(60);
 
-/// Time for ginkgo's report, before ginkgo's process is killed.
+/// Time for ginkgo to write its report, before its process is killed.
 const REPORTING: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Number of concurrent specs. Specs marked as slow do not count. Serial specs run alone after the other specs.
+    /// Number of concurrent specs, without slow specs. Serial specs run alone after all other specs.
     pub(crate) processes: usize,
     /// Longest duration of a spec that is not marked as slow.
     pub(crate) patience: Duration,
-    /// Largest number of attempts at a failing spec. Specs that are listed as failing at this target have only one
+    /// Largest number of attempts at a failing spec. A spec that is listed as failing at this target has only one
     /// attempt.
     pub(crate) attempts: usize,
 }
 
 pub(crate) struct Run<'a> {
-    /// The tools, which include `kubectl`.
     pub(crate) tools: &'a Tools,
-    /// The folder of `e2e.test`.
+    /// Folder with the program `e2e.test`.
     pub(crate) specs: &'a Path,
     pub(crate) target: Target,
     pub(crate) clusters: &'a Clusters,
@@ -60,10 +59,11 @@ struct Progress {
 
 impl Run<'_> {
     /// Runs the specs in `names` that have no result yet, and then the failed specs again. Serial specs run after the
-    /// other specs. Specs that are listed as failing run last, because their remaining objects may disturb other specs.
+    /// other specs. Specs that are listed as failing run last, because the objects that they leave may disturb other
+    /// specs. A failing spec is a result, not an error.
     ///
     /// # Errors
-    /// If a spec cannot be started, or the target no longer answers. A failing spec is a result, not an error.
+    /// If a spec cannot be started, or the target no longer answers.
     pub(crate) async fn all(&self, names: &[String]) -> anyhow::Result<()> {
         for attempt in 1..=self.limits.attempts {
             let due = names.iter().filter(|name| is_due(self.ledger, self.target, name, attempt)).cloned();
@@ -73,7 +73,7 @@ impl Run<'_> {
             let (slow, quick): (Vec<String>, Vec<String>) = others.into_iter().partition(|name| catalog::is_slow(name));
             let all = known.len() + serial.len() + slow.len() + quick.len();
             let progress = Progress { ended: AtomicUsize::new(0), all, attempt };
-            // Slow specs mostly wait, so they do not count as concurrent specs.
+            // Slow specs mostly wait, so they are not included in the number of concurrent specs.
             let waiting = slow.len();
             tokio::try_join!(
                 self.at_once(slow, waiting, &progress),
@@ -94,7 +94,7 @@ impl Run<'_> {
         let started = Instant::now();
         let outcome = self.outcome(&name).await.with_context(|| name.clone())?;
         if outcome != Outcome::Passed {
-            // The result of a spec is invalid if the target has ended.
+            // If the target no longer answers, the failure is not the result of the spec.
             self.clusters.check().await?;
         }
         let seconds = started.elapsed().as_secs();
@@ -123,7 +123,7 @@ impl Run<'_> {
         let mut command = Command::new(self.specs.join("e2e.test"));
         command.current_dir(folder).env("HOME", folder).env("TMPDIR", folder).env_remove("KUBECONFIG");
         let suite = patience + CLEANING;
-        // ginkgo compares the focus with a text that begins with the suite's name.
+        // ginkgo compares the focus with a text that begins with the name of the suite.
         command.arg(format!("--ginkgo.focus=^Kubernetes e2e suite {}$", quoted(name)));
         command.args(["--ginkgo.no-color", "--ginkgo.silence-skips"]);
         command.arg(format!("--ginkgo.json-report={}", report.display()));
@@ -132,31 +132,30 @@ impl Run<'_> {
         command.arg(format!("--kubeconfig={}", self.clusters.kubeconfig().display()));
         command.arg(format!("--kubectl-path={}", self.tools.server("kubectl").display()));
         command.arg(format!("--e2e-output-dir={}", folder.display()));
-        // The flags select no cloud provider, no wait for ready nodes (a failed spec may have left an unready node),
-        // and no dumps of the nodes' logs.
+        // These flags select no cloud provider, do not wait for ready nodes (a failed spec may have left an unready
+        // node), and do not print the nodes' logs.
         command.args(["--provider=skeleton", "--allowed-not-ready-nodes=-1", "--dump-logs-on-failure=false"]);
         command
     }
 }
 
-/// Returns whether a spec is due.
+/// Returns whether a spec still needs an attempt.
 pub(crate) fn is_any_due(ledger: &Ledger, target: Target, names: &[String], limits: Limits) -> bool {
     (1..=limits.attempts).any(|attempt| names.iter().any(|name| is_due(ledger, target, name, attempt)))
 }
 
-/// Returns whether the `attempt`th attempt at a spec is due. A spec that is listed as failing is not repeated.
+/// Returns whether a spec needs the attempt with this number. A spec that is listed as failing is not repeated.
 fn is_due(ledger: &Ledger, target: Target, name: &str, attempt: usize) -> bool {
     let (made, has_passed) = ledger.standing(name);
     let may_fail = attempt > 1 && is_known(target, name);
     made < attempt && !has_passed && !may_fail
 }
 
-/// Returns whether a spec is listed as failing at a target.
 fn is_known(target: Target, name: &str) -> bool {
     differences::of(target, name).is_some()
 }
 
-/// The outcome of a spec in one word, for the terminal.
+/// Returns the outcome of a spec in one word, for the progress output.
 fn word(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Passed => "passed",
@@ -165,7 +164,7 @@ fn word(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// A regular expression that matches exactly this text.
+/// Makes a regular expression that matches exactly this text.
 fn quoted(text: &str) -> String {
     let special = |character: char| r"\.+*?()|[]{}^$".contains(character);
     text.chars().flat_map(|character| special(character).then_some('\\').into_iter().chain([character])).collect()

@@ -1,27 +1,27 @@
-//! An informer of one collection over plain HTTP. Each request may use another server.
+//! Informer of one collection over plain HTTP requests. Each request may go to a different server.
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
 use std::{collections::BTreeMap, time::Duration};
 use tributary_e2e::HttpClient;
 
-/// The informer's objects: uid and label `generation`, by cluster and name.
+/// Uid and label `generation` of each object in the informer, by cluster and name.
 pub(crate) type State = BTreeMap<(String, String), (String, String)>;
 
-/// An informer that lists, watches from the list's version, and resumes after the end of a watch. The informer lists
-/// again only after a 410.
+/// Informer that lists, watches from the list's version, and resumes after the end of a watch. It lists again only
+/// after a 410.
 pub(crate) struct Informer {
     servers: Vec<HttpClient>,
     path: String,
     limit: usize,
-    /// Number of requests so far, which also determines the server of the next request.
+    /// Number of requests. It also determines the server of the next request.
     pub(crate) requests: usize,
     from: Option<String>,
     pub(crate) held: State,
-    /// The objects keyed by name only, as in most clients. The value is the cluster of the last seen object.
+    /// Objects by name only, as most clients store them. The value is the cluster of the last object with this name.
     pub(crate) names: BTreeMap<String, String>,
     pub(crate) lists: usize,
-    /// All events, as `TYPE cluster/name`.
+    /// All events in the form `TYPE cluster/name`.
     pub(crate) told: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ fn key(object: &Value) -> (String, String) {
 }
 
 impl Informer {
-    /// Makes an informer that has not listed yet. `limit` is the size of a page.
+    /// Makes an informer that has not listed yet. `limit` is the number of objects on a page.
     pub(crate) fn new(servers: Vec<HttpClient>, path: &str, limit: usize) -> Self {
         Self {
             servers,
@@ -50,14 +50,14 @@ impl Informer {
         }
     }
 
-    /// Replaces the servers, as a load balancer does.
+    /// Replaces the servers, as if a load balancer sent requests to new servers.
     pub(crate) fn lead_to(&mut self, servers: Vec<HttpClient>) {
         self.servers = servers;
     }
 
     fn server(&mut self) -> HttpClient {
         self.requests += 1;
-        // The sum makes turns of different lengths, so that consecutive requests sometimes use the same server.
+        // This sum sometimes selects the same server for consecutive requests, and sometimes a different one.
         self.servers[(self.requests / 2 + self.requests / 3) % self.servers.len()].clone()
     }
 
@@ -103,7 +103,7 @@ impl Informer {
         Ok(())
     }
 
-    /// Follows the collection until `end`. Opens a new watch after each `patience`.
+    /// Follows the collection until `end`. Each watch lasts at most `patience`.
     pub(crate) async fn follow(&mut self, end: tokio::time::Instant, patience: Duration) -> anyhow::Result<()> {
         while tokio::time::Instant::now() < end {
             let Some(from) = self.from.clone() else {
@@ -117,7 +117,7 @@ impl Informer {
             };
             let cut = (tokio::time::Instant::now() + patience).min(end);
             while let Ok(next) = tokio::time::timeout_at(cut, stream.next(Duration::from_secs(600))).await {
-                // The informer resumes a broken stream like a regularly ended stream.
+                // The informer resumes after a broken stream in the same way as after a regular end.
                 let Ok(Some(event)) = next else { break };
                 self.event(&event)?;
             }
@@ -149,7 +149,7 @@ impl Informer {
         Ok(())
     }
 
-    /// Checks that the informer has the members' objects, and one object of each name.
+    /// Checks that the informer has the objects of all members. By name, it must have the object of one of the members.
     pub(crate) async fn check(&self, members: &[&tributary_e2e::TestCluster]) -> anyhow::Result<()> {
         let mut expected = State::new();
         for member in members {

@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
-/// Maximum of parsed clauses of a header. Clients send up to three. Sorting the half a million clauses of a 1 MiB
-/// header would take hours.
+/// Maximum number of clauses that Tributary parses in a header. Clients send up to three. Sorting the half a million
+/// clauses of a 1 MiB header would take hours.
 const CLAUSES_MAX: usize = 64;
 
 /// One clause of an `Accept` header, for example `application/json;as=Table;v=v1;q=0.5`.
@@ -19,8 +19,8 @@ impl<'a> Clause<'a> {
     /// Returns the valid clauses of an `Accept` header in order of preference.
     pub fn parse_all(accept: &'a str) -> SmallVec<[Self; 4]> {
         let mut clauses: SmallVec<[Self; 4]> = accept.split(',').filter_map(Self::parse).take(CLAUSES_MAX).collect();
-        // goautoneg's comparison is not a total order, so the result depends on the sort algorithm. Go sorts up to
-        // twelve items by insertion sort.
+        // This insertion sort gives the same order as Go's sort, which uses insertion sort for up to twelve items. A
+        // different algorithm could give a different order, because goautoneg's comparison is not a total order.
         for end in 1..clauses.len() {
             let mut at = end;
             while at > 0 && clauses[at].comes_before(&clauses[at - 1]) {
@@ -59,8 +59,8 @@ impl<'a> Clause<'a> {
         }
     }
 
-    /// Returns the parameters without `q`, with names and values trimmed of spaces. The last of several parameters with
-    /// an equal name counts.
+    /// Returns the parameters without `q`, with names and values trimmed of spaces. If several parameters have the same
+    /// name, the last one is valid.
     pub fn parameters(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.pairs().filter(|(name, _)| *name != "q").map(|(name, value)| (name, value.trim_matches(' ')))
     }

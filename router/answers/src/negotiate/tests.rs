@@ -86,7 +86,7 @@ fn first_available_clause_of_accept_wins() {
         (Some("APPLICATION/JSON"), ResponseKind::List, None),
         (Some("application/*"), ResponseKind::List, None),
         (Some(",,application/json"), ResponseKind::List, object),
-        // kube-apiserver takes `q=0` as the last choice, not as a refusal.
+        // kube-apiserver treats `q=0` as the last choice, and not as a refusal.
         (Some("application/json;q=0"), ResponseKind::List, object),
     ];
     for (accept, answer, expected) in cases {

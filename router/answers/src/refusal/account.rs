@@ -6,30 +6,31 @@ use tributary_apimachinery::{ClusterName, Status};
 
 use super::wording::leaves_out;
 
-/// The cluster forbids Tributary's account to act in a user's name: 503 without Retry-After, because an administrator
-/// has to act first.
+/// The cluster forbids Tributary's account to act in a user's name: 503. No Retry-After, because an administrator has
+/// to act first.
 #[derive(Clone, Debug)]
 pub struct ImpersonationForbidden {
     /// Name of the cluster.
     pub cluster: ClusterName,
-    /// Action outside the account's constrained impersonation (KEP-5284). `None` if the account may not impersonate the
-    /// user at all.
+    /// The action that the account's role does not include, if the account uses constrained impersonation (KEP-5284).
+    /// `None` if the account may not impersonate the user at all.
     pub missing_permission: Option<MissingPermission>,
     /// True if the request goes to several clusters, and the client can exclude this cluster with a label selector.
     pub is_one_of_several: bool,
 }
 
-/// An action that the profile of Tributary's account does not allow.
+/// An action that the profile of Tributary's account (`tributary join --profile`) does not include.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingPermission {
     /// Requested action, for example `list secrets`.
     what: String,
-    /// Arguments of `tributary join` that allow the action.
+    /// Text after `tributary join CONTEXT --name NAME` in the remedy: the additional arguments, or the hint `AGAIN`.
     flags: &'static str,
 }
 
 impl MissingPermission {
-    /// Describes a request that the cluster allows to the user, but forbids to Tributary's account in the user's name.
+    /// Describes a request that the cluster allows to the user, but that Tributary's account may not make in the user's
+    /// name.
     pub fn from_request(info: &RequestInfo) -> Self {
         let verb = info.verb.as_str();
         let Some(request) = info.resource() else {
@@ -48,8 +49,8 @@ impl MissingPermission {
         Self { what, flags }
     }
 
-    /// Returns the command with which the cluster's administrator allows the action. Clients and the log get an equal
-    /// text.
+    /// Returns the command with which the cluster's administrator allows the action. The message to the client and the
+    /// log contain the same text.
     pub fn remedy(&self, cluster: &ClusterName) -> String {
         format!("{}{}", join(cluster), self.flags)
     }
@@ -60,8 +61,8 @@ fn join(cluster: &ClusterName) -> String {
     format!("tributary join CONTEXT --name {cluster}")
 }
 
-/// Hint to run `tributary join` again. Each profile lets users read only the kinds that the cluster served at the last
-/// run of `join`.
+/// Hint to run `tributary join` again with the same profile. Each profile lets users read only the kinds that the
+/// cluster served at the last run of `join`.
 const AGAIN: &str = ", which adds the new resource types to the account's role";
 
 impl ImpersonationForbidden {
@@ -73,7 +74,8 @@ impl ImpersonationForbidden {
         Status::service_unavailable(message)
     }
 
-    /// Returns the cluster's fault and the remedy for its administrator: `does not allow …`.
+    /// Returns the message without the name of the cluster: the missing right and the remedy for the administrator.
+    /// Begins with `does not allow`.
     pub fn reason(&self) -> String {
         match &self.missing_permission {
             Some(missing_permission) => format!(
@@ -117,7 +119,7 @@ mod tests {
     fn refusal_beyond_the_profile_of_tributarys_account_names_the_remedy() {
         let info = RequestInfo::parse("GET", "/api/v1/secrets", None).unwrap();
         let cluster = ClusterName::new("eu").unwrap();
-        // The log contains only the remedy, with the text of the client's message.
+        // The log contains only the remedy, with the same text as in the message to the client.
         let remedy = "tributary join CONTEXT --name eu --profile read-with-secrets";
         assert_eq!(MissingPermission::from_request(&info).remedy(&cluster), remedy);
         let missing_permission = ImpersonationForbidden {

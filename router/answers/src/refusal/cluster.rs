@@ -17,20 +17,21 @@ use crate::helm_record::is_record;
 /// Name of a Helm release for a message.
 #[derive(Clone, Debug, Default)]
 pub struct ReleaseName {
-    /// Namespace of the release.
+    /// Namespace of the Helm release.
     pub namespace: String,
-    /// Name of the release. `None` if any release of the namespace may be meant.
+    /// Name of the Helm release. `None` if the object may belong to any release in the namespace.
     pub name: Option<String>,
 }
 
 /// Reason for which the cluster of a request is unknown, ambiguous or wrong.
 #[derive(Clone, Debug)]
 pub enum ClusterRefusal {
-    /// No cluster of this name is configured: 404; at the door of a foreign system, its answer for an unknown name.
+    /// No cluster of this name is configured: 404. At the door of a foreign system, the answer of that system for an
+    /// unknown name.
     NotConfigured(ClusterName),
-    /// A foreign system does not know the name in the path: 404 or 500, as the system answers.
+    /// A foreign system does not know the name in the path: 404 or 500, as the foreign system answers.
     NotInSystem {
-        /// System of the door.
+        /// The foreign system whose door the client uses.
         system: ForeignSystem,
         /// Name in the path.
         name: String,
@@ -44,8 +45,8 @@ pub enum ClusterRefusal {
         /// Texts of the answer's Warnings about stale clusters, which may have the object by now.
         warnings: Vec<String>,
     },
-    /// No reachable cluster has the object or resource, and other clusters are unreachable: 503. Controllers would read
-    /// a 404 as a deletion.
+    /// No reachable cluster has the object or resource, and other clusters are unreachable: 503, because controllers
+    /// would read a 404 as a deletion.
     Unknown {
         /// Resource of the request.
         resource: GroupVersionResource,
@@ -53,7 +54,7 @@ pub enum ClusterRefusal {
         name: String,
         /// Unreachable clusters, with reasons.
         unknown: Vec<ClusterFailure>,
-        /// True if at least one of the clusters is known to be unreachable, so that an early retry is in vain.
+        /// True if at least one of the clusters is known to be unreachable, so that an early retry would fail.
         is_lasting: bool,
     },
     /// A write does not name its cluster, and unreachable clusters may have the object: 503 without Retry-After,
@@ -63,9 +64,9 @@ pub enum ClusterRefusal {
         resource: GroupVersionResource,
         /// Name of the object; empty if the cluster generates the name.
         name: String,
-        /// Ground (reason) to choose the reachable cluster.
+        /// Ground (reason) to choose the reachable cluster `known`.
         ground: Ground,
-        /// The reachable cluster that may be the owner.
+        /// The reachable cluster that the ground suggests.
         known: ClusterName,
         /// Unreachable clusters, with reasons.
         unknown: Vec<ClusterFailure>,
@@ -82,8 +83,8 @@ pub enum ClusterRefusal {
         /// Unreachable clusters, with reasons.
         unknown: Vec<ClusterFailure>,
     },
-    /// A write belongs to a Helm release whose records the client may not read, and only the configuration's placement
-    /// names a cluster: 403.
+    /// A write belongs to a Helm release whose records the client may not read, and only the placement in the
+    /// configuration names a cluster: 403.
     ReleaseForbidden {
         /// Resource of the request.
         resource: GroupVersionResource,
@@ -94,8 +95,8 @@ pub enum ClusterRefusal {
         /// Clusters that forbid the client to read the release's records.
         clusters: Vec<ClusterName>,
     },
-    /// Several clusters have an object of the write's name and uid: 409. A uid belongs to one object, so the second
-    /// object is a copy.
+    /// Several clusters have an object with this name and uid: 409. A uid identifies a single object, so one of the
+    /// objects is a copy.
     UidInSeveral {
         /// Resource of the object.
         resource: GroupVersionResource,
@@ -104,26 +105,28 @@ pub enum ClusterRefusal {
         /// Clusters that have an object of this name.
         clusters: Vec<ClusterName>,
     },
-    /// Tributary has not yet read the objects of clusters that a list, a watch or its resourceVersion includes: 429.
+    /// Tributary has not yet read the objects of some clusters, which a list, a watch or a resourceVersion includes:
+    /// 429.
     Unread {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// Clusters that Tributary has not read yet.
+        /// Clusters whose objects Tributary has not read yet.
         clusters: Vec<ClusterName>,
-        /// Reasons for the delay, for the clusters with a known reason.
+        /// Reasons for the delay. Contains only clusters with a known reason.
         reasons: Vec<(ClusterName, Arc<str>)>,
         /// Retry-After in seconds; `None` for a cause that lasts until an administrator acts.
         retry_after: Option<u32>,
     },
-    /// The rights of the caller in some clusters are unknown: 429 for a collection, otherwise 503.
+    /// The rights of the caller in some clusters are unknown: 429 for a collection, 503 for a single object.
     RightsUnknown {
         /// Resource of the request.
         resource: GroupVersionResource,
         /// Name of the object; empty for a collection.
         name: String,
-        /// Clusters with unknown rights, with reasons. Empty unless the caller may know all clusters.
+        /// Clusters with unknown rights, with reasons. Empty if the caller may not know all clusters.
         clusters: Vec<ClusterFailure>,
-        /// Whether the rights stay unknown until somebody removes the cause: without Retry-After.
+        /// True if the rights stay unknown until an administrator removes the cause. The answer then has no
+        /// Retry-After.
         is_lasting: bool,
     },
     /// Several clusters have an object of this name: 409.
@@ -134,10 +137,10 @@ pub enum ClusterRefusal {
         name: String,
         /// Clusters that have an object of the name.
         clusters: Vec<ClusterName>,
-        /// Path of the request, as kube-apiserver would see the path.
+        /// Path of the request without the part that selects a cluster, as kube-apiserver would see it.
         path: String,
     },
-    /// The annotation names a cluster, and a different cluster has the object: 409.
+    /// The annotation in the body names a cluster, but the object exists in a different cluster: 409.
     Elsewhere {
         /// Resource of the request.
         resource: GroupVersionResource,
@@ -161,14 +164,14 @@ pub enum ClusterRefusal {
         /// Cluster of the request's path.
         cluster: ClusterName,
     },
-    /// The caller has different user names in different clusters: 409.
+    /// A review has no single answer, because the caller has different user names in different clusters: 409.
     DifferentUsers {
         /// Resource of the review.
         resource: GroupVersionResource,
         /// Name of the caller in each cluster.
         users: Vec<(ClusterName, String)>,
     },
-    /// No ground names a cluster for a new object: 400.
+    /// No ground (reason to choose a cluster) applies to a new object: 400.
     NotNamed {
         /// Resource of the request.
         resource: GroupVersionResource,
@@ -177,8 +180,8 @@ pub enum ClusterRefusal {
         /// Clusters that serve the resource.
         clusters: Arc<[ClusterName]>,
     },
-    /// A write belongs to a Helm release that several clusters have: 409 before the first object of the release is
-    /// written.
+    /// A write belongs to a Helm release that several clusters have: 409. Tributary refuses before it writes any object
+    /// of the release.
     ReleaseInSeveral {
         /// Resource of the request.
         resource: GroupVersionResource,
@@ -189,7 +192,7 @@ pub enum ClusterRefusal {
         /// Clusters that have the release.
         clusters: Vec<ClusterName>,
     },
-    /// The cluster of a new object does not have the object's namespace: 404.
+    /// The cluster that Tributary chose for a new object does not have the object's namespace: 404.
     NoNamespace {
         /// The resource of the new object.
         resource: GroupVersionResource,
@@ -197,9 +200,9 @@ pub enum ClusterRefusal {
         namespace: Arc<str>,
         /// Cluster of the new object.
         cluster: ClusterName,
-        /// Ground (reason) to choose the cluster.
+        /// Ground (reason) to choose the cluster of the new object.
         ground: Ground,
-        /// Clusters that have the namespace and serve the resource.
+        /// Other clusters that have the namespace and serve the resource.
         elsewhere: Vec<ClusterName>,
     },
     /// The cluster that a new object names does not serve the resource: 400.
@@ -219,7 +222,8 @@ impl ClusterRefusal {
         Self::RightsUnknown { resource, name, clusters: Vec::new(), is_lasting: false }
     }
 
-    /// Refuses a request for clusters that Tributary has not read yet, without reasons for the delay.
+    /// Refuses a request because Tributary has not read the objects of these clusters yet. The refusal contains no
+    /// reasons for the delay.
     pub fn unread(resource: &GroupVersionResource, clusters: Vec<ClusterName>, retry_after: Option<u32>) -> Self {
         Self::Unread { resource: resource.clone(), clusters, reasons: Vec::new(), retry_after }
     }
@@ -329,9 +333,9 @@ fn rights_unknown(
     if is_lasting { status } else { status.with_retry_after(RIGHTS_RETRY_AFTER) }
 }
 
-/// Makes the Status of a conflict that only the client can solve. The message begins with the command, because terminal
-/// UIs cut the end. The reason is `BadRequest`: kubectl repeats a request after `Conflict`, and after any 409 with an
-/// unknown reason (`IsConflict` in apimachinery's errors.go).
+/// Makes the 409 for a conflict that only a decision of the client can solve. The message begins with the suggested
+/// command, because terminal UIs cut the end. The reason is `BadRequest`, because kubectl repeats a request after the
+/// reason `Conflict`, and after any 409 with an unknown reason (`IsConflict` in apimachinery's errors.go).
 fn conflict_with_choices(
     message: String,
     resource: &GroupVersionResource,
@@ -361,7 +365,7 @@ fn unsure(
     let (aim, uncertainty) = match ground {
         Ground::Kind => (to_create, format!("may serve {}, too", resource.group_resource())),
         Ground::Namespace => (to_create, "may have its namespace, too".to_owned()),
-        // The release's records are in ConfigMaps: records in Secrets would have decided the cluster.
+        // Records in Secrets would have decided the cluster. So the records of this release are ConfigMaps.
         Ground::Release => (
             format!("if you mean the Helm release in {known}, whose records are ConfigMaps, which anyone may make"),
             "may have the records in Secrets".to_owned(),
@@ -406,8 +410,8 @@ fn name_unreachable(unknown: &[ClusterFailure]) -> (String, String) {
     (listed(&clusters), why)
 }
 
-/// Makes the Status for a choice between several clusters. The message has a command for each cluster, the alternative
-/// `or`, and a description of the duplicate.
+/// Makes the Status for a choice between several clusters. The message has a command for each cluster, an alternative
+/// to the commands (`or`), and the description of the duplicate (`what`).
 fn in_several(
     (resource, name): (&GroupVersionResource, &str),
     clusters: &[ClusterName],
@@ -431,7 +435,7 @@ fn ambiguous(
     Status { message: format!("{}; the path of each is {base}{path}", status.message), ..status }
 }
 
-/// Returns the command for an object: `helm` for a release record, otherwise `kubectl`.
+/// Returns the suggested command for an object: `helm` for a release record, `kubectl` for other objects.
 fn typed_for(door: Door, resource: &GroupVersionResource, name: &str, cluster: &ClusterName) -> String {
     if is_record(resource, name.as_bytes()) { typed_for_helm(door, cluster) } else { typed(door, cluster) }
 }
@@ -509,7 +513,8 @@ fn released(release: &ReleaseName) -> String {
     }
 }
 
-/// A client without Helm may apply a release's objects without the right to read Secrets.
+/// Makes the 403 for an object of a Helm release whose records the client may not read. A client without Helm may apply
+/// the objects of a release without the right to read Secrets.
 fn release_forbidden(
     door: Door,
     (resource, name): (&GroupVersionResource, &str),

@@ -14,12 +14,13 @@ pub struct ClusterFailure {
     pub cluster: ClusterName,
     /// Cause in one line, for people.
     pub cause: String,
-    /// Duration of the failure. `None` for the failure of a single request.
+    /// Time since which the cluster does not answer. `None` for the failure of a single request.
     pub age: Option<Duration>,
 }
 
 impl ClusterFailure {
-    /// Returns duration and cause: `for 3 s: refused`, or `the cluster answered 500`.
+    /// Returns the duration and the cause: `for 3 s: refused`. Only the cause if the duration is unknown: `the cluster
+    /// answered 500`.
     pub(super) fn why(&self) -> String {
         let cause = without_name(&self.cause, &self.cluster);
         match self.age {
@@ -34,7 +35,8 @@ impl ClusterFailure {
         format!("{}{separator}{}", self.cluster, self.why())
     }
 
-    /// Returns the text of a get's Warning: this cluster may also have an object of the name.
+    /// Returns the text of a Warning in the answer to a get: this cluster does not answer, and may also have an object
+    /// with this name.
     pub fn doubt(&self, resource: &GroupVersionResource, name: &str) -> String {
         let (cluster, what) = (&self.cluster, object(resource, name));
         format!("cluster {cluster} may have {what}, too, but cannot be queried ({})", self.why())

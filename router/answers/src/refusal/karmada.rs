@@ -11,7 +11,7 @@ const NOT_FOUND: &str = "resource not found or don't have permission to get it";
 
 impl Refusal {
     /// Returns the plain text with which Karmada refuses a request to all clusters; `None` if Karmada has no such
-    /// refusal. The code is the code of [`status_at`](Self::status_at).
+    /// refusal. The HTTP status code is that of [`status_at`](Self::status_at).
     pub fn text_of_karmada(&self) -> Option<String> {
         match self {
             Self::NoRoute => Some(NOT_FOUND.to_owned()),

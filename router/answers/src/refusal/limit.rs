@@ -12,19 +12,20 @@ use super::wording::listed;
 /// Retry-After in seconds, as in kube-apiserver's max-in-flight filter and flow control.
 const RETRY_AFTER: u32 = 1;
 
-/// Retry-After in seconds if the limit of namespace views is reached. Watches of namespaces last for minutes.
+/// Retry-After in seconds if the limit of namespace views is reached. Longer than `RETRY_AFTER`, because the watches
+/// that use the views last for minutes.
 const NAMESPACE_RETRY_AFTER: u32 = 5;
 
 /// Limit that a request exceeds.
 #[derive(Clone, Debug)]
 pub enum LimitRefusal {
-    /// The client's share of a limit of all clients is used up: 429.
+    /// The client's share of a limit that concerns all clusters is used up: 429.
     Share(Exceeded),
-    /// The flow-control schema of the request has reached its limit: 429.
+    /// The flow-control schema that matches the request has reached its limit: 429.
     FlowControl {
-        /// Cluster of the schema; `None` for the merged view.
+        /// Cluster to which the schema belongs; `None` for the merged view.
         cluster: Option<ClusterName>,
-        /// Schema, and its limit.
+        /// The flow-control schema and its limit.
         refused: Box<Refused>,
     },
     /// No permit to write a long answer is free: 429.
@@ -38,15 +39,15 @@ pub enum LimitRefusal {
         /// True if the request is long-running.
         is_long_running: bool,
     },
-    /// The client's share of unread bytes of long-running answers is used up: 429. Answers of all clusters count
-    /// together.
+    /// The client's share of unread bytes of long-running answers is used up: 429. The limit covers the answers of all
+    /// clusters together.
     MemberUnread {
         /// Cluster of the request.
         cluster: ClusterName,
         /// Client's share of the limit, and the part of the limit that is in use.
         exceeded: Exceeded,
     },
-    /// The client's share of body bytes cannot take a cluster's answer about an object: 429.
+    /// The client's share of body bytes in memory has no room for a cluster's answer about an object: 429.
     ClusterAnswer {
         /// Name of the cluster.
         cluster: ClusterName,
@@ -65,9 +66,9 @@ pub enum LimitRefusal {
         resource: GroupVersionResource,
         /// Number of cached namespace views.
         all: usize,
-        /// Number of cached namespace views that this connection uses.
+        /// Number of these namespace views that the client's connection uses.
         own: usize,
-        /// Maximum of cached namespace views.
+        /// Maximum number of cached namespace views.
         max: usize,
     },
     /// The request's body exceeds the size limit: 413.
@@ -75,7 +76,8 @@ pub enum LimitRefusal {
         /// Limit in bytes.
         max: usize,
     },
-    /// A list exceeds the size limit for protobuf, whose encoding begins with the length: 406.
+    /// A list in protobuf exceeds the size limit: 406. Such a list begins with its length, so Tributary cannot send it
+    /// in parts.
     ProtobufList {
         /// Limit in bytes.
         max: usize,
@@ -84,7 +86,7 @@ pub enum LimitRefusal {
     Time {
         /// The time limit.
         limit: Duration,
-        /// True if the time limit comes from the request's parameter `timeout`.
+        /// True if the client set the time limit with the parameter `timeout`.
         is_own: bool,
         /// Clusters that got the request and have not answered.
         clusters: Vec<ClusterName>,
@@ -148,7 +150,8 @@ fn cluster_places(door: Door, cluster: &ClusterName, exceeded: &Exceeded, is_lon
     Status::too_many_requests(format!("cluster {cluster}: {exceeded}; {remedy}"), RETRY_AFTER)
 }
 
-/// The limit covers long-running requests to all clusters, so the remedy concerns all clusters, too.
+/// Makes the 429 for unread bytes. The limit covers long-running requests to all clusters, so the remedy names requests
+/// to any cluster.
 fn member_unread(cluster: &ClusterName, exceeded: &Exceeded) -> Status {
     let remedy = "end some logs and watches of any cluster, or raise the limit";
     Status::too_many_requests(format!("cluster {cluster}: {exceeded}; {remedy}"), RETRY_AFTER)

@@ -1,8 +1,8 @@
-//! Refusals because of errors of clusters, and missing answers.
+//! Refusals because clusters return errors or no answers.
 //!
-//! client-go repeats each request with an answer of 429 or 5xx that carries Retry-After, with its body and up to ten
-//! times (`checkWait` in client-go's `rest/with_retry.go`). So Retry-After is set only if the cluster has certainly not
-//! acted on the request.
+//! client-go repeats a request up to ten times, with its body, if the answer is a 429 or 5xx with Retry-After
+//! (`checkWait` in client-go's `rest/with_retry.go`). So Retry-After is set only if the cluster has certainly not acted
+//! on the request.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use super::{ClusterFailure, Refusal};
 /// Retry-After in seconds for an unreachable cluster.
 const RETRY_AFTER: u32 = 1;
 
-/// Reason for which members do not give the answer.
+/// Failure of one or several members to answer a request.
 #[derive(Clone, Debug)]
 pub enum MemberRefusal {
-    /// The cluster's own Status. Tributary passes its code and reason on unchanged.
+    /// The error that a cluster returned. Tributary passes its code and reason on unchanged.
     MemberStatus(Status),
-    /// A cluster forbids the user to impersonate: 403 with the cluster's text. Tributary excludes the cluster from the
-    /// request.
+    /// A cluster forbids the user to impersonate the requested user: 403 with the cluster's text. Tributary excludes
+    /// the cluster from the request.
     ForbidsImpersonation(Status),
-    /// A cluster gave no answer to a forwarded request: 429, 500, 502, 503 or 504 by [`ForwardError::status_code`]; 400
-    /// for the client's own faults.
+    /// A cluster gave no answer to a forwarded request: 429, 500, 502, 503 or 504 by [`ForwardError::status_code`], or
+    /// 400 if the client caused the failure.
     Forward {
         /// Cause of the failure.
         error: ForwardError,
@@ -37,7 +37,7 @@ pub enum MemberRefusal {
         /// Time since the cluster's last answer, or since its configuration if the cluster has never answered.
         silent_for: Duration,
     },
-    /// The cluster's configuration allows no requests: 503.
+    /// The configuration of the cluster forbids requests to the cluster: 503.
     RequestsForbidden(ClusterFailure),
     /// A cluster forbids Tributary's account to make the request in the user's name: 503.
     ImpersonationForbidden(ImpersonationForbidden),
@@ -59,7 +59,7 @@ pub enum MemberRefusal {
     /// The caller's rights depend on clusters that do not answer: 503 without Retry-After, because Tributary has
     /// already retried.
     Undecided {
-        /// Clusters and their causes; empty if no cluster is configured.
+        /// Unreachable clusters with causes; empty if no cluster is configured.
         unknown: Vec<String>,
     },
     /// A deletion of a collection cannot reach all clusters, so Tributary deletes no object: 503.
@@ -73,21 +73,21 @@ pub enum MemberRefusal {
     PartlyDeleted {
         /// The clusters that completed the deletion.
         done: Vec<ClusterName>,
-        /// First cluster whose deletion failed, and the reason.
+        /// The first cluster whose deletion failed, and the reason.
         first: (ClusterName, Refusal),
-        /// Further clusters whose deletions failed, and the reasons.
+        /// All other clusters whose deletions failed, and the reasons.
         others: Vec<(ClusterName, Refusal)>,
     },
     /// No cluster has yet reported a fact that the answer needs, for example its version: 503.
     Unreported {
-        /// Missing fact as a clause for the message, for example `said its version yet`.
+        /// The missing fact, as the end of the message `no cluster has …`: for example `reported its version yet`.
         what: &'static str,
-        /// Clusters without the fact or document, with reasons.
+        /// Clusters that have not reported the fact, with reasons.
         failures: Vec<ClusterFailure>,
     },
-    /// No cluster is reachable for its OpenAPI document: 503.
+    /// No cluster can be queried for its OpenAPI document: 503.
     NoDocument {
-        /// Clusters without the fact or document, with reasons.
+        /// Clusters that cannot be queried, with reasons.
         failures: Vec<ClusterFailure>,
     },
     /// An OpenAPI document changes faster than it can be read: 503.
@@ -121,7 +121,7 @@ impl MemberRefusal {
             Self::Unavailable { .. } => true,
             _ => false,
         };
-        // KubeVela recognizes a cluster that is down by this text of Go's `net` package.
+        // KubeVela recognizes an unreachable cluster by this text of Go's `net` package.
         if is_down && door == Door::ClusterGateway {
             status.message = format!("dial tcp: {}", status.message);
         }
@@ -161,7 +161,7 @@ impl MemberRefusal {
         }
     }
 
-    /// Removes the names of clusters for users of shared mode, who may not know all clusters.
+    /// Removes the names of clusters, because in shared mode not every user may know all clusters.
     pub(super) fn without_names(self) -> Self {
         match self {
             Self::Unreported { what, .. } => Self::Unreported { what, failures: Vec::new() },
@@ -190,8 +190,8 @@ pub fn is_unserved_by_status(status: &Status) -> bool {
     status.code == 404
 }
 
-/// Returns whether a cluster's Status for a list concerns the request or the continue token. Other clusters would give
-/// the same error, or cannot decode the token.
+/// Returns whether a cluster's error about a list concerns the request or the continue token. Other clusters would
+/// return the same error, or cannot decode the token.
 pub fn is_list_error(status: &Status) -> bool {
     matches!(status.code, 400 | 410 | 422)
 }
@@ -210,8 +210,9 @@ fn because(what: String, causes: &str) -> String {
     if causes.is_empty() { what } else { format!("{what}; {causes}") }
 }
 
-/// Makes the Status of a request without an answer. The message has the time since the cluster's last answer. The
-/// Status has Retry-After only if the cluster has certainly not acted and may be back soon.
+/// Makes the Status of a forwarded request that got no answer. A 503 contains the time since the cluster's last answer.
+/// The Status has Retry-After only if the cluster has certainly not acted on the request and may soon be reachable
+/// again.
 fn not_forwarded(error: &ForwardError, is_out_of_reach: bool, silent_for: Duration) -> Status {
     let code = error.status_code();
     let reason = match code {
@@ -233,7 +234,7 @@ fn not_forwarded(error: &ForwardError, is_out_of_reach: bool, silent_for: Durati
     }
 }
 
-/// Returns Retry-After in seconds: the time after which the cluster may be reachable again.
+/// Returns Retry-After in seconds: the time after which Tributary may try the cluster again, at least `RETRY_AFTER`.
 fn retry_after(error: &ForwardError) -> u32 {
     let known = error.retry_after().map_or(0, |after| after.as_millis().div_ceil(1000));
     u32::try_from(known).unwrap_or(u32::MAX).max(RETRY_AFTER)
@@ -262,7 +263,8 @@ fn nothing_deleted(failures: &[ClusterFailure], is_lasting: bool) -> Status {
     if is_lasting { status } else { status.with_retry_after(RETRY_AFTER) }
 }
 
-/// Sets Retry-After only if no cluster can have acted on the deletion.
+/// Makes the Status of a deletion that failed in some clusters. Sets Retry-After only if no cluster can have acted on
+/// the deletion.
 fn partly_deleted(done: &[ClusterName], first: &(ClusterName, Refusal), others: &[(ClusterName, Refusal)]) -> Status {
     let failed: Vec<_> = [first].into_iter().chain(others).map(|(cluster, own)| (cluster, own.status())).collect();
     let done_names: Vec<_> = done.iter().map(ClusterName::as_str).collect();

@@ -5,26 +5,26 @@ use std::sync::Arc;
 use tributary_apimachinery::{Status, StatusReason};
 use tributary_policy::RulePosition;
 
-/// The dispatch policies of an object refuse a request, or no policy matches the request.
+/// The dispatch policies of a configuration object deny a request, or none of them matches it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyRefusal {
-    /// Object that contains the policies, for example `UpstreamCluster "eu"`.
+    /// Configuration object that contains the policies, for example `UpstreamCluster "eu"`.
     pub object: Arc<str>,
     /// Reason of the refusal.
     pub cause: PolicyCause,
 }
 
-/// Reason for which the policies of an object refuse a request.
+/// Reason for which the policies of a configuration object refuse a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyCause {
-    /// A rule matches the request, and the rule's policy denies the request: 403.
+    /// A rule matches the request, and the policy of this rule denies requests: 403.
     Denied {
         /// Position of the rule in its policy.
         place: RulePosition,
         /// Message of the policy.
         message: String,
     },
-    /// No policy of the object matches the request: 500.
+    /// No policy of the configuration object matches the request: 500.
     Unmatched {
         /// The unmatched request, for example `create pods/exec`.
         request: String,

@@ -5,10 +5,11 @@ use tributary_merge::VersionDecodeError;
 
 use super::wording::can_be_typed;
 
-/// Reason for which Tributary cannot use the resourceVersion of a write or of its answer.
+/// Reason for which Tributary cannot use the resourceVersion in a write, or cannot encode the resourceVersion of the
+/// answer.
 #[derive(Clone, Debug)]
 pub enum PreconditionRefusal {
-    /// A write contains a resourceVersion that Tributary did not issue: 409.
+    /// A write contains a resourceVersion that Tributary cannot decode, so Tributary did not issue it: 409.
     NotHandedOut {
         /// Resource of the request.
         resource: GroupVersionResource,
@@ -17,27 +18,28 @@ pub enum PreconditionRefusal {
         /// Decoding error of the resourceVersion.
         error: VersionDecodeError,
     },
-    /// A write has a version of one cluster and goes to another cluster: 409.
+    /// A write to the merged view contains the resourceVersion of a different cluster than the cluster of the write:
+    /// 409.
     OfAnotherCluster {
         /// Resource of the request.
         resource: GroupVersionResource,
         /// Name of the object.
         name: String,
-        /// The cluster of the object.
+        /// The cluster of the write.
         owner: ClusterName,
     },
-    /// A write to a cluster's own path contains a resourceVersion of another cluster: 409.
+    /// A write to the path of a single cluster contains a resourceVersion of a different cluster: 409.
     OfOtherContext {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// Name of the object; empty for a collection, and for an object without a name yet.
+        /// Name of the object. Empty for a collection, and for a new object whose name the cluster generates.
         name: String,
         /// Cluster of the request's path.
         cluster: ClusterName,
     },
     /// The resourceVersion of a deletion cannot be decoded: 400.
     Invalid(VersionDecodeError),
-    /// The resourceVersion of a deletion belongs to an object of another cluster: 409.
+    /// The resourceVersion of a deletion belongs to an object of a different cluster: 409.
     OfOtherObject {
         /// Resource of the request.
         resource: GroupVersionResource,
@@ -51,8 +53,8 @@ pub enum PreconditionRefusal {
         /// Name of the cluster.
         cluster: ClusterName,
     },
-    /// The cluster's resourceVersions exceed the maximum that an integer version can encode, but the answer to the
-    /// write needs an integer version: 400.
+    /// The answer to the write needs an integer resourceVersion (`itemResourceVersions: Integer`), but the cluster's
+    /// resourceVersions exceed the maximum that the integer form can encode: 400.
     NoIntegerForm {
         /// Resource of the request.
         resource: GroupVersionResource,
@@ -60,9 +62,9 @@ pub enum PreconditionRefusal {
         cluster: ClusterName,
         /// Newest known resourceVersion of the cluster.
         newest: CollectionVersion,
-        /// Maximal resourceVersion of the cluster that an integer version can encode.
+        /// Maximum resourceVersion of the cluster that the integer form can encode.
         max: ResourceVersion,
-        /// Path of the request, as kube-apiserver would see the path.
+        /// Path of the request without the part that selects a cluster, as kube-apiserver would see it.
         path: String,
     },
 }

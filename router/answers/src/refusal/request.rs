@@ -17,19 +17,19 @@ use crate::termination_reason::TerminationReason;
 /// Error in the content of a request.
 #[derive(Clone, Debug)]
 pub enum RequestRefusal {
-    /// A parameter, a selector or the body is invalid; the Status has Kubernetes' message.
+    /// A parameter, a selector or the body is invalid. The Status has the message of kube-apiserver.
     Malformed(Status),
     /// The parameter `timeout` is not a duration: 400.
     Timeout(InvalidDuration),
     /// The impersonation headers are invalid: 400.
     Impersonation(InvalidClientImpersonation),
-    /// The impersonation headers are too long: 431.
+    /// The impersonation headers have too many values or bytes: 431.
     ImpersonatesTooMuch {
-        /// Unit of the numbers: `values` or `bytes`.
+        /// Unit of `given` and `max`: `values` or `bytes`.
         what: &'static str,
-        /// Number in the request.
+        /// Number of values or bytes in the request.
         count: usize,
-        /// Limit in this unit.
+        /// Maximum number of values or bytes.
         max: usize,
     },
     /// The name or the namespace is too long: 400.
@@ -44,7 +44,8 @@ pub enum RequestRefusal {
         /// Maximum of parameters.
         max: usize,
     },
-    /// A chain of Tributaries returns the request: 508.
+    /// The request has already passed through this Tributary, because its configuration contains a cluster that leads
+    /// back to it: 508.
     Loop(RequestLoop),
     /// The value of `includeObject` is unknown: 400.
     IncludeObject {
@@ -73,7 +74,8 @@ pub enum RequestRefusal {
     },
     /// Tributary sends the user's name to no cluster, so no cluster can answer: 403.
     NotSent(NotSent),
-    /// The request impersonates a user in a cluster that sees a stored or mapped user instead of the caller: 403.
+    /// The request impersonates a user in a cluster for which the configuration chooses the user (a stored or mapped
+    /// user): 403.
     ImpersonatesStored,
     /// The user's name contains characters that a header cannot contain: 403.
     NotExpressible(InvalidImpersonation),
@@ -91,7 +93,7 @@ pub enum RequestRefusal {
     },
     /// The user may not read a path that concerns all clusters: 403.
     ForbiddenPath(ForbiddenPath),
-    /// The stream ended before the answer began: 403, or 401 if the credentials are no longer valid.
+    /// Tributary ended the stream before its answer began: 403, or 401 if the credentials are no longer valid.
     Terminated(TerminationReason),
     /// The resource supports list, but not watch: 405.
     NotWatched {
@@ -100,7 +102,8 @@ pub enum RequestRefusal {
         /// Remedy for the client.
         remedy: WatchRemedy,
     },
-    /// A watch includes a cluster whose resourceVersions are not numbers, and so have no order: 405.
+    /// The resourceVersions of a cluster are not numbers and have no order, so a watch cannot merge the changes of this
+    /// cluster: 405.
     NotNumbered {
         /// The resource of the watch.
         resource: GroupVersionResource,
@@ -112,11 +115,13 @@ pub enum RequestRefusal {
 /// Way to follow a resource that the merged view does not watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchRemedy {
-    /// A ResourceRegistry limits the cache to these namespaces. The client may watch one of them, or one cluster.
+    /// A ResourceRegistry caches the resource only in these namespaces. The client may watch one of the namespaces, or
+    /// one cluster.
     Namespaces(Vec<String>),
-    /// The configuration does not name the resource. An administrator may add it, or the client may watch one cluster.
+    /// The configuration does not name the resource. An administrator may add the resource, or the client may watch one
+    /// cluster.
     Register,
-    /// No cluster supports watches of the resource. The client may list it.
+    /// No cluster supports watches of the resource. The client may list the resource.
     List,
 }
 
@@ -157,7 +162,7 @@ pub struct ForbiddenPath {
     pub verb: Cow<'static, str>,
     /// Path of the request.
     pub path: String,
-    /// Additional reason; empty if none is known.
+    /// Reason that the message adds to the standard text; empty if no reason is known.
     pub reason: String,
 }
 
@@ -176,9 +181,9 @@ pub struct ForbiddenRequest {
     pub namespace: String,
     /// Name of the object in the authorization check; empty for all objects.
     pub name: String,
-    /// Clusters that forbid the request; empty if no cluster allows the request.
+    /// Clusters that forbid the request while other clusters allow it. Empty if no cluster allows the request.
     pub clusters: Vec<ClusterName>,
-    /// Additional reason; empty if none is known.
+    /// Reason that the message adds to the standard text; empty if no reason is known.
     pub reason: String,
 }
 
@@ -258,7 +263,7 @@ fn include_object(value: &str) -> Status {
     Status::bad_request(format!("Unable to convert to Table as requested: {error}"))
 }
 
-/// Returns kube-apiserver's own answer (`ErrResourceVersionSetOnCreate` in apiserver's `storage/errors.go`).
+/// Returns the same Status as kube-apiserver (`ErrResourceVersionSetOnCreate` in apiserver's `storage/errors.go`).
 fn version_of_new() -> Status {
     Status::new(500, StatusReason::Unknown, "resourceVersion should not be set on objects to be created")
 }
@@ -271,7 +276,7 @@ fn read_for_another(door: Door, resource: &GroupVersionResource) -> Status {
     Status::forbidden(Some(resource), "", &cause)
 }
 
-/// Returns kube-apiserver's own message (`forbiddenMessage` in apiserver's
+/// Makes the 403 with the same message as kube-apiserver (`forbiddenMessage` in apiserver's
 /// `endpoints/handlers/responsewriters/errors.go`).
 fn forbidden(request: &ForbiddenRequest) -> Status {
     let ForbiddenRequest { user, verb, resource, subresource, namespace, name, clusters, reason } = request;
@@ -302,8 +307,8 @@ fn forbidden_path(refused: &ForbiddenPath) -> Status {
     Status::forbidden(None, "", &explained(&cause, reason))
 }
 
-/// Makes the message of a 403. Characters special in HTML are escaped, except in the reason, as in
-/// `ForbiddenStatusError`.
+/// Joins the cause and the reason of a 403. Characters that are special in HTML are escaped in the cause, but not in
+/// the reason, as in kube-apiserver's `ForbiddenStatusError`.
 fn explained(cause: &str, reason: &str) -> String {
     let cause = cause.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     match reason {

@@ -10,7 +10,7 @@ use crate::negotiate::NotAcceptable;
 pub enum RouteRefusal {
     /// The route does not support the method: 405.
     Method,
-    /// Karmada's path for all clusters does not support the verb without the name of an object: 405.
+    /// Karmada's path for all clusters supports this verb only for a single object with a name: 405.
     UnnamedAtKarmada(Verb),
     /// The path is for a service of a cluster behind Open Cluster Management's user-server: 403.
     ProxyService,

@@ -102,7 +102,7 @@ fn refusal_names_the_cluster_of_an_object_that_cannot_move() {
          name: pods \"p\" is in cluster \"c0\", and the annotation tributary.dev/cluster names \"c1\"; an object \
          cannot move to a different cluster"
     );
-    // An invalid name of a cluster appears in no command.
+    // A suggested command must not contain an invalid name of a cluster.
     assert!(elsewhere("$(no)").message.starts_with("kubectl --context c0 … for the existing object: pods"));
 }
 
@@ -146,7 +146,7 @@ fn refusals_of_members_differ_from_refusals_of_tributary() {
     assert!(from_member.member_status().is_some_and(is_unserved_by_status) && !from_member.may_be_elsewhere());
     assert!(own.member_status().is_none() && own.may_be_elsewhere());
     assert!(from_member.is_about_request() && !own.is_about_request());
-    // A cluster's refusal to impersonate, and a cluster's own Status, do not concern the request itself.
+    // If a cluster refuses to impersonate, or returns an error, the refusal does not concern the request itself.
     let acting = Refusal::from(MemberRefusal::ForbidsImpersonation(Status::forbidden(None, "", "no")));
     assert!(
         acting.is_impersonation_forbidden_by_cluster() && acting.is_about_impersonation() && !acting.is_about_request()
@@ -224,7 +224,7 @@ fn refusal_of_an_unsure_write_names_commands_and_missing_clusters() {
             unsure(Ground::Namespace, "p", one),
             format!("kubectl --context c0 … to create pods \"p\" in c0: c1 may have its namespace, too, {cannot}"),
         ),
-        // The cluster generates the object's name.
+        // The object has no name yet, because the cluster generates it.
         (
             unsure(Ground::Node, "", one),
             format!("kubectl --context c0 … to create pods in c0: c1 may have the Pod or its node, too, {cannot}"),
@@ -246,7 +246,7 @@ fn refusal_of_an_unsure_write_names_commands_and_missing_clusters() {
             (503, None, &expected)
         );
     }
-    // The failure of a single request has no age.
+    // The failure of a single request has no duration.
     let met = |cluster: &ClusterName| ClusterFailure {
         age: None,
         cause: "the cluster answered 500".to_owned(),
@@ -349,7 +349,7 @@ fn refusal_names_the_clusters_that_have_a_missing_namespace() {
                    namespace";
     let message = missing("n", Ground::Placement, &[]).message;
     assert_eq!(message, format!("kubectl --context c0 create namespace n: {nowhere}"));
-    // An invalid name of a namespace appears in no command.
+    // A suggested command must not contain an invalid name of a namespace.
     assert!(missing("$(no)", Ground::Owner, &[]).message.starts_with("namespaces \"$(no)\" not found in c0, which"));
 }
 
@@ -368,7 +368,8 @@ fn refusal_of_a_new_object_explains_how_to_name_a_cluster() {
         let status = not_named(name, &names()[..count]);
         assert_eq!((status.code, status.message), (400, format!("{expected}{ways}")));
     }
-    // Users of Helm need a different flag.
+    // For a Helm release record, the suggested command is `helm`, whose flag for the cluster differs from kubectl's
+    // flag.
     let secrets = || GroupVersionResource::new("", "v1", "secrets");
     let (clusters, path) = (names()[..2].to_vec(), "/api/v1/namespaces/n/secrets/s".to_owned());
     for (name, expected) in [

@@ -20,44 +20,44 @@ pub enum VersionRefusal {
     },
     /// The resourceVersion of a list cannot be decoded: 410, because an informer lists from scratch only after 410.
     ForeignToList(VersionDecodeError),
-    /// The resourceVersion of a watch cannot be decoded: 410 in the stream.
+    /// The resourceVersion of a watch cannot be decoded: 410 as an event of the stream.
     ForeignToWatch(VersionDecodeError),
-    /// A resourceVersion of the merged view has no component for the cluster of the request: 410, for a watch in the
-    /// stream.
+    /// A resourceVersion of the merged view has no component for the cluster of the request: 410. A watch gets the 410
+    /// as an event of the stream.
     OfOtherCluster {
         /// Name of the cluster.
         cluster: ClusterName,
     },
-    /// The resourceVersion of a resource that lives in this process alone comes from another process, or from a time
-    /// before the changes that the process remembers: 410, for a watch in the stream.
+    /// The resource exists only in the memory of this process, but its resourceVersion comes from another process, or
+    /// is older than the changes that this process remembers: 410. A watch gets the 410 as an event of the stream.
     OfAnotherProcess,
     /// The caller's rights have changed since the resourceVersion was issued: 410, because an informer lists again only
-    /// after 410. A watch gets the error in the stream.
+    /// after 410. A watch gets the 410 as an event of the stream.
     AnotherScope,
-    /// The resourceVersion of a watch is older than the oldest remembered change: 410 in the stream.
+    /// The resourceVersion of a watch is older than the oldest remembered change: 410 as an event of the stream.
     TooOld(TooOld),
-    /// A watch cannot start from the resourceVersion of this single object: 410 in the stream.
+    /// A watch cannot start from the resourceVersion of this single object: 410 as an event of the stream.
     NotAfterItem {
         /// Cluster of the object.
         cluster: ClusterName,
         /// Reason, for people.
         cause: &'static str,
     },
-    /// A watch starts from the resourceVersion of an object that the cluster's cacher has not reached: 410 in the
-    /// stream.
+    /// A watch starts from the resourceVersion of an object that the cluster's cacher has not reached: 410 as an event
+    /// of the stream.
     ItemNotReached(Refusal),
     /// The text is not a continue token: 400.
     InvalidToken(ContinueError),
     /// The request contains a resourceVersion besides a continue token: 400.
     BesidesToken,
-    /// The state of the continue token is no longer in memory: 410.
+    /// The continue token refers to a state of the list that is no longer in memory: 410.
     ExpiredToken {
-        /// Token with which the client continues the list at a newer version.
+        /// Token with which the client can continue the list in a newer state.
         fresh: Option<String>,
     },
-    /// No snapshot of exactly this resourceVersion is available: 410 or 504.
+    /// No cached state has exactly this resourceVersion: 410 or 504.
     NoSnapshot(SnapshotError),
-    /// The cacher of a cluster has not reached the version in time: 504.
+    /// The cacher of a cluster has not reached the requested version in time: 504.
     NotReached {
         /// Name of the cluster.
         cluster: ClusterName,
@@ -68,45 +68,45 @@ pub enum VersionRefusal {
         /// Time limit of the wait.
         within: Duration,
     },
-    /// The cluster's revision is below the resourceVersion of a get, for example after a restore: 504 with
-    /// kube-apiserver's text.
+    /// The cluster's latest resourceVersion is below the resourceVersion of a get, for example after a restore of a
+    /// backup: 504 with kube-apiserver's text.
     ObjectWentBack {
         /// Name of the cluster.
         cluster: ClusterName,
         /// Component of this cluster in the client's resourceVersion.
         version: CollectionVersion,
-        /// Latest version of the member.
+        /// Latest resourceVersion of the cluster.
         latest: ResourceVersion,
     },
-    /// The cluster's revision is below the resourceVersion of a list or watch, for example after a restore: 410, so
-    /// that the client lists again.
+    /// The cluster's latest resourceVersion is below the resourceVersion of a list or watch, for example after a
+    /// restore of a backup: 410, so that the client lists again.
     CollectionWentBack {
         /// Name of the cluster.
         cluster: ClusterName,
         /// Component of this cluster in the client's resourceVersion.
         version: CollectionVersion,
-        /// Latest version of the member.
+        /// Latest resourceVersion of the cluster.
         latest: ResourceVersion,
     },
-    /// The resourceVersion includes a cluster that does not serve the resource: 410.
+    /// The resourceVersion has a component of a cluster that does not serve the resource: 410.
     ClusterNotServing {
         /// Name of the cluster.
         cluster: ClusterName,
         /// Resource of the request.
         resource: GroupVersionResource,
     },
-    /// The resourceVersion includes a cluster that forbids the caller to read the resource: 410.
+    /// The resourceVersion has a component of a cluster that forbids the caller to read the resource: 410.
     ClusterForbids {
         /// Name of the cluster.
         cluster: ClusterName,
         /// Resource of the request.
         resource: GroupVersionResource,
     },
-    /// Clusters do not confirm in time that memory has their newest state: 504.
+    /// Clusters do not confirm in time that the cachers have their newest state: 504.
     NotConfirmed {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// Reasons by cluster, up to a maximal number.
+        /// Reasons, one for each cluster, up to a maximum number of clusters.
         reasons: String,
     },
 }

@@ -6,7 +6,7 @@ use tributary_apimachinery::filter::CLUSTER_LABEL;
 use tributary_apimachinery::status::go_quote;
 use tributary_apimachinery::{ClusterName, Door, GroupVersionResource};
 
-/// Maximum of names in a message; further names are only counted.
+/// Maximum number of names in a message. Of the remaining names, the message contains only the number.
 pub(super) const NAMED_MAX: usize = 10;
 
 /// Returns `configmaps "x"`, or `configmaps` for an object that has no name yet.
@@ -17,8 +17,8 @@ pub(super) fn object(resource: &GroupVersionResource, name: &str) -> String {
     }
 }
 
-/// Returns whether a client's name may appear in a suggested command. Allows the characters of Kubernetes names, and no
-/// character that a shell interprets.
+/// Returns whether a name from a request may appear in a suggested command: it consists of characters of Kubernetes
+/// names, and a shell interprets none of them.
 pub(super) fn can_be_typed(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte);
     !name.is_empty() && !name.starts_with('-') && name.bytes().all(is_plain)
@@ -42,22 +42,23 @@ pub fn cause_alone(cause: &str, cluster: &ClusterName) -> String {
 /// Placeholder for the name of a cluster in a suggested command or path.
 pub(super) const ANY_CLUSTER: &str = "<name>";
 
-/// Returns the beginning of a kubectl command for one cluster.
+/// Returns the beginning of a kubectl command for one cluster, with `…` for the remainder.
 pub(super) fn typed(door: Door, cluster: impl Display) -> String {
     format!("{} …", door.kubectl(cluster))
 }
 
-/// Returns the hint at the API of a single cluster: a kubectl command, or the path for other clients.
+/// Returns the two ways to the API of a single cluster, for messages: the kubectl command, and the path for other
+/// clients.
 pub fn one_cluster(door: Door) -> String {
     format!("{}, or the path {}", door.kubectl(ANY_CLUSTER), door.cluster_path(ANY_CLUSTER))
 }
 
-/// Returns the hint at a label selector that excludes a cluster.
+/// Returns the suggestion to exclude a cluster with a label selector.
 pub(super) fn leaves_out(cluster: &str) -> String {
     format!("this label selector omits a cluster: {CLUSTER_LABEL}!={cluster}")
 }
 
-/// Joins items like `a, b and 3 more`.
+/// Joins items: `a, b and 3 more`.
 pub fn listed(all: &[impl Display]) -> String {
     let mut text = first(all, ", ");
     if all.len() > NAMED_MAX {
@@ -66,7 +67,7 @@ pub fn listed(all: &[impl Display]) -> String {
     text
 }
 
-/// Joins the first [`NAMED_MAX`] items.
+/// Joins the first [`NAMED_MAX`] items, with `between` as the separator.
 pub(super) fn first(all: &[impl Display], between: &str) -> String {
     let named: Vec<_> = all.iter().take(NAMED_MAX).map(ToString::to_string).collect();
     named.join(between)

@@ -1,4 +1,4 @@
-//! Documents of the aggregated entry. Each is serialized once.
+//! Discovery documents of the aggregated entry. Each document is serialized once.
 
 use std::sync::OnceLock;
 
@@ -11,11 +11,11 @@ use crate::discovery::model::Group;
 use crate::discovery::{DiscoveryPath, documents};
 use crate::foreign_groups::groups_of;
 
-/// Discovery documents of the entry while certain doors are open.
+/// Discovery documents of the aggregated entry for one combination of open doors.
 struct EntryDiscovery {
     aggregated: Document,
     groups: Document,
-    /// The document of each group, and of its only version, by the names of group and version.
+    /// Name of each group and of its only version, with the documents of the group and of the version.
     by_name: Vec<(String, String, Document, Document)>,
 }
 
@@ -50,17 +50,17 @@ impl EntryDiscovery {
         }
     }
 
-    /// Returns the documents for open doors. They are written once for each combination of doors.
+    /// Returns the documents for this combination of open doors. The first call for a combination builds them.
     fn for_doors(doors: &ForeignDoors) -> &'static Self {
         static MADE: [OnceLock<EntryDiscovery>; COMBINATIONS] = [const { OnceLock::new() }; COMBINATIONS];
         MADE[combination(doors)].get_or_init(|| Self::new(doors))
     }
 }
 
-/// Number of combinations of open doors.
+/// Number of combinations of open doors: each foreign system has one door.
 pub(crate) const COMBINATIONS: usize = 1 << ForeignSystem::ALL.len();
 
-/// Returns the number of a combination of open doors, below [`COMBINATIONS`].
+/// Returns the index of a combination of open doors, less than [`COMBINATIONS`].
 pub(crate) fn combination(doors: &ForeignDoors) -> usize {
     let bits = ForeignSystem::ALL.into_iter().enumerate();
     bits.map(|(at, system)| usize::from(doors.is_open(system)) << at).sum()
@@ -91,7 +91,7 @@ pub fn legacy_discovery(doors: &ForeignDoors, path: &DiscoveryPath<'_>) -> Optio
     }
 }
 
-/// Returns the object of the merged view, with this resourceVersion.
+/// Returns the object of the resource `views` for the merged view, with this resourceVersion.
 pub fn view(resource_version: &str) -> Value {
     json!({
         "kind": "View",

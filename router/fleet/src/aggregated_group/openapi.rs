@@ -1,6 +1,6 @@
 //! OpenAPI documents of Tributary's own API group.
 //!
-//! The documents define only types of this group, not the types of `metav1`. Otherwise, an aggregator that joins the
+//! All definitions have names of this group, not of `metav1`. With names of `metav1`, an aggregator that joins the
 //! documents of several servers would keep two definitions of `ObjectMeta`.
 
 use serde_json::{Map, Value, json};
@@ -18,7 +18,7 @@ pub fn openapi_v3() -> Value {
     document(SpecificationVersion::V3, &[(CLUSTERS, "Cluster"), (VIEWS, "View")], Proxies::Described)
 }
 
-/// Returns the Swagger 2.0 document of the group, with all resources of the aggregated entry, and with the groups of
+/// Returns the Swagger 2.0 document of the aggregated entry: all resources of Tributary's group, and the groups of
 /// foreign systems.
 pub fn openapi_v2<'a>(foreign: impl IntoIterator<Item = &'a Group>) -> Value {
     let mut own = document(SpecificationVersion::V2, &[(CLUSTERS, "Cluster"), (VIEWS, "View")], Proxies::Described);
@@ -44,7 +44,7 @@ enum Proxies {
     Absent,
 }
 
-/// Writes the document of some resources, each with its kind.
+/// Returns an OpenAPI document with these resources. Each resource is a plural name and a kind.
 fn document(specification: SpecificationVersion, resources: &[(&str, &str)], proxies: Proxies) -> Value {
     let mut paths = Map::new();
     let mut schemas = Map::new();
@@ -96,7 +96,7 @@ impl SpecificationVersion {
         self.parameter("path", name, ("string", description))
     }
 
-    /// Writes the path item of `get` or `list`.
+    /// Returns the path item of `get` or `list`.
     fn read_path(self, action: &str, kind: &str) -> Value {
         let answered = if action == "list" { format!("{kind}List") } else { kind.to_owned() };
         let description = if action == "list" { "list or watch objects of kind" } else { "read the specified" };
@@ -129,7 +129,7 @@ impl SpecificationVersion {
         json!({"get": operation, "parameters": parameters})
     }
 
-    /// Writes the path item of a `proxy` subresource, whose answers are those of the cluster.
+    /// Returns the path item of a `proxy` subresource. The cluster behind the proxy defines the responses.
     fn proxy_path(self, kind: &str, suffix: &str) -> Value {
         let mut parameters = vec![self.path_parameter("name", &format!("name of the {kind}"))];
         if !suffix.is_empty() {
@@ -182,7 +182,7 @@ fn gvk(kind: &str) -> Value {
     json!({"group": GROUP, "version": VERSION, "kind": kind})
 }
 
-/// Writes the schemas of a kind, of its list, and of the kind's own parts.
+/// Returns the schemas of a kind, of its list, and of the types that only this kind uses.
 fn schemas_of_kind(specification: SpecificationVersion, kind: &str) -> Map<String, Value> {
     let text = |description: &str| json!({"type": "string", "description": description});
     let mut properties = json!({
@@ -222,8 +222,8 @@ fn schemas_of_kind(specification: SpecificationVersion, kind: &str) -> Map<Strin
 }
 
 impl SpecificationVersion {
-    /// Writes a property that refers to another schema. OpenAPI 3.0 ignores keys beside `$ref`, so `allOf` contains the
-    /// reference.
+    /// Returns a property that refers to another schema. OpenAPI 3.0 ignores keys beside `$ref`, so `allOf` contains
+    /// the reference.
     fn property(self, schema: &str, description: &str) -> Value {
         let mut property = self.reference(schema);
         if self == Self::V3 {
@@ -313,7 +313,6 @@ mod tests {
     use super::*;
     use crate::foreign_groups::groups_of;
 
-    /// Collects the values of a key at any depth.
     fn collect<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a Value>) {
         match value {
             Value::Object(map) => {

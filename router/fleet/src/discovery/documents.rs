@@ -24,20 +24,21 @@ pub struct DiscoveryForm {
 
 const DOCUMENT_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 
-/// Negotiates the form from an `Accept` header. Media types are ranked by q, then by position, and the first available
-/// one is used. `profile=nopeer` makes no difference, because Tributary has no peers.
+/// Negotiates the form from an `Accept` header. Media types are ranked by their q value, then by their order in the
+/// header. The first type that is available is used. `profile=nopeer` makes no difference, because Tributary has no
+/// peers.
 ///
 /// Source: kubernetes/apiserver `pkg/endpoints/discovery/aggregated/wrapper.go`.
 ///
 /// # Errors
-/// [`NotAcceptable`] for other representations and for protobuf alone.
+/// [`NotAcceptable`] if the header accepts no available form, for example only protobuf.
 pub fn negotiate(accept: &str, path: &DiscoveryPath<'_>) -> Result<DiscoveryForm, NotAcceptable> {
-    // The root document has only this form, so the Accept header has no effect.
+    // The document of `/` is always legacy JSON, so the Accept header has no effect.
     if accept.trim().is_empty() || *path == DiscoveryPath::Root {
         return Ok(DiscoveryForm { aggregated: false, encoding: Encoding::Json });
     }
-    // kube-apiserver routes `/api` and the paths of versions like resources. So kube-apiserver refuses an unknown media
-    // type before it negotiates the form.
+    // kube-apiserver routes `/api` and the paths of versions like resources, so it refuses an unknown media type before
+    // it negotiates the form. Tributary does the same.
     if matches!(path, DiscoveryPath::Core | DiscoveryPath::Version(..)) && !names_a_known_type(accept) {
         return Err(NotAcceptable::Unknown { available: DOCUMENT_TYPES.to_vec() });
     }
@@ -105,7 +106,7 @@ fn paths(merged_discovery: &MergedDiscovery) -> Vec<String> {
     paths
 }
 
-/// Returns a group as a `metav1.APIGroup` with kind and version.
+/// Returns a group as a `metav1.APIGroup`, with the fields `kind` and `apiVersion`.
 pub(crate) fn api_group_document(group: &Group) -> Value {
     let mut document = api_group(group);
     document["kind"] = "APIGroup".into();
@@ -171,8 +172,8 @@ fn api_resource(group: &str, version: &Version, resource: &Resource) -> Value {
     entry
 }
 
-/// Adds group and version to a resource whose kind belongs to a different group or version than the list, such as
-/// `Scale` below `deployments`.
+/// Adds `group` and `version` to a resource whose kind belongs to a different group or version than the list. Example:
+/// kind `Scale` of `deployments/scale`.
 fn name_foreign_kind(entry: &mut Value, group: &str, version: &Version, kind: Option<&GroupVersionKind>) {
     if let Some(kind) =
         kind.filter(|kind| !kind.version.is_empty() && (kind.group != group || kind.version != version.version))

@@ -20,24 +20,20 @@ use super::model::{AGGREGATED_ACCEPT, GroupList};
 use super::not_merged::Undescribed;
 use super::read::{NamelessGroups, read};
 
-/// Reason for which Tributary does not know a member's discovery.
+/// Reason why Tributary could not read a member's discovery documents.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
     /// The member did not answer.
     #[error("discovery of {path} failed")]
     Send {
-        /// Path of the discovery request.
         path: &'static str,
-        /// Error of the transport.
         #[source]
         source: BoxError,
     },
     /// The member answered with an error.
     #[error("discovery of {path} was answered with {status}{}", message.as_ref().map(|message| format!(": {message}")).unwrap_or_default())]
     Status {
-        /// Path of the discovery request.
         path: &'static str,
-        /// Status code of the member's answer.
         status: StatusCode,
         /// The message in the body of the answer, if the body has one.
         message: Option<String>,
@@ -48,7 +44,6 @@ pub(crate) enum FetchError {
          Request: {message}"
     )]
     PlainHttp {
-        /// Path of the discovery request.
         path: &'static str,
         /// The member's error message from the 400 answer.
         message: String,
@@ -56,9 +51,7 @@ pub(crate) enum FetchError {
     /// The member's answer is not an aggregated discovery document.
     #[error("discovery of {path} is not an APIGroupDiscoveryList; Kubernetes 1.30 or newer is needed")]
     Document {
-        /// Path of the discovery request.
         path: &'static str,
-        /// Error of the parser.
         #[source]
         source: serde_json::Error,
     },
@@ -78,8 +71,8 @@ impl FetchError {
     }
 }
 
-/// The last documents of a cluster with their entity tags. With the tags, the cluster answers 304 for an unchanged
-/// document.
+/// Last discovery documents of a cluster with their entity tags. Tributary sends the tags, so that the cluster answers
+/// 304 for an unchanged document.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fetched {
     /// Resources of the cluster.
@@ -95,15 +88,15 @@ type TextKey = (Root, [u8; 32]);
 /// document.
 #[derive(Debug, Default)]
 pub struct MemberDocuments {
-    /// Documents by path and digest of their text. An entity tag is no safe key: a member chooses its tag, and could
-    /// use the tag of a different member's document.
+    /// Documents by path and by digest of their text. The entity tag would not be a safe key: a hostile member could
+    /// send the tag of a different member's document.
     by_digest: Mutex<HashMap<TextKey, Weak<GroupList>>>,
 }
 
 impl MemberDocuments {
-    /// Parses a document. If a document with the same text was parsed before, returns this document. Logs the parts of
-    /// a new document that exceed a limit. Cost: a digest of the text, and for a new document also a pass over all
-    /// distinct documents.
+    /// Parses a document. If a document with the same text was parsed before, returns that document. Otherwise logs the
+    /// parts of the document that exceed a limit. Costs a digest of the text, and for a new document also a pass over
+    /// all distinct documents.
     fn read(&self, root: Root, text: &[u8]) -> Result<Arc<GroupList>, serde_json::Error> {
         let digest: TextKey = (root, Sha256::digest(text).into());
         if let Some(known) = self.by_digest.lock().get(&digest).and_then(Weak::upgrade) {
@@ -131,7 +124,7 @@ impl MemberDocuments {
         }
         let document = Arc::new(document);
         let mut by_digest = self.by_digest.lock();
-        // Meanwhile, a second cluster may have sent the same document.
+        // Another cluster may have sent the same document while this call parsed its text.
         if let Some(known) = by_digest.get(&digest).and_then(Weak::upgrade) {
             return Ok(known);
         }
@@ -141,8 +134,8 @@ impl MemberDocuments {
     }
 }
 
-/// Requests the discovery documents of a cluster. `last` is the previous answer. Unless `all` is set, the document of
-/// the core group is not requested but taken from `last`.
+/// Requests the discovery documents of a cluster. `last` is the previous result. Unless `all` is set, the document of
+/// the core group comes from `last` without a request.
 ///
 /// # Errors
 /// [`FetchError`] names the document whose request failed, and the cause.
@@ -206,12 +199,13 @@ fn refusal_error(path: &'static str, status: StatusCode, message: Option<String>
     }
 }
 
-/// Maximum size that is read of an error's body, in bytes. A Status object has its message within this size.
+/// Maximum number of bytes that Tributary reads from the body of an error response. A Status object has its message
+/// within this size.
 const ERROR_BYTES_MAX: usize = 16 << 10;
-/// Maximum length of a member's message in an error, in characters: a few lines of a terminal.
+/// Maximum length, in characters, of a member's message that Tributary quotes in an error: a few lines of a terminal.
 const MESSAGE_CHARS_MAX: usize = 200;
 
-/// Reads the message from the body of an error: the message of a Status object, or the first line.
+/// Reads the message from the body of an error response: the message of a Status object, or else the first line.
 async fn read_error_message(body: Body) -> Option<String> {
     let bytes = body::whole_up_to(body, ERROR_BYTES_MAX).await.ok()?;
     let text = String::from_utf8_lossy(&bytes);
@@ -219,7 +213,7 @@ async fn read_error_message(body: Body) -> Option<String> {
     let message = status.as_ref().and_then(|status| status["message"].as_str());
     let line = message.unwrap_or(&text).lines().next()?.trim();
     let shown: String = printable(line).chars().take(MESSAGE_CHARS_MAX).collect();
-    // A first line of HTML or JSON would be no useful message, so the line is not shown.
+    // HTML or JSON would be no useful message.
     (!shown.is_empty() && !shown.starts_with('<') && !shown.starts_with('{')).then_some(shown)
 }
 

@@ -1,4 +1,5 @@
-//! Index of a discovery document by names. The union of all documents looks up each resource in all documents.
+//! Index of a discovery document by names. Without the index, each lookup of a resource would search the whole
+//! document. Tributary looks up each resource of the merged view in each document.
 
 use std::collections::HashMap;
 
@@ -7,13 +8,14 @@ use tributary_apimachinery::GroupVersionResource;
 use super::model::{Group, GroupList, Resource};
 use super::not_merged::NotMergedReason;
 
-/// Index of a document whose names are unique (`intake.rs`). Costs one entry for each resource.
+/// Index of a document. All names in the document are unique, because `intake.rs` removes repeated names. Costs one
+/// entry for each resource.
 pub(super) struct DocumentIndex<'a> {
     /// Resources by group, version and name.
     pub(super) resources: HashMap<(&'a str, &'a str, &'a str), &'a Resource>,
     /// Versions of each resource, by group and name.
     versions: HashMap<(&'a str, &'a str), Vec<&'a str>>,
-    /// Groups that have versions with unknown resources.
+    /// Groups with an API version that discovery lists without its resources.
     undescribed: HashMap<&'a str, &'a Group>,
 }
 
@@ -43,8 +45,9 @@ impl<'a> DocumentIndex<'a> {
         self.resources.get(&(&*resource.group, &*resource.version, &*resource.resource)).copied()
     }
 
-    /// Returns the reason for which the merged view omits a cluster that does not serve a resource in this version. The
-    /// cluster serves the resource in different versions, or lists the version without its resources.
+    /// Returns why the merged view omits a cluster that does not serve a resource in this version: the cluster serves
+    /// the resource only in different versions, or lists the version without its resources. `None` if the cluster lacks
+    /// the resource in all versions.
     pub(super) fn not_merged_reason(&self, resource: &GroupVersionResource) -> Option<NotMergedReason> {
         let undescribed = self.undescribed.get(&*resource.group).and_then(|group| group.undescribed(&resource.version));
         if let Some(undescribed) = undescribed {

@@ -9,8 +9,8 @@ use super::model::{Group, GroupList, Resource};
 /// CustomResourceDefinitions (a cloud provider's whole catalogue) add some hundreds.
 pub(super) const GROUPS_MAX: usize = 4_096;
 
-/// Maximum number of versions in an API group. 64: groups have up to a dozen, and for each resource the versions of its
-/// group are searched.
+/// Maximum number of versions in an API group. 64: groups have up to a dozen. The limit is low because a lookup of a
+/// resource searches all versions of its group.
 const VERSIONS_MAX: usize = 64;
 
 /// Maximum number of resources of a cluster, over all groups and versions. 32,768: ten times as many as in real
@@ -20,11 +20,12 @@ const RESOURCES_MAX: usize = 32_768;
 /// Maximum number of subresources of a resource. 4,096: a custom metrics server has one subresource for each metric.
 const SUBRESOURCES_MAX: usize = 4_096;
 
-/// Maximum number of verbs, short names, categories or accepted types of a resource. 64: Kubernetes' own resources have
-/// up to nine.
+/// Maximum number of entries in each list of strings of a resource: verbs, short names, categories and accepted types.
+/// 64: Kubernetes' own resources have up to nine.
 const LIST_ENTRIES_MAX: usize = 64;
 
-/// Maximum length of a group, version or resource name, in bytes: the length of a DNS subdomain, which a group name is.
+/// Maximum length of the name of a group, version or resource, in bytes. 253, the maximum length of a DNS subdomain,
+/// because group names are DNS subdomains.
 const NAME_BYTES_MAX: usize = 253;
 
 /// One of the two discovery documents of a cluster.
@@ -45,7 +46,7 @@ impl Root {
     }
 }
 
-/// Removes the parts of a document that exceed a limit. Returns the document, and a text about the removed parts.
+/// Returns the document without the parts that exceed a limit, and a text about the removed parts for the log.
 pub(super) fn limit_document(mut document: GroupList, root: Root) -> (GroupList, Option<String>) {
     let mut left_out = LeftOutCounts::default();
     let mut names = HashSet::new();
@@ -128,7 +129,8 @@ struct LeftOutCounts {
     groups: usize,
     versions: usize,
     resources: usize,
-    /// Number of names that no path can contain, that belong to the other document, or that are repeated.
+    /// Number of names that cannot be part of a URL path, that belong to the cluster's other discovery document, or
+    /// that are repeated.
     misnamed: usize,
 }
 

@@ -10,7 +10,7 @@ use tributary_apimachinery::built_in::built_in;
 
 use super::model::{Group, GroupList, Nature, Resource, STALE, Version};
 
-/// A document, or a part of a document, that one or more clusters share.
+/// A document or a part of a document, with the number of clusters that have it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Copies<'a, T: ?Sized> {
     pub(super) value: &'a T,
@@ -21,14 +21,14 @@ pub(super) struct Copies<'a, T: ?Sized> {
 }
 
 impl<'a, T: ?Sized> Copies<'a, T> {
-    /// Returns a part of this document. The part belongs to the same clusters.
+    /// Returns a part of this document or part. The same clusters have it.
     fn part<P: ?Sized>(&self, part: impl FnOnce(&'a T) -> &'a P) -> Copies<'a, P> {
         Copies { value: part(self.value), count: self.count, first: self.first }
     }
 }
 
-/// Joins the distinct documents of all members. The documents are sorted by precedence: each has the precedence of its
-/// first member.
+/// Joins the distinct documents of all members. The first document has the highest precedence. A document that several
+/// members share has the precedence of its first member.
 pub(super) fn join(documents: &[Copies<'_, GroupList>]) -> GroupList {
     let lists = documents.iter().map(|document| document.part(|list| &list.items[..]));
     let groups = by_name(lists, |group| &group.metadata.name);
@@ -51,8 +51,8 @@ fn join_group(groups: &[Copies<'_, Group>]) -> Group {
     Group { metadata: groups[0].value.metadata.clone(), versions, unreadable: None }
 }
 
-/// Sort key of an API version's age, from its name, in Kubernetes' order (`CompareKubeAwareVersionStrings`). A greater
-/// key is newer.
+/// Returns a sort key for the age of an API version, computed from its name in Kubernetes' order
+/// (`CompareKubeAwareVersionStrings`). A greater key is newer.
 fn by_age(version: &str) -> (u8, u64, u64, Reverse<&str>) {
     let stages = [("alpha", 1), ("beta", 2)];
     let read = || {
@@ -97,9 +97,9 @@ fn join_resource(group: &str, resources: &[Copies<'_, Resource>]) -> Resource {
     joined
 }
 
-/// Kind and scope of a resource by the majority of clusters. If the numbers are equal, the first cluster by name
-/// decides. Kubernetes' own resources have a fixed kind and scope, so a majority of hostile clusters cannot cause the
-/// omission of other clusters.
+/// Returns the kind and scope that most clusters give the resource. If two have the same number of clusters, the first
+/// cluster by name decides. Kubernetes' own resources have a fixed kind and scope. Otherwise, hostile clusters in the
+/// majority could cause the merged view to omit the other clusters.
 fn decided<'a>(group: &str, resources: &[Copies<'a, Resource>]) -> Option<Nature<'a>> {
     let own = built_in(group, &resources[0].value.resource).map(|(kind, namespaced)| Nature { kind, namespaced });
     if own.is_some_and(|own| resources.iter().any(|copies| copies.value.nature() == own)) {
@@ -124,9 +124,9 @@ fn add_missing(known: &mut Vec<String>, more: &[String]) {
     }
 }
 
-/// Groups the items of several lists by name. If a list repeats a name, its first item counts. Names appear in the
-/// order of the first list. A name that only a later list has follows the name before it in that list. Costs one lookup
-/// for each item.
+/// Groups the items of several lists by name. If one list repeats a name, only its first item is used. The result has
+/// the order of the first list. A name that only a later list has is inserted after the name that precedes it in that
+/// list. Costs one lookup for each item.
 fn by_name<'a, T>(
     lists: impl Iterator<Item = Copies<'a, [T]>>,
     name: impl Fn(&'a T) -> &'a str,
@@ -168,7 +168,7 @@ struct Named<'a, T> {
     name: &'a str,
     copies: Vec<Copies<'a, T>>,
     last: Option<usize>,
-    /// Index of the next name in the order of the result.
+    /// Index of the name that follows this name in the result.
     followed_by: Option<usize>,
 }
 
@@ -180,8 +180,6 @@ mod tests {
         serde_json::from_value(serde_json::json!({"metadata": {"name": name}, "versions": versions})).unwrap()
     }
 
-    /// One copy for each item, each from a single cluster. `by_name` maps the index of a cluster to its position in the
-    /// order of names.
     fn copies<T>(all: &[T], by_name: impl Fn(usize) -> usize) -> Vec<Copies<'_, T>> {
         all.iter().enumerate().map(|(at, value)| Copies { value, count: 1, first: by_name(at) }).collect()
     }
@@ -208,7 +206,7 @@ mod tests {
         }
     }
 
-    /// A document of 2 MB has this many items. A comparison of all pairs would take a minute.
+    /// A discovery document of 2 MB contains 60,000 names. A join that compares all pairs would take a minute.
     #[test]
     fn discovery_documents_with_many_names_are_joined_quickly() {
         let resources: Vec<_> = (0..60_000).map(|at| serde_json::json!({"resource": format!("r{at}")})).collect();
@@ -220,7 +218,8 @@ mod tests {
         assert_eq!((joined.items.len(), joined.items[60_000].versions[0].resources.len()), (60_001, 60_000));
     }
 
-    /// A hostile cluster with a name that sorts first serves Kubernetes' own resources as different kinds.
+    /// A hostile cluster with a name that sorts first serves Kubernetes' own resources with different kinds. The merged
+    /// view must keep the kinds of Kubernetes.
     #[test]
     fn majority_cannot_change_kind_or_scope_of_built_in_resources() {
         let resource = |kind: &str, scope: &str| {

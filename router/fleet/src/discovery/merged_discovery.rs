@@ -30,7 +30,7 @@ pub struct MergedDiscovery {
     resources: BTreeMap<GroupVersionResource, Arc<ServedResource>>,
     members: BTreeSet<ClusterName>,
     clashes: BTreeSet<String>,
-    /// Aggregated documents of the core group and of the named groups. Each is written at the first request.
+    /// Serialized aggregated documents of the core group and of the named groups. Each is created at the first request.
     written: [OnceLock<Document>; 2],
 }
 
@@ -45,8 +45,8 @@ pub struct ServedResource {
     pub clusters: Arc<[ClusterName]>,
     /// Clusters that support list and watch of the resource, so that a cacher can store its objects.
     pub cacheable: Arc<[ClusterName]>,
-    /// Clusters that the merged resource omits, sorted by name. Their kind, scope or versions differ, or their
-    /// resources are unknown.
+    /// Clusters that the merged resource omits, sorted by name, because their kind, scope or versions differ, or
+    /// because their discovery lists the version without its resources.
     pub not_merged: Vec<(ClusterName, NotMergedReason)>,
 }
 
@@ -110,7 +110,7 @@ impl MergedDiscovery {
         &self.clashes
     }
 
-    /// Returns the aggregated document of the core group, or of all named groups.
+    /// Returns the aggregated document of the core group if `core` is set, else of all named groups.
     pub fn aggregated(&self, core: bool) -> &Document {
         let (written, groups) = if core { (&self.written[0], &self.core) } else { (&self.written[1], &self.named) };
         written.get_or_init(|| Document::new(groups))
@@ -165,26 +165,25 @@ impl MergedDiscovery {
 }
 
 struct Distinct<'a> {
-    /// Distinct documents, sorted by precedence: each has the precedence of its first member.
+    /// Distinct documents, sorted by precedence. A document has the precedence of the first member that has it.
     documents: Vec<Copies<'a, GroupList>>,
     indices: Vec<DocumentIndex<'a>>,
-    /// Members sorted by name, each with the index of its document.
+    /// Members sorted by name, each with the index of its document in `documents`.
     members: Vec<(&'a ClusterName, usize)>,
-    /// Names of the clusters with a given set of documents, computed once for all resources of these clusters.
+    /// Names of the clusters that have one of several documents. The key has a flag for each document. The list is
+    /// shared by all resources that the same documents serve.
     names: HashMap<Vec<bool>, Arc<[ClusterName]>>,
 }
 
 enum MemberResource {
-    /// The document lacks the resource.
     Lacks,
-    Serves {
-        cacheable: bool,
-    },
+    Serves { cacheable: bool },
     NotMerged(NotMergedReason),
 }
 
 impl<'a> Distinct<'a> {
-    /// Creates the data for the union. `by_name` contains the indexes of the members in the order of their names.
+    /// Collects the distinct documents of the members. `by_name` contains the indexes of `members`, sorted by cluster
+    /// name. `document` selects one of a member's two documents.
     fn new(
         members: &'a [(ClusterName, Arc<MemberDiscovery>)],
         by_name: &[usize],
@@ -255,8 +254,8 @@ impl MemberResource {
 }
 
 impl ServedResource {
-    /// Creates a resource that discovery does not list. `cluster` is the only cluster that serves its group and
-    /// version.
+    /// Creates a resource that is absent in discovery. `cluster` is the only cluster that serves the resource's group
+    /// and version.
     pub fn unlisted(request: &ResourceRequest, cluster: ClusterName) -> Self {
         let scope = if request.namespace.is_some() { "Namespaced" } else { "Cluster" };
         let description = Resource {
@@ -273,8 +272,9 @@ impl ServedResource {
         Self { resource: request.resource.clone(), description, clusters, cacheable, not_merged: Vec::new() }
     }
 
-    /// Returns the clusters whose objects no response shows, with the reasons. Clusters whose discovery lacks the
-    /// version's resources are absent, because it is unknown whether they have objects.
+    /// Returns the clusters whose objects are absent in all responses, with the reasons. The result does not contain
+    /// clusters whose discovery lists the API version without its resources, because such a cluster may have no objects
+    /// of the resource.
     pub fn left_out(&self) -> impl Iterator<Item = &(ClusterName, NotMergedReason)> {
         self.not_merged.iter().filter(|(_, not_merged)| !not_merged.is_undescribed())
     }
@@ -286,8 +286,8 @@ impl ServedResource {
             || self.not_merged.binary_search_by(|(other, _)| other.cmp(cluster)).is_ok()
     }
 
-    /// Returns the clusters whose discovery lists the API version without its resources. Whether these clusters have
-    /// objects of the resource is unknown.
+    /// Returns the clusters whose discovery lists the API version without its resources. Such a cluster may or may not
+    /// have objects of the resource.
     pub fn undescribed(&self) -> impl Iterator<Item = &ClusterName> {
         self.not_merged.iter().filter(|(_, not_merged)| not_merged.is_undescribed()).map(|(cluster, _)| cluster)
     }
@@ -314,14 +314,14 @@ impl ServedResource {
 }
 
 impl MemberDiscovery {
-    /// Returns the reason for which the member's discovery lacks the resources of an API version that the member
-    /// serves.
+    /// Returns the reason why the member's discovery lists an API version without the version's resources. `None` if
+    /// discovery has the resources, or lacks the version.
     pub fn undescribed(&self, wanted: &GroupVersion) -> Option<Undescribed> {
         let groups = if wanted.group.is_empty() { &self.core } else { &self.named };
         groups.group(&wanted.group)?.undescribed(&wanted.version)
     }
 
-    /// Returns whether the member serves an API version. The resources of the version may be unknown.
+    /// Returns whether the member serves an API version, even if discovery lacks the version's resources.
     pub fn has_version(&self, wanted: &GroupVersion) -> bool {
         let groups = if wanted.group.is_empty() { &self.core } else { &self.named };
         let group = groups.group(&wanted.group);
@@ -342,7 +342,7 @@ impl MemberDiscovery {
         has_all(&self.core, &other.core) && has_all(&self.named, &other.named)
     }
 
-    /// Returns the member's own description of a resource.
+    /// Returns the description of a resource in the member's discovery.
     pub fn find(&self, resource: &GroupVersionResource) -> Option<&Resource> {
         if resource.group.is_empty() { self.core.find(resource) } else { self.named.find(resource) }
     }
@@ -508,7 +508,7 @@ mod tests {
         })
     }
 
-    /// Kind and scope by the majority, counted separately for each cluster.
+    /// Returns the most frequent kind and scope, counted cluster by cluster.
     fn most_say<'a>(
         members: &'a [(ClusterName, Arc<MemberDiscovery>)],
         resource: &GroupVersionResource,
@@ -521,7 +521,6 @@ mod tests {
     }
 
     proptest! {
-        /// Shared and copied discovery documents give the same union, because each cluster counts once.
         #[test]
         fn shared_and_copied_discovery_documents_give_the_same_union(
             documents in prop::collection::vec(documents(), 1..5),

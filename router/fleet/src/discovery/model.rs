@@ -53,7 +53,8 @@ pub struct Group {
     /// Versions of the group. The preferred version comes first.
     #[serde(default, deserialize_with = "null_is_default")]
     pub versions: Vec<Version>,
-    /// Parser error of the group's versions, which are therefore unknown. `None` for a group that was parsed.
+    /// Parser error if the versions of the group cannot be parsed. In this case `versions` is empty. `None` if the
+    /// group was parsed.
     #[serde(skip)]
     pub unreadable: Option<String>,
 }
@@ -121,13 +122,13 @@ pub struct Resource {
 }
 
 impl Group {
-    /// Returns whether the resources of all versions are known.
+    /// Returns whether discovery has the resources of all versions of the group.
     pub fn is_described(&self) -> bool {
         self.unreadable.is_none() && self.versions.iter().all(|version| version.freshness != STALE)
     }
 
-    /// Returns the reason for which the resources of an API version are unknown. `None` if they are known, or if the
-    /// group does not have the version.
+    /// Returns the reason why discovery lacks the resources of an API version. `None` if discovery has the resources,
+    /// or if the group does not have the version.
     pub fn undescribed(&self, version: &str) -> Option<Undescribed> {
         if let Some(error) = &self.unreadable {
             return Some(Undescribed::Unreadable(error.clone()));
@@ -154,7 +155,7 @@ impl Resource {
         self.verbs.iter().any(|own| own == verb)
     }
 
-    /// Returns kind and scope, which have to be equal in all clusters of the merged view.
+    /// Returns kind and scope. Clusters are merged only if their kind and scope are equal.
     pub fn nature(&self) -> Nature<'_> {
         Nature { kind: self.kind(), namespaced: self.namespaced() }
     }
@@ -165,13 +166,14 @@ impl Resource {
         self.kind() == kind || below.is_some_and(|own| own.kind == kind)
     }
 
-    /// Returns the subresource of a request. `None` if the request names no subresource or an unknown one.
+    /// Returns the description of the subresource in a request. `None` if the request has no subresource, or a
+    /// subresource that discovery lacks.
     pub fn below(&self, request: &ResourceRequest) -> Option<&Subresource> {
         let name = request.subresource.as_ref()?;
         self.subresources.iter().find(|own| own.subresource == *name)
     }
 
-    /// Returns the kind of the resource's objects. Empty if the member's discovery has no kind.
+    /// Returns the kind of the resource's objects. Empty if the discovery document does not name the kind.
     pub fn kind(&self) -> &str {
         self.response_kind.as_ref().map_or("", |kind| &kind.kind)
     }
@@ -201,7 +203,7 @@ pub struct Subresource {
     /// Kind of the subresource's responses.
     #[serde(rename = "responseKind", default, skip_serializing_if = "Option::is_none")]
     pub response_kind: Option<GroupVersionKind>,
-    /// Kinds of request bodies that the subresource accepts in addition.
+    /// Kinds of request bodies that the subresource accepts. The list may be incomplete.
     #[serde(
         rename = "acceptedTypes",
         default,
@@ -230,13 +232,13 @@ pub struct GroupVersionKind {
 }
 
 impl GroupList {
-    /// Creates a document with these groups.
+    /// Creates a list of these groups.
     pub fn new(items: Vec<Group>) -> Self {
         Self { kind: KIND.into(), api_version: "apidiscovery.k8s.io/v2".into(), metadata: GroupListMetadata {}, items }
     }
 
-    /// Returns the versions whose resources are unknown, with the reasons. If all versions of a group are unknown, the
-    /// returned version is empty. Visits each version.
+    /// Returns each API version whose resources the document lacks, with the reason. If all versions of a group cannot
+    /// be parsed, the name of the returned version is empty. Visits each version.
     pub fn undescribed(&self) -> impl Iterator<Item = (GroupVersion, Undescribed)> {
         let of_group = |group: &Group| {
             let named =

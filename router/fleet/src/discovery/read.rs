@@ -29,13 +29,13 @@ fn excerpt(error: &serde_json::Error) -> String {
 
 /// Parses a document.
 ///
-/// A faulty version becomes [`STALE`], like a version whose server does not answer. If only the name of a group can be
-/// parsed, the versions of the group are unknown. A group without a readable name is omitted and counted. The parser
-/// stops after [`ITEMS_MAX`] groups.
+/// A version that cannot be parsed becomes [`STALE`], like a version whose API server does not answer. If only the name
+/// of a group can be parsed, the group has no versions. A group without a readable name is omitted, and the second part
+/// of the result counts such groups. The parser stops after [`ITEMS_MAX`] groups.
 ///
 /// # Errors
-/// For a text that is no `APIGroupDiscoveryList`, such as the answer of an old kube-apiserver that does not know the
-/// format.
+/// For a text that is not an `APIGroupDiscoveryList`, such as the response of an old kube-apiserver without aggregated
+/// discovery.
 pub(super) fn read(text: &[u8]) -> Result<(GroupList, Option<NamelessGroups>), serde_json::Error> {
     #[derive(Deserialize)]
     struct List<'a> {
@@ -143,7 +143,6 @@ mod tests {
         json!({"version": name, "resources": resources, "freshness": "Current"})
     }
 
-    /// A resource with all fields, as kube-apiserver describes a CustomResourceDefinition.
     fn defined(plural: &str, kind: &str, scope: &str) -> Value {
         json!({"resource": plural, "responseKind": {"group": "", "version": "", "kind": kind}, "scope": scope,
             "singularResource": kind.to_lowercase(), "verbs": ["get", "list", "watch"], "shortNames": ["x"],
@@ -151,7 +150,7 @@ mod tests {
                 "responseKind": {"group": "", "version": "", "kind": kind}}]})
     }
 
-    /// A subresource without its resource, in the form that an aggregator writes.
+    /// Describes only a subresource, in the form in which an aggregator lists a subresource whose resource is missing.
     fn below_alone(plural: &str, below: &str, kind: &str, verbs: &[&str]) -> Value {
         json!({"resource": plural, "responseKind": {"group": "", "version": "", "kind": ""}, "scope": "Namespaced",
             "singularResource": "", "verbs": null, "subresources": [{"subresource": below, "verbs": verbs,
@@ -269,7 +268,7 @@ mod tests {
             ("a server that is down, without versions", "down.example", Vec::new(), &[]),
         ];
         for (server, group, versions, expected) in rows {
-            // kube-apiserver before 1.35 writes `creationTimestamp: null`.
+            // kube-apiservers before 1.35 send `creationTimestamp: null`.
             let metadata = json!({"name": group, "creationTimestamp": null});
             let text = list(&json!([{"metadata": metadata, "versions": versions}]));
             let expected: Vec<_> = expected.iter().map(|own| format!("{group}/{own}")).collect();

@@ -14,12 +14,12 @@ pub struct ResourceKind {
     pub kind: Box<str>,
     /// Whether the resource is namespaced.
     pub namespaced: bool,
-    /// Printer of the resource's Tables.
+    /// Printer that makes Table rows of the resource's objects.
     pub printer: Printer,
 }
 
 impl ResourceKind {
-    /// Returns kind and scope, which have to be equal in all clusters of the merged view.
+    /// Returns kind and scope. Clusters are merged only if their kind and scope are equal.
     pub fn nature(&self) -> Nature<'_> {
         Nature { kind: &self.kind, namespaced: self.namespaced }
     }

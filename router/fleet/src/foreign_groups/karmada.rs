@@ -8,7 +8,8 @@ const VERSION: &str = "v1alpha1";
 const CLUSTER_GROUP: &str = "cluster.karmada.io";
 const SEARCH_GROUP: &str = "search.karmada.io";
 
-/// Verbs of objects, which Karmada's old servers store.
+/// Verbs of resources whose objects Karmada's old servers store. Tributary forwards requests for these objects to the
+/// old servers.
 const OBJECT_VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 pub(super) fn groups() -> Vec<Group> {

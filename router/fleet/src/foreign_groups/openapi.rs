@@ -1,7 +1,8 @@
-//! OpenAPI documents of foreign groups, made from their discovery. The schemas describe no fields but the metadata.
+//! OpenAPI documents of foreign groups, generated from their discovery. The schemas describe only the metadata of
+//! objects.
 //!
-//! As for Tributary's own group, the definitions have names of the group only: an aggregator that joins the documents
-//! of several servers would otherwise keep two definitions of `ObjectMeta`.
+//! All definitions have names of the group itself, not of `metav1`. Otherwise, an aggregator that joins the documents
+//! of several servers would keep two definitions of `ObjectMeta`.
 
 use serde_json::{Map, Value, json};
 
@@ -15,7 +16,7 @@ pub(crate) fn openapi_v3(group: &Group) -> Value {
     json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}})
 }
 
-/// Returns the paths and the definitions of a group, for a document that has those of other groups, too.
+/// Returns the paths and the definitions of a group, for a document that also contains other groups.
 pub(crate) fn paths_and_definitions(
     group: &Group,
     specification: SpecificationVersion,
@@ -32,7 +33,7 @@ fn version(group: &Group) -> &str {
     group.versions.first().map_or("", |version| &version.version)
 }
 
-/// Writes the parts of a document in one version of the specification.
+/// Builds the parts of a group's document in one version of the OpenAPI specification.
 struct Writer<'a> {
     group: &'a Group,
     specification: SpecificationVersion,
@@ -65,7 +66,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes the operations of a path. `action` is `list`, `get`, `connect` or the name of a subresource.
+    /// Returns the path item with the operations of a path. `action` is `list`, `get`, `connect` or the name of a
+    /// subresource.
     fn path_item(&self, methods: &[&str], action: &str, kind: &GroupVersionKind, parameters: &[&str]) -> Value {
         let parameters: Vec<_> = parameters.iter().map(|name| self.parameter(name)).collect();
         let suffix = if parameters.len() > 1 { "WithPath" } else { "" };

@@ -1,5 +1,5 @@
-//! Stored documents of clusters that are not configured in this process. A second process with the same data directory
-//! may have these clusters, or a later process with different kubeconfig contexts.
+//! Stored documents of clusters that are not configured in this process. They are kept because another process with the
+//! same data directory, or a later process with different kubeconfig contexts, may be configured with these clusters.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
@@ -8,14 +8,14 @@ use tributary_apimachinery::ClusterName;
 
 use super::LastHeard;
 
-/// Time for which the stored documents of a cluster are kept after the cluster's last use. 30 days: a user who works
-/// with other clusters for a while finds the documents again, and the documents of removed clusters do not stay for
-/// ever.
+/// Time for which the documents of a cluster stay in the store after the cluster's last use. 30 days: a user who works
+/// with other clusters for a while still finds the documents, and the documents of removed clusters do not stay
+/// forever.
 const RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl LastHeard {
-    /// Adds the clusters of an earlier state that some process used in the last 30 days. `now` is the wall clock, which
-    /// may be wrong: a time in the future counts as `now`.
+    /// Adds the clusters of an earlier state that this state lacks, if a process used them in the last 30 days. `now`
+    /// is the wall clock, which may be wrong. A last use after `now` is treated as `now`.
     #[must_use]
     pub fn with_others(mut self, earlier: Self, now: SystemTime) -> Self {
         let now = seconds(now);

@@ -20,7 +20,7 @@ use crate::discovery::MemberDiscovery;
 use crate::openapi::{DocumentKey, KnownMember, Spelling};
 use crate::topology::{ClusterAddress, Served};
 
-/// Version of the text's layout. A text with a different version is refused.
+/// Version of the format of the text. Tributary refuses a stored text of a different version.
 const LAYOUT: u32 = 1;
 
 /// Reason for which a stored text cannot be read.
@@ -35,10 +35,10 @@ pub enum LastHeardError {
     /// The JSON of the text has a different structure.
     #[error("the file has a wrong structure")]
     Json(#[from] serde_json::Error),
-    /// The text has a layout of a different program version. The value is the layout's number.
+    /// A different program version wrote the text in a different format. The value is the version of the format.
     #[error("the file has layout {0}; this version of Tributary reads layout {LAYOUT}")]
     Layout(u32),
-    /// The text refers to a document that is missing in the text. The value is the document's index.
+    /// The text refers to a document that the text does not contain. The value is the index of the document.
     #[error("the file refers to document {0}, which is missing")]
     NoDocument(usize),
 }
@@ -54,8 +54,8 @@ struct LastHeardText {
 
 #[derive(Default, Serialize, Deserialize)]
 struct ClusterText {
-    /// Time of the last use in seconds since 1970, if the process that wrote the text was not configured with the
-    /// cluster.
+    /// Time of the last use in seconds since 1970. Only set for a cluster that was not configured in the process that
+    /// wrote the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     kept_at: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,9 +123,9 @@ impl LastHeard {
         Ok(stored)
     }
 
-    /// Writes the text. Above the size limit, the text omits OpenAPI documents before discovery documents, clusters of
-    /// other processes before this process's clusters, and clusters in reverse order of their names. Takes some 10 ms
-    /// for each MB of text.
+    /// Writes the text. Documents that exceed the size limit are omitted. The text contains discovery documents before
+    /// OpenAPI documents, clusters of this process before clusters of other processes, and clusters in the order of
+    /// their names. Takes some 10 ms for each MB of text.
     pub fn to_text(&self) -> Vec<u8> {
         let mut made = TextBuilder::default();
         for is_other in [false, true] {
@@ -163,14 +163,15 @@ struct TextBuilder {
     clusters: BTreeMap<ClusterName, ClusterText>,
     texts: Vec<Box<RawValue>>,
     indexes: HashMap<String, usize>,
-    /// Indexes of the documents that are already written, by memory address, because clusters share most documents.
+    /// Indexes of the documents that are already in the text, by memory address. Clusters share most documents, so each
+    /// is written once.
     written: HashMap<usize, usize>,
     openapi: Vec<DocumentText>,
     bytes: usize,
     left_out: usize,
 }
 
-/// Counted size of a cluster or document in addition to its texts, in bytes: names, tags and punctuation.
+/// Estimated size of a cluster or document without its texts, in bytes: names, tags and punctuation.
 const ENTRY_BYTES: usize = 512;
 
 impl TextBuilder {
@@ -205,7 +206,7 @@ impl TextBuilder {
 
     /// Writes a value, and returns the index of its text. `None` if the size limit is reached.
     fn text<T: Serialize>(&mut self, value: &Arc<T>) -> Option<usize> {
-        // All values outlive this writer, so their addresses are unique.
+        // All values outlive this builder, so equal addresses mean the same document.
         let address = Arc::as_ptr(value).addr();
         if let Some(index_of_text) = self.written.get(&address) {
             return Some(*index_of_text);
@@ -229,7 +230,7 @@ impl TextBuilder {
         Some(index_of_text)
     }
 
-    /// Reserves bytes within the size limit. Returns whether they fit.
+    /// Reserves a number of bytes of the size limit. Returns false if they exceed the limit.
     fn reserve(&mut self, bytes: usize) -> bool {
         let fits = self.bytes + bytes <= LAST_HEARD_BYTES;
         match fits {
@@ -288,7 +289,7 @@ mod tests {
             let discovery = Arc::new(MemberDiscovery { core: Arc::clone(&core), named: Arc::clone(named) });
             Served { address: ClusterAddress::from_description("there"), discovery }
         };
-        // The third cluster has an equal document at a different address in memory.
+        // The cluster c has an equal document at a different address in memory.
         let served = [("a", of(&apps)), ("b", of(&apps)), ("c", of(&document("apps"))), ("d", of(&document("other")))];
         let name = |name: &str| ClusterName::new(name).unwrap();
         let discovery = served.into_iter().map(|(own, served)| (name(own), served)).collect();
@@ -326,7 +327,7 @@ mod tests {
     fn stored_documents_of_unconfigured_clusters_stay_for_thirty_days() {
         use std::time::{Duration, SystemTime};
         let at = |days: u64| SystemTime::UNIX_EPOCH + Duration::from_secs((20_000 + days) * 24 * 3600);
-        // A second process has the cluster c, and one cluster that the first process lacks.
+        // A second process is configured with the clusters c and z. The first process lacks z.
         let mut own = example_state();
         own.discovery.retain(|name, _| name.as_str() == "c");
         own.discovery.insert(ClusterName::new("z").unwrap(), own.discovery[&ClusterName::new("c").unwrap()].clone());
@@ -345,7 +346,8 @@ mod tests {
                 "{day}"
             );
         }
-        // A cluster that is configured again counts as used now. A clock that is set back removes no cluster.
+        // A cluster that is configured again is used now, so it no longer has a time of last use. A clock that is set
+        // back removes no cluster.
         let again = example_state().with_others(own.clone().with_others(example_state(), at(0)), at(100));
         assert_eq!(again.others.keys().map(ClusterName::as_str).collect::<Vec<_>>(), ["z"]);
         let back = own.clone().with_others(own.clone().with_others(example_state(), at(50)), at(3));

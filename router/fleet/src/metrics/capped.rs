@@ -8,9 +8,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 
-/// Label set of which clients or cluster users choose some values.
+/// Label set with values that clients or cluster users choose.
 pub(crate) trait ChosenLabels {
-    /// The label set without the chosen values, for the shared series.
+    /// Returns the label set of the shared series, which contains no chosen value.
     fn without_choice(&self) -> Self;
 }
 
@@ -20,7 +20,8 @@ pub(crate) struct Capped<Labels, Metric, Constructor = fn() -> Metric> {
     /// The metric family with its series, for registration.
     pub family: Family<Labels, Metric, Constructor>,
     max: usize,
-    /// Label sets that have their own series. Locked before the family, and only for an unknown label set.
+    /// Label sets that have their own series. Lock order: this lock before the lock of `family`. Only a label set
+    /// without a series needs this lock.
     known: Arc<Mutex<HashSet<Labels>>>,
 }
 
@@ -33,8 +34,8 @@ where
         Self { family: Family::new_with_constructor(constructor), max, known: Arc::default() }
     }
 
-    /// Runs a function on the metric of these labels. A clone of the metric can be kept: a label set has its own series
-    /// from its first use, or always uses the shared series.
+    /// Runs a function on the metric of these labels. The metric is the label set's own series, or the shared series if
+    /// the number of series has reached the limit. The caller may store a clone of the metric.
     pub(crate) fn with<T>(&self, labels: &Labels, act: impl FnOnce(&Metric) -> T) -> T {
         if let Some(metric) = self.family.get(labels) {
             return act(&metric);
@@ -47,8 +48,8 @@ where
         act(&self.family.get_or_create(&labels.without_choice()))
     }
 
-    /// Removes the series for which `is_kept` returns false. The shared series stays. A removed series starts again at
-    /// zero.
+    /// Removes the series for which `is_kept` returns false, but not the shared series. If a removed label set is used
+    /// again, its counter starts at zero.
     ///
     /// Visits each series.
     pub(crate) fn retain(&self, retains: impl Fn(&Labels) -> bool) {
@@ -124,7 +125,7 @@ mod tests {
             capped.with(&Chosen(label.to_owned()), |counter| counter.inc());
         };
         let count_of = |label: &str| capped.family.get(&Chosen(label.to_owned())).map(|counter| counter.get());
-        // The names change in each round, and the names of each round get their own series.
+        // `retain` frees the series of the previous round, so the new names of each round get their own series.
         for generation in 1..=100 {
             let names = ["a", "b", "c"].map(|name| format!("{name}-{generation}"));
             names.iter().for_each(|name| count(name));

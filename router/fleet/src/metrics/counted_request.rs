@@ -17,12 +17,13 @@ pub(super) const SEVERAL: &str = "*";
 pub struct CountedRequest<'a> {
     /// Verb of the request. If the request cannot be parsed, the verb has no name.
     pub verb: Verb,
-    /// Resource of the request. `None` for paths without a resource, and for unknown resources. With labels for unknown
-    /// resources, clients could create an unlimited number of series.
+    /// Resource of the request. `None` for paths without a resource, and for resources that discovery lacks: with
+    /// labels for such resources, clients could create an unlimited number of series.
     pub resource: Option<CountedResource<'a>>,
     /// Source of the response.
     pub source: RequestSource,
-    /// Cluster that the path or host names, or the clusters to which the request was sent.
+    /// Cluster in the path or host of the request. If neither names a cluster: the clusters to which Tributary sent the
+    /// request.
     pub cluster: CountedCluster,
     /// Outcome of the request.
     pub decision: Decision,
@@ -34,7 +35,7 @@ pub struct CountedRequest<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CountedResource<'a> {
     pub(super) resource: Cow<'a, GroupVersionResource>,
-    /// Subresource of the request. Empty if the request names no subresource or an unknown one.
+    /// Subresource of the request. Empty if the request has no subresource, or a subresource that discovery lacks.
     pub(super) subresource: Cow<'a, str>,
     /// Scope of the request: `cluster`, `namespace` or `resource`.
     pub(super) scope: &'static str,

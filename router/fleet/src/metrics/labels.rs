@@ -1,6 +1,7 @@
 //! Labels of metric series.
 //!
-//! The labels of a series are created when the series starts. Texts from clusters share memory with discovery.
+//! The labels of a series are created when the series starts. The texts of labels that come from clusters share memory
+//! with discovery.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use tributary_apimachinery::{GroupVersionResource, Verb};
 use super::capped::ChosenLabels;
 use super::counted_request::CountedRequest;
 
-/// Value of the labels of the shared series, which counts all label sets above the limit.
+/// Label value of the shared series, in which all label sets above the limit are counted.
 pub const OTHER: &str = "other";
 
 /// Labels of a resource. They are empty for paths without a resource.
@@ -83,8 +84,8 @@ impl ChosenLabels for RequestLabels {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ClusterRequestLabels {
-    /// Cluster that the path or host names, or the only cluster to which the request was sent; `*` for several
-    /// clusters, empty for none.
+    /// Cluster in the path or host, or the only cluster to which the request was sent; `*` for several clusters, empty
+    /// for none.
     pub(super) cluster: Arc<str>,
     /// Verb of the request as in RBAC.
     verb: &'static str,
@@ -140,7 +141,7 @@ pub(super) struct LimitLabels {
     pub(super) limit: &'static str,
 }
 
-/// Labels of requests that Tributary sends to clusters before it answers a client.
+/// Labels of lookups, which Tributary sends to clusters before it answers a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct LookupLabels {
     pub(super) about: &'static str,

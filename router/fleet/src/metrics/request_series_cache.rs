@@ -36,8 +36,8 @@ pub(super) struct RequestSeries {
 /// the metric family.
 pub(super) struct RequestSeriesCache {
     known: RwLock<CachedSeries>,
-    /// A fast hash function. This is safe: clients choose no part of the key, clusters do not know the seed, and the
-    /// number of comparisons is limited.
+    /// Fast hash function without protection against chosen keys. No protection is needed: clients choose no part of
+    /// the key, clusters do not know the seed, and the number of comparisons is limited.
     hasher: DefaultHashBuilder,
     max: usize,
 }
@@ -45,14 +45,15 @@ pub(super) struct RequestSeriesCache {
 #[derive(Default)]
 struct CachedSeries {
     kinds: HashTable<KnownRequests>,
-    /// Number of times that the cache was cleared because series were removed. A series that was looked up before a
-    /// clear is not cached after the clear.
+    /// Number of times that the cache was cleared because series were removed. If the number has changed since a series
+    /// was looked up, the series may have been removed, so it is not cached.
     cleared: u64,
     emptied_at: Option<Instant>,
 }
 
-/// Minimum time between two times that a full cache is emptied. Otherwise, clients with ever new requests could empty
-/// the cache constantly. While the cache is filled again, other requests wait: 10,000 kinds take some 20 ms.
+/// Minimum interval between two times that the full cache is emptied. Without the interval, clients that constantly
+/// send new kinds of requests could empty the cache at any time. While the cache is filled again, other requests wait:
+/// 10,000 kinds take some 20 ms.
 const EMPTIED_EVERY: Duration = Duration::from_secs(60);
 
 struct KnownRequests {
@@ -81,8 +82,8 @@ impl RequestSeriesCache {
         Self { known: RwLock::default(), hasher: DefaultHashBuilder::default(), max }
     }
 
-    /// Counts a request with this code and duration. `begin` returns the series of a kind that is not cached; two
-    /// concurrent calls get the same series.
+    /// Counts a request with this code and duration. `begin` looks up the series if the kind is not cached. Two
+    /// concurrent calls may both call `begin`, which returns the same series to both.
     pub(super) fn count(
         &self,
         request: &CountedRequest<'_>,
@@ -107,7 +108,7 @@ impl RequestSeriesCache {
             return;
         }
         let mut known = self.known.write();
-        // Meanwhile, a second thread may have added the kind, or may have removed its series.
+        // Meanwhile, another thread may have added the kind, or may have removed its series.
         if known.cleared != cleared || !self.has_room(&known, now) || known.kinds.find(hash, is_alike).is_some() {
             return;
         }
@@ -130,7 +131,8 @@ impl RequestSeriesCache {
         known.kinds.len() < self.max || !known.emptied_at.is_some_and(lately)
     }
 
-    /// Drops all cached kinds. Called when series are removed, because a count in a removed series is lost.
+    /// Drops all cached kinds. Call this function after series were removed: a cached counter of a removed series would
+    /// lose its counts.
     pub(super) fn clear(&self) {
         let mut known = self.known.write();
         known.cleared += 1;

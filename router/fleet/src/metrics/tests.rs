@@ -93,8 +93,8 @@ fn counted_request_is_exposed_with_its_labels() {
     assert_eq!(lines(&metrics), expected);
 }
 
-/// A request, its outcome, the code of its response, and its lines in the exposition: duration, request, 410, and
-/// request by cluster.
+/// Columns: request; source, outcome and cluster; status code; expected values of the series for duration, requests,
+/// 410 responses, and requests by cluster.
 type Case<'a> = (&'static str, (RequestSource, Decision, &'a CountedCluster), u16, &'static [&'static str]);
 
 #[test]
@@ -140,7 +140,7 @@ fn requests_are_counted_by_resource_and_outcome() {
             410,
             &["WATCH||v1|pods||cluster|memory|410 3", "WATCH||v1|pods 3", "|watch|pods|memory|kubectl 3"],
         ),
-        // Unknown subresources and resources get no label.
+        // The labels of a subresource or resource that discovery lacks are empty.
         (
             "GET /api/v1/namespaces/n/pods/p/invented",
             (Member, Decision::Forwarded, &eu),

@@ -27,7 +27,8 @@ pub(super) struct EncodedDocument {
     pub(super) gzip: bool,
 }
 
-/// Cached documents, and locks of documents that some caller is making.
+/// Cache of documents. Also contains a lock for each document that a caller is building, so that other callers wait for
+/// the result.
 pub(super) struct Cache {
     bytes_max: usize,
     cached: Mutex<CachedDocuments>,
@@ -56,12 +57,12 @@ impl Cache {
         Self { bytes_max, cached: Mutex::default(), locks: Mutex::default() }
     }
 
-    /// Returns whether the cache contains a document. The call does not count as a use of the document.
+    /// Returns whether the cache contains a document. Does not change the order of use.
     pub(super) fn has(&self, key: &DocumentKey) -> bool {
         self.cached.lock().by_key.contains_key(key)
     }
 
-    /// Returns a cached document. The call counts as a use of the document.
+    /// Returns a cached document, and makes it the most recently used.
     pub(super) fn find(&self, key: &DocumentKey) -> Option<EncodedDocument> {
         let mut cached = self.cached.lock();
         cached.uses += 1;
@@ -71,7 +72,7 @@ impl Cache {
         Some(made.clone())
     }
 
-    /// All cached documents, the most recently used document first. The call does not count as a use.
+    /// Returns all cached documents, the most recently used document first. Does not change the order of use.
     pub(super) fn by_use(&self) -> Vec<(DocumentKey, EncodedDocument)> {
         let cached = self.cached.lock();
         let mut all: Vec<_> = cached.by_key.iter().collect();

@@ -40,8 +40,9 @@ pub(super) enum OpenApiFetchError {
 }
 
 impl OpenApiFetchError {
-    /// Returns whether the cluster did not answer, so that its last known documents are used. A refusal counts as an
-    /// answer, except a 429 of kube-apiserver's priority and fairness.
+    /// Returns whether Tributary must use the last known documents of the cluster: the cluster did not answer, or
+    /// answered with a 5xx or with a 429 of kube-apiserver's priority and fairness. Any other error response is an
+    /// answer.
     pub(super) fn has_no_answer(&self) -> bool {
         match self {
             Self::Client(_) | Self::Send(_) | Self::Late(_) => true,
@@ -54,30 +55,31 @@ impl OpenApiFetchError {
 pub(super) struct DocumentResponse {
     /// Entity tag of the document, without quotes.
     pub(super) tag: Option<String>,
-    /// The document; `None` if the cluster answered 304 because the document equals a known one.
+    /// The document. `None` if the cluster answered 304, because the document has one of the tags in the request.
     pub(super) bytes: Option<Bytes>,
 }
 
 /// Requests the list of a member's v3 documents.
 ///
 /// # Errors
-/// [`OpenApiFetchError`].
+/// [`OpenApiFetchError`] gives the cause.
 pub(super) async fn index(cluster: &Arc<Cluster>) -> Result<Bytes, OpenApiFetchError> {
     let answer = get(cluster, "/openapi/v3", "application/json", &[], (INDEX_WITHIN, INDEX_BYTES_MAX)).await?;
     answer.bytes.ok_or(OpenApiFetchError::Status(StatusCode::NOT_MODIFIED))
 }
 
-/// Requests a document, unless its entity tag is one of the `known` tags.
+/// Requests a document. The cluster sends no document if the document's entity tag is one of the `known` tags.
 ///
 /// # Errors
-/// [`OpenApiFetchError`].
+/// [`OpenApiFetchError`] gives the cause.
 pub(super) async fn document(
     cluster: &Arc<Cluster>,
     path: &str,
     (schema, spelling): (SchemaVersion, Spelling),
     known: &[String],
 ) -> Result<DocumentResponse, OpenApiFetchError> {
-    // Servers before 1.27 know only the media type with `@`, which is not valid. Newer servers know both spellings.
+    // Servers before 1.27 accept only the media type with `@`, which is not valid in HTTP. Newer servers accept both
+    // media types.
     let accept = match (schema, spelling) {
         (_, Spelling::Json) => "application/json",
         (SchemaVersion::V2, Spelling::Protobuf) => "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",

@@ -1,9 +1,9 @@
 //! Documents whose announced hash is wrong.
 //!
-//! Tributary stores a document by its hash, for all clusters that announce the hash. A kube-apiserver's hash is the
-//! digest of the JSON text (kube-openapi, `computeETag`). A hostile cluster could announce the hash of a different
-//! cluster's document for its own document, and so describe kinds for all clients. Therefore, a document with a wrong
-//! hash is stored by its digest.
+//! Tributary stores a document by its hash, once for all clusters that announce the hash. A kube-apiserver's hash is
+//! the digest of the JSON text (kube-openapi, `computeETag`). If Tributary trusted the hashes, a hostile cluster could
+//! announce the hash of a different cluster's document for a false document, and so describe kinds for all clients.
+//! Therefore, a document with a wrong hash is stored by its digest.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,7 +36,8 @@ impl HashMismatches {
             all.clear();
         }
         let own = all.entry(cluster.clone()).or_default();
-        // If the document has changed again, the entry keeps the hash that the cluster announces.
+        // Tributary may have requested the document by its earlier digest in place of the announced hash. In this case
+        // the entry keeps the announced hash.
         let announced = own.remove(path).filter(|known| known.digest == requested_hash).map(|known| known.announced);
         own.insert(
             path.to_owned(),

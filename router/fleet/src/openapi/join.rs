@@ -1,5 +1,5 @@
 //! Union of the OpenAPI documents of several clusters, by name. If two documents describe a path or schema differently,
-//! the description in the first document counts.
+//! the union contains the description of the first document.
 //!
 //! JSON and protobuf are joined separately, by the same rules. A cluster's protobuf has the same content as its JSON,
 //! so no conversion is needed.
@@ -64,7 +64,8 @@ pub fn join(schema: SchemaVersion, spelling: Spelling, documents: &[&[u8]]) -> R
     }
 }
 
-/// Depth to which the values of this key are joined by name. With depth 0, the value in the first document counts.
+/// Returns the number of levels of names at which the values of this key are joined. With 0, the union contains the
+/// value of the first document.
 fn levels(schema: SchemaVersion, key: &str) -> u8 {
     match (schema, key) {
         (_, "paths") => 1,
@@ -74,7 +75,8 @@ fn levels(schema: SchemaVersion, key: &str) -> u8 {
     }
 }
 
-/// Writes the union of JSON objects. `levels` returns the depth to which the values of a key are joined.
+/// Writes the union of JSON objects to `out`. `levels` returns, for a key, the number of levels of names at which its
+/// values are joined.
 fn join_json(texts: &[&RawValue], out: &mut Vec<u8>, levels: &dyn Fn(&str) -> u8) -> Result<(), serde_json::Error> {
     let objects: Vec<RawObject<'_>> =
         texts.iter().map(|text| serde_json::from_str(text.get())).collect::<Result<_, _>>()?;
@@ -104,7 +106,7 @@ fn join_json(texts: &[&RawValue], out: &mut Vec<u8>, levels: &dyn Fn(&str) -> u8
     Ok(())
 }
 
-/// Keys of a JSON object in their order, with unparsed values.
+/// JSON object as a list of keys with unparsed values, in the order of the text.
 struct RawObject<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'a> RawObject<'a> {
@@ -123,7 +125,7 @@ impl<'de> Deserialize<'de> for RawObject<'de> {
                 f.write_str("an object")
             }
 
-            /// Go's decoder reads `null` as an empty map.
+            /// Treats `null` as an empty object, because Go's decoder reads `null` as an empty map.
             fn visit_unit<E>(self) -> Result<Self::Value, E> {
                 Ok(RawObject(Vec::new()))
             }
@@ -140,18 +142,19 @@ impl<'de> Deserialize<'de> for RawObject<'de> {
     }
 }
 
-/// Rule for a protobuf field. If a field has no rule, the field of the first document counts.
+/// Rule by which a protobuf field of several documents is joined. A field without a rule has the value of the first
+/// document.
 enum JoinRule {
     /// The field contains a message, whose fields are joined one by one.
     Message(&'static [(u64, JoinRule)]),
-    /// The field contains messages with a name in their field 1 (gnostic's maps). They are joined by name.
+    /// The field contains the entries of a gnostic map: messages with a name in field 1. Entries are joined by name.
     Named,
 }
 
 /// Field number of the name in an entry of gnostic's maps.
 const NAME: u64 = 1;
 
-/// Rule for a map in gnostic's usual form: one field with named entries.
+/// Rule for a message with a map in gnostic's usual form: field 1 contains the named entries.
 const MAP: JoinRule = JoinRule::Message(&[(1, JoinRule::Named)]);
 
 fn rules(schema: SchemaVersion) -> &'static [(u64, JoinRule)] {

@@ -1,4 +1,4 @@
-//! Last known OpenAPI documents of the clusters, as a value that can be stored and survives a restart.
+//! Last known OpenAPI documents of the clusters, as a value that can be stored for the next process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,8 +39,7 @@ impl KnownMember {
         of_index.chain(self.swagger.as_deref())
     }
 
-    /// Returns whether this state belongs to the cluster: the uids are equal, or a uid is unknown and the addresses are
-    /// equal.
+    /// Returns whether this state belongs to the cluster. The uids decide if both are known, else the addresses.
     pub(super) fn is_of(&self, cluster: &Cluster) -> bool {
         match (&self.uid, cluster.uid()) {
             (Some(known), Some(uid)) => *known == uid,
@@ -48,7 +47,7 @@ impl KnownMember {
         }
     }
 
-    /// Assigns this state to a cluster. Clears the state if the state belongs to a different cluster.
+    /// Assigns this state to a cluster. If the state belongs to a different cluster, clears it first.
     pub(super) fn become_of(&mut self, cluster: &Cluster) {
         if !self.is_of(cluster) {
             *self = Self::default();

@@ -22,18 +22,17 @@ pub(super) enum Freshness<T> {
     Previous(T),
 }
 
-/// Function that returns a reference to one part of a [`KnownMember`].
+/// Function that selects one field of a [`KnownMember`].
 pub(super) type OpenApiPart<T> = fn(&mut KnownMember) -> &mut Option<T>;
 
-/// Last answers of a cluster, with the identity of the cluster.
+/// Last answers of a cluster, with the cluster's uid and address.
 pub(super) struct LastAnswers {
     known: Mutex<KnownMember>,
     news: Arc<Notify>,
 }
 
 impl LastAnswers {
-    /// Creates the answers from the state of an earlier process, which may be empty. `news` is notified of every
-    /// change.
+    /// Creates the store from the state of an earlier process, which may be empty. `news` is notified of every change.
     pub(super) fn new(known: KnownMember, news: Arc<Notify>) -> Self {
         Self { known: Mutex::new(known), news }
     }
@@ -67,8 +66,8 @@ pub(super) struct LastDocuments {
 }
 
 impl LastDocuments {
-    /// Creates the store from the documents of an earlier process, sorted with the most recently used first. `news` is
-    /// notified of every new document.
+    /// Creates the store from the documents of an earlier process. The most recently used document comes first. `news`
+    /// is notified of every new document.
     pub(super) fn new(known: Vec<(DocumentKey, Bytes)>, news: Arc<Notify>) -> Self {
         let cache = Cache::for_last_answers();
         for (key, bytes) in known.into_iter().rev() {

@@ -1,4 +1,4 @@
-//! OpenAPI documents of the clusters. Tributary requests them because of a client's request, and joins them.
+//! OpenAPI documents of the clusters. Tributary requests them when a client requests a document, and joins them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ const ASK_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(super) const V2_PATH: &str = "/openapi/v2";
 
-/// Maximum number of attempts before a client gets an error because documents are changing. Three: the first attempt,
-/// one more after a change, and one more after a cluster's wrong hash.
+/// Maximum number of attempts to join documents that change during the join. After the last attempt, the client gets an
+/// error. Three: the first attempt, one after a change, and one after a cluster's wrong hash.
 const ROUNDS_MAX: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ pub(super) struct OpenApiDocument {
     pub(super) tag: String,
 }
 
-/// Documents of the clusters. A cluster gets a request only because of a client's request.
+/// Documents of the clusters. Tributary requests documents from a cluster only when a client requests documents.
 pub(super) struct Documents {
     fleet: Arc<Fleet>,
     members: Mutex<Vec<Arc<OpenApiMember>>>,
@@ -55,7 +55,8 @@ pub(super) struct Documents {
     last_answers: Mutex<BTreeMap<ClusterName, Arc<LastAnswers>>>,
     /// Notified when the last known documents change.
     news: Arc<Notify>,
-    /// Last logged reason for which a joined document omits a cluster's document, by cluster and path.
+    /// Last logged reason why a joined document omits a cluster's document, by cluster and path. Each reason is logged
+    /// once.
     unreadable: Mutex<BTreeMap<(ClusterName, String), String>>,
     hash_mismatches: HashMismatches,
 }
@@ -63,16 +64,18 @@ pub(super) struct Documents {
 struct OpenApiMember {
     cluster: Arc<Cluster>,
     index: CachedAnswer<Freshness<Arc<OpenApiIndex>>>,
-    /// Cached entity tags of the joined v2 document, one for each encoding.
+    /// Cached entity tag of the member's v2 document, for each encoding.
     swaggers: [CachedAnswer<Freshness<String>>; 2],
     last: Arc<LastAnswers>,
 }
 
-/// Parts of a member's known documents: the list of v3 documents, and the tag of the v2 document.
+/// Selectors of a member's known documents: `INDEX` for the list of v3 documents, `SWAGGER` for the tag of the v2
+/// document.
 const INDEX: OpenApiPart<Arc<OpenApiIndex>> = |known| &mut known.index;
 const SWAGGER: OpenApiPart<String> = |known| &mut known.swagger;
 
-/// A cached answer with the time of its request. The inner `None` means that the cluster gave no answer.
+/// Cached answer with the time of its request. The outer `None` means that no request has been sent, the inner `None`
+/// that the cluster gave no answer.
 type CachedAnswer<T> = tokio::sync::Mutex<Option<(Instant, Option<T>)>>;
 
 enum DocumentFailure {
@@ -82,7 +85,7 @@ enum DocumentFailure {
 }
 
 impl Documents {
-    /// Creates the documents. `known` is the stored state of an earlier process.
+    /// Creates the store of documents, without a request. `known` is the stored state of an earlier process.
     pub(super) fn new(fleet: Arc<Fleet>, known: KnownOpenApi) -> Self {
         let news = Arc::new(Notify::new());
         let answers = known.members.into_iter();
@@ -121,7 +124,7 @@ impl Documents {
         Arc::clone(self.last_answers.lock().entry(name.clone()).or_insert_with(make))
     }
 
-    /// Clusters in order of precedence: the newest server first, then by name. A cluster that has two names counts
+    /// Clusters in order of precedence: the newest server first, then by name. A cluster with two names is included
     /// once.
     fn members(&self) -> Vec<Arc<OpenApiMember>> {
         let clusters = self.fleet.by_precedence();
@@ -137,8 +140,8 @@ impl Documents {
         members.iter().filter(|member| member.cluster.duplicate().is_none()).cloned().collect()
     }
 
-    /// Joined list of v3 documents by path. Of clusters that do not answer, the list contains only documents that are
-    /// stored in one of these encodings.
+    /// Returns the joined list of v3 documents by path. For a cluster that does not answer, the list contains only the
+    /// documents that Tributary has stored in one of these encodings.
     pub(super) async fn index(&self, spellings: &[Spelling]) -> BTreeMap<String, DocumentSources> {
         let members = self.members();
         let indexes = join_all(members.iter().map(|member| member.index())).await;
@@ -195,8 +198,8 @@ impl Documents {
         }
     }
 
-    /// Sources of the v2 document. Tributary sends the first request to one cluster alone, so that all other clusters
-    /// can answer 304 if their document is equal.
+    /// Returns the sources of the v2 document. If no cluster's current document is known, Tributary first sends a
+    /// request to one cluster alone, so that all other clusters can answer 304 if their document is equal.
     async fn swaggers(&self, spelling: Spelling) -> DocumentSources {
         let members = self.members();
         let mut known: Vec<String> = Vec::new();
@@ -228,9 +231,9 @@ impl Documents {
         sources
     }
 
-    /// Entity tag of a cluster's v2 document. A healthy cluster gets a request if the last answer is older than
-    /// [`ASK_INTERVAL`]; otherwise the last answer is returned. If the new answer contains the document, the function
-    /// stores the document.
+    /// Returns the entity tag of a cluster's v2 document. If the last request is older than [`ASK_INTERVAL`], requests
+    /// the document again, and stores a new document. A cluster that is unreachable or has a fault gets no request, and
+    /// its last known tag is returned.
     async fn swagger(&self, member: &OpenApiMember, spelling: Spelling, known: &[String]) -> Option<Freshness<String>> {
         if unavailable_reason(&member.cluster).is_some() {
             return member.last.get(&member.cluster, SWAGGER).map(Freshness::Previous);
@@ -308,7 +311,7 @@ impl Documents {
         Ok(made)
     }
 
-    /// Logs once for each reason that the joined document omits a cluster's document.
+    /// Logs that the joined document omits a cluster's document, unless the same reason was logged last.
     fn log_left_out(&self, cluster: &Cluster, path: &str, cause: &str) {
         let key = (cluster.name().clone(), path.to_owned());
         if self.unreadable.lock().insert(key, cause.to_owned()).is_none_or(|last_cause| last_cause != cause) {
@@ -317,7 +320,7 @@ impl Documents {
         }
     }
 
-    /// Document of a cluster, from the store or from any cluster that has the same document.
+    /// Returns the document of a source, from the store or from any cluster that has this document.
     async fn fetch(
         &self,
         path: &str,
@@ -370,9 +373,9 @@ impl Documents {
     }
 }
 
-/// Tag by which a document is stored. For JSON, this is a digest of the text, whatever tag the cluster announces. For
-/// protobuf, this is the announced tag: a kube-apiserver announces the digest of the JSON form, which a digest of the
-/// protobuf bytes would never match.
+/// Returns the tag by which a document is stored. For JSON, this is a digest of the text, whatever tag the cluster
+/// announces. For protobuf, this is the announced tag: a kube-apiserver announces the digest of the JSON form, which a
+/// digest of the protobuf bytes would never match.
 async fn storage_tag(spelling: Spelling, bytes: &Bytes, announced: Option<String>) -> String {
     match (spelling, announced) {
         (Spelling::Protobuf, Some(announced)) => announced,
@@ -384,7 +387,8 @@ async fn storage_tag(spelling: Spelling, bytes: &Bytes, announced: Option<String
     }
 }
 
-/// Reason for which Tributary sends a cluster no request, so that no client waits in vain.
+/// Returns the reason why Tributary sends no request to a cluster: the cluster is unreachable or has a fault, so a
+/// client would wait in vain.
 fn unavailable_reason(cluster: &Cluster) -> Option<String> {
     cluster.out_of_reach().map(|failure| failure.cause).or_else(|| cluster.problem())
 }
@@ -392,10 +396,10 @@ fn unavailable_reason(cluster: &Cluster) -> Option<String> {
 /// Indexes of the documents that a joined document omits, with the reasons.
 type LeftOutDocuments = Vec<(usize, String)>;
 
-/// Joins those documents that can be parsed.
+/// Joins the documents that can be parsed, and omits the others.
 ///
 /// # Errors
-/// If no document can be parsed.
+/// The error of the first document if no document can be parsed.
 fn join_readable(wish: OpenApiForm, texts: &[Bytes]) -> Result<(Bytes, LeftOutDocuments), String> {
     let all: Vec<&[u8]> = texts.iter().map(|text| &text[..]).collect();
     if let Ok(joined) = join(wish.schema, wish.spelling, &all) {
@@ -426,8 +430,8 @@ impl OpenApiMember {
         }
     }
 
-    /// List of a cluster's v3 documents. A healthy cluster gets a request if the last answer is older than
-    /// [`ASK_INTERVAL`]; otherwise the last answer is returned.
+    /// Returns the list of a cluster's v3 documents. If the last request is older than [`ASK_INTERVAL`], requests the
+    /// list again. A cluster that is unreachable or has a fault gets no request, and its last known list is returned.
     async fn index(&self) -> Option<Freshness<Arc<OpenApiIndex>>> {
         if unavailable_reason(&self.cluster).is_some() {
             return self.last.get(&self.cluster, INDEX).map(Freshness::Previous);
@@ -446,7 +450,8 @@ impl OpenApiMember {
         index
     }
 
-    /// Result of a request. An answer is stored and returned. Without an answer, the last known answer is returned.
+    /// Returns the result of a request. Stores a successful answer. If the cluster gave no answer, returns the last
+    /// known answer. If the cluster refused the request, drops the last known answer.
     fn store_or_fall_back<T: Clone + PartialEq>(
         &self,
         answer: Result<T, OpenApiFetchError>,

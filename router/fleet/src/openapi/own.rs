@@ -1,6 +1,6 @@
-//! OpenAPI documents of Tributary's own API group, as the merged view and the aggregated entry serve them. The merged
-//! view serves the group only as a v3 document in JSON. Its v2 document must have equal contents in JSON and protobuf,
-//! and Tributary writes no protobuf.
+//! OpenAPI documents of Tributary's own API group for the merged view and the aggregated entry. The merged view
+//! describes the group only in a v3 document in JSON. The merged view's v2 document does not describe the group: it
+//! must have equal contents in JSON and protobuf, and Tributary writes no protobuf.
 
 use std::sync::{LazyLock, OnceLock};
 
@@ -13,7 +13,7 @@ use crate::aggregated_group::{
     COMBINATIONS, GROUP, VERSION, combination, foreign_groups, merged_view_openapi_v3, openapi_v2, openapi_v3,
 };
 
-/// A document in JSON, with its entity tag.
+/// JSON document that Tributary itself writes, with its entity tag.
 pub(super) struct OwnDocument {
     pub(super) bytes: Bytes,
     pub(super) tag: String,
@@ -27,7 +27,7 @@ impl OwnDocument {
         Self { tag: digest(&bytes), bytes }
     }
 
-    /// Returns the document at [`path`](Self::path).
+    /// Returns the v3 document of the merged view, whose path is [`path`](Self::path).
     pub(super) fn v3() -> &'static Self {
         &V3
     }
@@ -38,7 +38,7 @@ impl OwnDocument {
     }
 }
 
-/// Documents of the aggregated entry while certain doors of foreign systems are open.
+/// Documents of the aggregated entry for one combination of open doors of foreign systems.
 pub(super) struct EntryDocuments {
     pub(super) v2: OwnDocument,
     /// The v3 document of each group, by its path below `/openapi/v3/`.
@@ -57,7 +57,7 @@ impl EntryDocuments {
         Self { v3: [own].into_iter().chain(others).collect(), v2: OwnDocument::new(&openapi_v2(&foreign)) }
     }
 
-    /// Returns the documents for open doors. They are written once for each combination of doors.
+    /// Returns the documents for this combination of open doors. The first call for a combination builds them.
     pub(super) fn for_doors(doors: &ForeignDoors) -> &'static Self {
         static MADE: [OnceLock<EntryDocuments>; COMBINATIONS] = [const { OnceLock::new() }; COMBINATIONS];
         MADE[combination(doors)].get_or_init(|| Self::new(doors))

@@ -10,7 +10,8 @@ use tributary_apimachinery::json::null_is_default;
 use crate::topology::Cluster;
 
 /// Maximum number of documents in a cluster's list. 8,192: a kube-apiserver has 50, and a thousand with the largest
-/// sets of CustomResourceDefinitions. Each client's request for the list joins the lists of all clusters.
+/// sets of CustomResourceDefinitions. The limit is necessary because each client's request for the list joins the lists
+/// of all clusters.
 const DOCUMENTS_MAX: usize = 8_192;
 
 /// Maximum length of a hash in bytes. 256, because kube-apiserver's hashes have 128.
@@ -61,7 +62,8 @@ pub(super) struct DocumentSources<C = Arc<Cluster>> {
 
 #[derive(Clone)]
 pub(super) struct DocumentSource<C = Arc<Cluster>> {
-    /// Entity tag of the document. `None` if the cluster gives no tag: each use of the document then needs a request.
+    /// Entity tag of the document. `None` if the cluster announces no tag. Without a tag, Tributary must request the
+    /// document for each use.
     pub(super) tag: Option<String>,
     /// Clusters that have the document.
     pub(super) clusters: Vec<C>,
@@ -82,8 +84,8 @@ impl<C> DocumentSources<C> {
         }
     }
 
-    /// Tag of the joined document. If the clusters have equal tags, this is their tag; otherwise a digest of their tags
-    /// in order. The computation reads no document, and gives the same tag in all replicas.
+    /// Returns the tag of the joined document: the clusters' tag if all tags are equal, else a digest of the different
+    /// tags in order. The computation reads no document, and gives the same tag in all replicas.
     pub(super) fn tag(&self) -> Option<String> {
         let tags: Option<Vec<&str>> = self.distinct.iter().map(|source| source.tag.as_deref()).collect();
         match &tags?[..] {

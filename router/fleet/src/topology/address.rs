@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tributary_apimachinery::text::hex;
 
-/// Digest of a cluster's servers and of the method by which they are authenticated. State that is stored with one
-/// address never counts for a different address. Renewed credentials, and the configuration of rights, do not change
-/// the digest.
+/// Digest that identifies the servers of a cluster and the method by which Tributary authenticates them. State that was
+/// stored for one address is never used for a different address. Renewed credentials, or a change of the configuration
+/// of rights, do not change the digest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterAddress(Arc<str>);
 

@@ -43,39 +43,39 @@ use crate::report::ClusterCondition;
 /// served after 10 s at the latest, and at once if Tributary may watch CustomResourceDefinitions.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Interval of discovery of a cluster whose CustomResourceDefinitions or APIServices cannot be watched, while clients
-/// read a custom kind that the cluster lacks. A second: such a read learns of a new kind as soon as by a watch.
+/// Interval of discovery requests to a cluster whose CustomResourceDefinitions or APIServices cannot be watched, while
+/// clients read a custom kind that the cluster lacks. 1 s: clients see a new kind about as soon as with a watch.
 const UNWATCHED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The time for which a refusal of discovery may be a passing one: a kube-apiserver that starts answers 403 until it
-/// has read its roles.
+/// Maximum time for which a refusal of discovery may be temporary: a kube-apiserver that has just started answers 403
+/// until it has read its roles.
 const STARTING_MAX: Duration = Duration::from_secs(30);
 
 /// Interval of discovery requests to a cluster that has just replaced a different cluster of the same name, until the
-/// first answer. 1 s, because requests for the name are refused meanwhile.
+/// first answer. 1 s, because Tributary refuses requests for the name until then.
 const SUCCESSOR_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Interval of requests for facts that only an upgrade or a restore changes: the core group, the version and the uid.
-/// 60 s. These requests are also sent after a fault, after an outage, and when a client requests an unknown resource.
-/// With an interval of 10 s, half of the requests to an idle fleet would be of this kind. In addition, each new
-/// connection requests the uid.
+/// 60 s: with an interval of 10 s, half of the requests to an idle fleet would be such requests. These requests are
+/// also sent after a fault, after an outage, and when a client requests a resource that discovery lacks. In addition,
+/// each new connection requests the uid.
 const RARE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Minimum time between two discovery requests to a cluster that are caused by clients.
+/// Minimum time between two discovery requests to a cluster that client requests trigger.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Maximum time for which a client's request waits for discovery.
 const REFRESH_WAIT: Duration = Duration::from_secs(3);
 
-/// Maximum time for which a client's request waits for discovery, if the previous discovery took longer than this time.
-/// 300 ms: otherwise a slow cluster would delay each 404, and each create of kinds that the cluster lacks. The
-/// discovery continues in the cluster's task.
+/// Maximum time for which a client's request waits for discovery, if the previous wait took longer than this time. 300
+/// ms: with a longer wait, a slow cluster would delay each 404, and each create of kinds that the cluster lacks. After
+/// the wait, the discovery continues in the cluster's task.
 const SLOW_REFRESH_WAIT: Duration = Duration::from_millis(300);
 
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Minimum time between two log lines about decreased revisions of a cluster. 60 s: in this time, all collections of
-/// the cluster notice the decrease.
+/// Minimum time between two log lines about decreased revisions of a cluster, for example after an etcd restore. 60 s:
+/// in this time, all collections of the cluster notice the decrease.
 const RESET_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Minimum time between two log lines about missing impersonation rights in a cluster. 60 s, because each request to
@@ -85,7 +85,7 @@ const IMPERSONATION_LOG_INTERVAL: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug, Default)]
 struct Attempts {
     begun: u64,
-    /// Number of the attempt that ended last. At most one attempt is running.
+    /// Number of the last discovery attempt that has ended. At most one attempt is running.
     ended: u64,
 }
 
@@ -108,7 +108,7 @@ struct ClusterProblem {
     text: String,
     condition: ClusterCondition,
     since: Instant,
-    /// Whether only a repair ends the problem.
+    /// Whether the problem lasts until an administrator repairs it.
     lasts: bool,
 }
 
@@ -128,17 +128,18 @@ pub(super) enum ClusterChange {
     DiscoveryOrIdentity,
 }
 
-/// A client's read of a custom kind.
+/// A client's read of a custom kind that discovery lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KindReader {
-    /// A list. Its client may list again, or begin a watch.
+    /// A list. Its client may repeat the list, or begin a watch.
     List,
     /// A watch.
     Watch,
 }
 
 impl KindReader {
-    /// Returns the time for which the read counts. A watch lasts up to an hour without an explicit timeout.
+    /// Returns the time for which Tributary assumes that the client continues to read the kind. A watch without an
+    /// explicit timeout lasts up to an hour.
     fn lasts_for(self) -> Duration {
         match self {
             Self::List => Duration::from_secs(60),
@@ -166,18 +167,19 @@ pub struct Cluster {
     undescribed_since: Mutex<HashMap<GroupVersion, Instant>>,
     /// If the same cluster is configured under two names, the name under which the merged view shows its objects.
     duplicate: ArcSwapOption<ClusterName>,
-    /// Name of a cluster that reports the same uid. No proof shows that both are the same cluster.
+    /// Name of a different configured cluster that reports the same uid, without a proof that both are the same
+    /// cluster.
     suspected_duplicate: ArcSwapOption<ClusterName>,
     identity: ArcSwap<ClusterIdentity>,
     /// Time at which the namespace kube-system was created.
     created: OnceLock<Timestamp>,
-    /// Identity of the cluster. A new configuration of the same cluster keeps the identity.
+    /// Identity of the cluster. If the configuration of the cluster changes, the identity stays.
     incarnation: Incarnation,
     version: ArcSwapOption<ServerVersion>,
     /// Last time at which the cluster answered all discovery requests, including those of [`RARE_INTERVAL`].
     all_answered_at: Mutex<Option<Instant>>,
     problem: Mutex<Option<ClusterProblem>>,
-    /// End of the cluster's last fault.
+    /// Time at which the last fault ended.
     mended: Mutex<Option<Instant>>,
     /// Time of the log line about the current fault. Empty after the log line about the end of the fault.
     pub(super) logged_at: Mutex<Option<Instant>>,
@@ -193,28 +195,29 @@ pub struct Cluster {
     kind_changes: Arc<KindChanges>,
     /// Whether the watches of the cluster's kinds are up to date.
     kinds_watched: AtomicBool,
-    /// End of the last list or watch of a custom kind that discovery lacks.
+    /// Time until which Tributary assumes that clients read a custom kind that discovery lacks.
     readers_until: Mutex<Option<Instant>>,
-    /// Last discovery for which a client's request waited. Locked during the wait.
+    /// Last discovery for which a client's request waited. Locked during the wait, so that concurrent requests wait for
+    /// the same discovery.
     refreshed: tokio::sync::Mutex<Option<Refresh>>,
     attempts: watch::Sender<Attempts>,
     is_discovery_attempted: AtomicBool,
-    /// Permits for requests by which Tributary finds out whether the cluster has an object.
+    /// Permits for lookups: requests that find out whether the cluster has an object.
     lookups: Arc<FairQueue>,
     list_permits: ListPermits,
     precedence: Precedence,
-    /// Shares of clients' long-running requests, without watches. Watches are included if they have no separate
-    /// connections.
+    /// Permits for clients' long-running requests, except watches. Watches also use these permits if the cluster has no
+    /// separate connections for watches.
     long_running: Arc<FairSemaphore>,
-    /// Shares of clients' watches below the path of the cluster.
+    /// Permits for clients' watches below the path of the cluster.
     watches: Arc<FairSemaphore>,
-    /// Shares of clients' requests that are not long-running.
+    /// Permits for clients' requests that are not long-running.
     short: Arc<FairSemaphore>,
     unread: MemberUnreadBytes,
     cancelled: CancellationToken,
 }
 
-/// Metrics of the limits for clients' requests to a cluster, over all clusters.
+/// Metrics of the limits for clients' requests to clusters, summed over all clusters.
 #[derive(Clone, Debug, Default)]
 pub struct MemberShareMetrics {
     /// Metrics of clients' long-running requests, without watches.
@@ -245,8 +248,8 @@ pub enum ClusterIdentity {
 impl Cluster {
     /// Reserves a permit for a client's request and, for a long-running request, bytes for the unread part of the
     /// answer. Keep both until the answer has ended. Clients share the cluster's connections and the unread bytes, so a
-    /// slow reader must leave capacity for other clients. Tributary's own requests need no permit. Other answers need
-    /// no bytes, because an answer without a reader is cut within a minute.
+    /// slow reader must leave capacity for other clients. Tributary's own requests need no permit. Short requests need
+    /// no bytes, because Tributary ends an answer without a reader within a minute.
     ///
     /// # Errors
     /// 429 with the cluster and the remedy.
@@ -278,10 +281,10 @@ impl Cluster {
         (share.used(), share.max())
     }
 
-    /// Limit for a class of requests. The function first updates the limit to the known capacity of the connections.
+    /// Returns the limit for a class of requests, after its maximum was updated to the capacity of the connections.
     fn share(&self, class: RequestClass) -> &Arc<FairSemaphore> {
         let client = self.setup.client.as_ref().ok();
-        // This call visits each endpoint.
+        // Only for watches, because this call visits each endpoint.
         let watches = client.filter(|_| class == RequestClass::Watch).and_then(ClusterClient::watches_for_clients);
         let (share, carried) = match (class, watches) {
             (RequestClass::Short, _) => (&self.short, client.map(ClusterClient::short_for_clients)),
@@ -294,8 +297,8 @@ impl Cluster {
         share
     }
 
-    /// Waits for a permit to send a request by which Tributary finds out, for a client, whether this cluster has an
-    /// object. Dropping the future gives up the position in the queue.
+    /// Waits for a permit for a lookup: a request that finds out, for a client, whether this cluster has an object.
+    /// Dropping the future gives up the position in the queue.
     pub async fn lookup(&self, share_key: ShareKey) -> Option<Permit> {
         self.lookups.acquire(share_key).await
     }
@@ -311,7 +314,7 @@ impl Cluster {
         &self.precedence
     }
 
-    /// Creates a cluster that has not answered yet, with the discovery of an earlier configuration if known.
+    /// Creates a cluster that has not answered yet, with the discovery of an earlier configuration if there is one.
     pub fn new(
         setup: ClusterSetup,
         (incarnation, before): (Incarnation, Option<Served>),
@@ -371,8 +374,7 @@ impl Cluster {
         &self.incarnation
     }
 
-    /// Returns whether a different cluster answers at this cluster's addresses, and whether it may replace this cluster
-    /// now.
+    /// Returns whether a different cluster answers at this cluster's addresses and may replace this cluster now.
     pub(super) fn is_replaceable(&self) -> bool {
         self.has_successor() && self.incarnation.replaceable_at().is_none_or(|at| at <= Instant::now())
     }
@@ -398,7 +400,7 @@ impl Cluster {
         }
     }
 
-    /// Refuses each request that has no connection yet, until the cluster is started.
+    /// Refuses each request that has no connection yet. Ends when the cluster is started.
     pub(super) fn close(&self) {
         if let Ok(client) = &self.setup.client {
             client.close_cluster();
@@ -421,13 +423,14 @@ impl Cluster {
         &self.setup.name
     }
 
-    /// Returns a transport for requests with Tributary's own rights, or the reason for which the cluster has no client.
+    /// Returns a transport for requests with Tributary's own rights. The error is the reason why the cluster has no
+    /// client.
     pub fn transport(&self) -> Result<Transport, String> {
         self.setup.client.as_ref().map(ClusterClient::transport).map_err(Clone::clone)
     }
 
-    /// As [`transport`](Self::transport), for cachers of single namespaces. Clients can cause any number of such
-    /// cachers.
+    /// As [`transport`](Self::transport), but with separate connections, for cachers of single namespaces. Clients can
+    /// cause any number of such cachers, which must not use up the connections for other requests.
     pub fn transport_for_namespaces(&self) -> Result<Transport, String> {
         self.setup.client.as_ref().map(ClusterClient::transport_for_namespaces).map_err(Clone::clone)
     }
@@ -459,7 +462,7 @@ impl Cluster {
         Some((since, NotMergedReason::Undescribed(undescribed).reason(resource)))
     }
 
-    /// Whether discovery describes the version of a resource in an unreadable form.
+    /// Returns whether discovery describes the version of a resource in a form that cannot be parsed.
     pub(super) fn is_unreadable(&self, resource: &GroupVersionResource) -> bool {
         let undescribed = self.discovery().and_then(|own| own.undescribed(&resource.group_version()));
         matches!(undescribed, Some(Undescribed::Unreadable(_)))
@@ -525,13 +528,14 @@ impl Cluster {
         }
     }
 
-    /// Returns whether it is proved that both clusters have the same servers.
+    /// Returns whether both clusters provably have a server in common.
     pub(super) fn is_served_with(&self, other: &Self) -> bool {
         let (Ok(own), Ok(other)) = (&self.setup.client, &other.setup.client) else { return false };
         own.server_identities().share_server(other.server_identities())
     }
 
-    /// Returns a text about a second cluster that reports the same uid.
+    /// Returns a problem with the identity: the cluster does not report its uid, or a second cluster reports the same
+    /// uid.
     pub fn identity_problem(&self) -> Option<String> {
         if self.withholds_uid() {
             let problem = "the cluster does not report the uid of its namespace kube-system, so a switch to another cluster \
@@ -565,7 +569,8 @@ impl Cluster {
         self.identity.load_full()
     }
 
-    /// Returns whether the first discovery attempt has ended, or is impossible because the cluster has no client.
+    /// Returns whether the first discovery attempt has ended. Also true if the cluster has no client, because then no
+    /// attempt is possible.
     pub fn is_asked(&self) -> bool {
         self.setup.client.is_err() || self.is_discovery_attempted.load(Ordering::Relaxed)
     }
@@ -602,7 +607,7 @@ impl Cluster {
         self.problem.lock().as_ref().map(|problem| (problem.text.clone(), problem.since.elapsed()))
     }
 
-    /// Whether only a repair ends the present problem.
+    /// Returns whether the current problem lasts until an administrator repairs it.
     pub(super) fn has_lasting_problem(&self) -> bool {
         self.problem.lock().as_ref().is_some_and(|problem| problem.lasts && problem.since.elapsed() >= STARTING_MAX)
     }
@@ -632,9 +637,9 @@ impl Cluster {
         self.allows_impersonation.load(Ordering::Relaxed)
     }
 
-    /// Records that the cluster refused an impersonation. If `missing_permission` is set, the request exceeds limits
-    /// that an administrator has set. Otherwise Tributary lacks the right to impersonate, and an administrator has to
-    /// grant it. Logged once a minute.
+    /// Records that the cluster refused an impersonation. If `missing_permission` is set, the impersonation exceeds the
+    /// limits that an administrator has set. If it is not set, Tributary lacks the right to impersonate, and an
+    /// administrator has to grant it. Logs at most one line a minute.
     pub fn record_impersonation_forbidden(&self, answer: &str, missing_permission: Option<&MissingPermission>) {
         let mut last_logged = self.impersonation_forbidden.lock();
         if last_logged.is_some_and(|last_logged| last_logged.elapsed() < IMPERSONATION_LOG_INTERVAL) {
@@ -651,13 +656,13 @@ impl Cluster {
         }
     }
 
-    /// Causes a new discovery by the cluster's task, without a wait.
+    /// Triggers a discovery in the cluster's task, without waiting for it.
     pub fn refresh(&self) {
         self.refresh.notify_one();
     }
 
     /// Records a list or watch of a custom kind that discovery lacks. If the watches of the cluster's kinds do not
-    /// work, the cluster is asked for its discovery each second while the reader lasts.
+    /// work, Tributary requests the cluster's discovery each second as long as the client presumably reads the kind.
     pub fn record_reader(&self, reader: KindReader) {
         if self.kinds_watched.load(Ordering::Relaxed) || self.problem.lock().is_some() {
             return;
@@ -671,12 +676,12 @@ impl Cluster {
         }
     }
 
-    /// Returns whether a client reads a custom kind that discovery lacks.
+    /// Returns whether a client presumably reads a custom kind that discovery lacks.
     fn has_reader(&self) -> bool {
         self.readers_until.lock().is_some_and(|end| end > Instant::now())
     }
 
-    /// Causes a new discovery and waits for it, unless a previous request did so within [`REFRESH_INTERVAL`].
+    /// Triggers a discovery and waits for it, unless an earlier request did so within [`REFRESH_INTERVAL`].
     pub(super) async fn refreshed(&self) {
         let mut refreshed = self.refreshed.lock().await;
         // A cluster without a client gets no requests.
@@ -689,7 +694,7 @@ impl Cluster {
         *refreshed = Some(Refresh { ended: Instant::now(), waited: begun.elapsed() });
     }
 
-    /// Causes a new discovery, and waits until an attempt that began after this call has ended.
+    /// Triggers a discovery, and waits until an attempt that began after this call has ended.
     pub(crate) async fn refresh_and_wait(&self) {
         let mut attempts = self.attempts.subscribe();
         let begun = attempts.borrow().begun;
@@ -730,7 +735,7 @@ impl Cluster {
         tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await }.instrument(span));
     }
 
-    /// Reports once that a different cluster answers at the addresses of this cluster.
+    /// Starts a task that reports, once, that a different cluster answers at the addresses of this cluster.
     fn report_successor(&self, tell: Arc<impl Fn(ClusterChange) + Send + Sync + 'static>) {
         let Some(mut changes) = self.setup.client.as_ref().ok().and_then(ClusterClient::cluster_changes) else {
             return;
@@ -768,8 +773,8 @@ impl Cluster {
             } else {
                 self.log_recovery()
             }
-            // The attempt itself may have changed the reachability, and such a change causes no second attempt. The
-            // exception is a failed attempt at a cluster that is reachable now.
+            // Ignores a change of the reachability that this attempt itself may have caused. But if the attempt failed
+            // and the cluster is reachable now, the change triggers another attempt.
             if let Some(reachability) = &mut reachability
                 && !(has_failed && reachability.borrow().is_reachable())
             {
@@ -794,8 +799,8 @@ impl Cluster {
         }
     }
 
-    /// Returns whether the cluster has just replaced a different cluster. Tributary may have refused a connection to it
-    /// meanwhile.
+    /// Returns whether the cluster has just replaced a different cluster. A discovery may fail because Tributary has
+    /// refused connections during the replacement, so it is soon repeated.
     fn is_new_successor(&self) -> bool {
         self.incarnation.is_successor() && self.age() < DISCOVERY_INTERVAL
     }
@@ -875,7 +880,8 @@ impl Cluster {
         news
     }
 
-    /// Returns whether a server has reported a uid that differs from the known uid of this cluster.
+    /// Returns whether a server has reported a uid that differs from the known uid of this cluster, so that a different
+    /// cluster answers.
     fn is_succeeded(&self, reported: &ClusterIdentity) -> bool {
         let (ClusterIdentity::Known(uid), Ok(client)) = (reported, &self.setup.client) else { return false };
         client.compare_cluster(uid) == UidMatch::Other
@@ -941,7 +947,7 @@ async fn fetch_all(
     fetch(transport, None, true, documents).await.map_err(failed)
 }
 
-/// Returns whether the cluster is ready. A cluster that forbids reads of `/readyz` counts as ready.
+/// Returns whether the cluster is ready. A cluster that forbids reads of `/readyz` is treated as ready.
 async fn is_ready(transport: Transport) -> bool {
     let Ok(request) = Request::get("/readyz").body(body::empty()) else { return false };
     body::send(transport, request).await.is_ok_and(|answer| !answer.status().is_server_error())
@@ -957,8 +963,9 @@ async fn changed(reachability: &mut Option<watch::Receiver<Reachability>>) {
     }
 }
 
-/// Requests the uid and the age of the kube-system namespace. An answer of an overloaded cluster, or an incomplete
-/// answer, does not count as a refusal.
+/// Requests the uid and the creation time of the kube-system namespace. With a 403, a 404 or a response without a uid,
+/// the cluster withholds its uid. With no complete response or any other status, for example of an overloaded cluster,
+/// the identity stays unknown.
 async fn identity(transport: Transport) -> (ClusterIdentity, Option<Timestamp>) {
     #[derive(serde::Deserialize)]
     struct KubeSystemNamespace {

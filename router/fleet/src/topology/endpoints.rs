@@ -27,7 +27,7 @@ struct LeftOutLabels {
     cluster: String,
     /// Host and port of the endpoint.
     endpoint: String,
-    /// The reason for which the endpoint gets no requests, as one word.
+    /// Reason why the endpoint gets no requests, as one word.
     reason: &'static str,
 }
 
@@ -58,8 +58,8 @@ impl EndpointMetrics {
 }
 
 impl EndpointMetrics {
-    /// Writes the metrics of repeated requests to each cluster: the number of repetitions, and the number of
-    /// repetitions that the retry budget prevented.
+    /// Writes the retry metrics of each cluster: the number of retries, and the number of retries that the retry budget
+    /// prevented.
     fn encode_retries(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let clusters = self.0.upgrade().map(|fleet| fleet.clusters());
         let retries: Vec<_> = clusters

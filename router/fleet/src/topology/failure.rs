@@ -24,8 +24,8 @@ impl Fleet {
 }
 
 impl Cluster {
-    /// Returns the gravest known fault of the cluster, with the resulting condition. Error responses, the log and the
-    /// report use this function.
+    /// Returns the most severe known fault of the cluster, with the resulting condition. Error responses, the log and
+    /// the report all use this function, so that they show the same fault.
     pub fn cause(&self) -> Option<(ClusterCondition, ClusterFailure)> {
         let failure = |cause: String, age| ClusterFailure { cluster: self.name().clone(), cause, age: Some(age) };
         let problem = || {
@@ -37,8 +37,8 @@ impl Cluster {
         };
         let known = client.reachability().borrow().clone();
         if let ReachabilityState::Unreachable { reason, failure_class } = &known.state {
-            // The age of the fault is the time since the last sign of life, as in lists. Tributary may have noticed the
-            // fault later.
+            // The age is the time since the last sign of life, as in list responses, because Tributary may have noticed
+            // the fault later.
             let age = known.last_data_at.unwrap_or(known.since).elapsed();
             return Some((condition_of(*failure_class), failure(reason.to_string(), age)));
         }
@@ -58,15 +58,15 @@ impl Cluster {
         self.discovery().is_none().then(|| (ClusterCondition::Pending, failure(cause.to_owned(), self.age())))
     }
 
-    /// Returns whether the cluster is known to be unreachable. Clients then get no Retry-After header: client-go would
-    /// obey the header ten times for each request, and a command would print nothing meanwhile.
+    /// Returns whether Tributary knows that the cluster is unreachable. Clients then get no Retry-After header:
+    /// client-go would wait and retry ten times for each request, and the command would print nothing during this time.
     pub fn is_out_of_reach(&self) -> bool {
         let Ok(client) = &self.setup.client else { return true };
         matches!(client.reachability().borrow().state, ReachabilityState::Unreachable { .. })
     }
 
-    /// Returns whether Tributary may send the cluster a request to find an object. The cluster must not be known to be
-    /// unreachable, and must not be shown under a different name.
+    /// Returns whether Tributary may send the cluster a request to find an object. False if the cluster is known to be
+    /// unreachable, or if the merged view shows the cluster under a different name.
     pub fn can_be_asked(&self) -> bool {
         !self.is_out_of_reach() && self.duplicate().is_none()
     }
@@ -87,8 +87,8 @@ impl Cluster {
         self.can_be_asked() && self.undescribed(resource).is_none() && !self.needs_repair(resource)
     }
 
-    /// Returns the reason for which the cluster does not answer, if the cluster is known to be unreachable. So no
-    /// client has to wait for the cluster.
+    /// Returns the reason why the cluster does not answer, if the cluster is known to be unreachable. Callers return
+    /// this reason without a request, so that no client waits for the cluster.
     pub fn out_of_reach(&self) -> Option<ClusterFailure> {
         self.is_out_of_reach().then(|| self.failure())
     }
@@ -105,8 +105,8 @@ impl Cluster {
         undescribed.unwrap_or_else(|| self.failure())
     }
 
-    /// Returns the reason for which the cluster does not answer. Only for a cluster that did not answer and has no more
-    /// specific reason.
+    /// Returns the reason why the cluster does not answer. Call this function only for a cluster that did not answer,
+    /// if no more specific reason is known.
     pub fn failure(&self) -> ClusterFailure {
         self.cause().map_or_else(
             || {

@@ -39,7 +39,8 @@ impl Cluster {
         }
     }
 
-    /// Known fault of a cluster that has a client. An unusable configuration is logged when the configuration is read.
+    /// Returns the current fault if it has to be logged. A cluster without a client has an unusable configuration,
+    /// which is logged when Tributary reads the configuration.
     fn known_trouble(&self) -> Option<ClusterFailure> {
         self.setup.client.as_ref().ok()?;
         let is_logged = |condition: &ClusterCondition| match condition {
@@ -48,7 +49,7 @@ impl Cluster {
             | ClusterCondition::Unauthorized
             | ClusterCondition::NoCredentials
             | ClusterCondition::Misconfigured => true,
-            // A cluster with two names has a log line of its own kind.
+            // A cluster that is configured under two names has a separate log line.
             ClusterCondition::Troubled => self.duplicate().is_none(),
             ClusterCondition::Pending | ClusterCondition::Refusing | ClusterCondition::Ready => false,
         };

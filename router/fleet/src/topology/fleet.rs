@@ -48,11 +48,12 @@ const CONFIRMED_WITHIN: Duration = Duration::from_secs(15);
 /// Pause between two requests for the uid of a cluster with a new address.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Maximum number of removed clusters whose marks are stored. 10,000, the number of cluster indexes: integer
-/// resourceVersions cannot name more clusters.
+/// Maximum number of removed clusters whose marks are stored. 10,000, because an integer resourceVersion can name only
+/// 10,000 clusters.
 const FORMER_MAX: usize = 10_000;
 
-/// Function that drops all state of a cluster whose name now belongs to a successor, or to no cluster.
+/// Function that drops all state of a cluster whose name now belongs to a different cluster (the second argument), or
+/// to no cluster.
 type Forgetter = Box<dyn Fn(&ClusterName, Option<&Arc<Cluster>>) + Send + Sync>;
 
 type Clusters = BTreeMap<ClusterName, Arc<Cluster>>;
@@ -72,7 +73,7 @@ pub struct Fleet {
     unread: MemberUnreadBytes,
     /// Clusters with a new address that have not reported their uid yet. Locked while the set of clusters changes.
     awaited: Mutex<BTreeMap<ClusterName, Arc<Cluster>>>,
-    /// Functions that the fleet calls when a name changes its cluster.
+    /// Functions that the fleet calls when a name gets a different cluster, or none.
     forgetters: Mutex<Vec<Forgetter>>,
     /// Discovery from an earlier process. An entry is removed when a cluster of its name is configured.
     known: Mutex<BTreeMap<ClusterName, Served>>,
@@ -83,15 +84,15 @@ pub struct Fleet {
 /// Changes of clusters that are not yet in the union of discovery documents.
 #[derive(Default)]
 struct PendingChanges {
-    /// Whether discovery, identity or version of a cluster has changed.
+    /// Whether discovery, identity or version of a cluster has changed since the last computation of the union.
     discovery_changed: AtomicBool,
-    /// Whether a different cluster answers at the addresses of a cluster.
+    /// Whether a different cluster has answered at the addresses of a cluster since the last computation of the union.
     successors: AtomicBool,
     recorded: AtomicU64,
     applied: watch::Sender<u64>,
     wake: Notify,
-    /// Ends the pause between two computations of the union. Used after a change of the configuration: such changes are
-    /// rare, and their effect is expected at once.
+    /// Ends the pause between two computations of the union early. Used after a change of the configuration: such
+    /// changes are rare, and users expect their effect at once.
     at_once: Notify,
 }
 
@@ -106,7 +107,7 @@ impl PendingChanges {
         self.wake.notify_one();
     }
 
-    /// Waits until the union contains all changes before this call.
+    /// Waits until the union of discovery documents contains all changes that were recorded before this call.
     async fn settled(&self) {
         let recorded = self.recorded.load(Ordering::SeqCst);
         // The wait cannot fail, because `self` owns the sender.
@@ -115,13 +116,13 @@ impl PendingChanges {
 }
 
 impl Fleet {
-    /// Creates a fleet without limits for the memory of objects and for unread bytes.
+    /// Creates a fleet without clusters, and without limits for the memory of objects and for unread bytes.
     pub fn new(shares: MemberShareMetrics, known: BTreeMap<ClusterName, Served>) -> Arc<Self> {
         Self::within(ObjectMemoryLimit::unbounded(), MemberUnreadBytes::default(), shares, known)
     }
 
-    /// Creates a fleet without clusters. The limits apply to the memory of objects and to unread bytes. `known` is
-    /// discovery from an earlier process. Must be called within a tokio runtime.
+    /// Creates a fleet without clusters. `room` limits the memory of objects, and `unread` the unread bytes of
+    /// clusters' answers. `known` is discovery from an earlier process. Must be called within a tokio runtime.
     pub fn within(
         object_memory: ObjectMemoryLimit,
         unread: MemberUnreadBytes,
@@ -197,7 +198,7 @@ impl Fleet {
         self.clusters.load().keys().all(|own| own == name) && self.former.lock().keys().all(|former| former == name)
     }
 
-    /// Returns the mark with which responses identify a cluster's objects. A removed cluster has a mark, too.
+    /// Returns the mark with which responses identify a cluster's objects. Also returns a mark for a removed cluster.
     pub fn mark(&self, name: &ClusterName) -> Arc<ClusterMark> {
         if let Some(cluster) = self.clusters.load().get(name) {
             return Arc::clone(&cluster.mark);
@@ -277,7 +278,8 @@ impl Fleet {
             let (fleet, candidate) = (Arc::clone(self), Arc::clone(candidate));
             self.runtime.spawn(async move { fleet.settle(candidate).await });
         }
-        // `expect` is called before the clusters are published, because from then on requests can use their clients.
+        // `expect` must be called before the clusters are published, because requests can use their clients from the
+        // publication on.
         started.iter().for_each(|cluster| cluster.expect());
         self.publish(&before, after);
         drop(awaited);
@@ -287,8 +289,8 @@ impl Fleet {
     }
 
     /// Creates a cluster from a configuration. Also returns whether the cluster may replace the earlier configuration
-    /// at once. Three cases allow this: the address is the same; the cluster has no client; or no uid is known with
-    /// which the identity could be proved.
+    /// at once. Three cases allow this: the address is the same; the cluster has no client; or the uid of the earlier
+    /// cluster is unknown, so that its identity cannot be compared.
     fn prepare(&self, setup: ClusterSetup, shown: Option<&Arc<Cluster>>) -> (Arc<Cluster>, bool) {
         let known = self.known.lock().remove(&setup.name).filter(|known| known.address == setup.address);
         let Some(shown) = shown else {
@@ -297,8 +299,8 @@ impl Fleet {
         let incarnation = shown.incarnation();
         let is_reached_alike = setup.client.is_err() || incarnation.is_reached_at(&setup.address);
         match (is_reached_alike, incarnation.uid()) {
-            // The discovery of the earlier configuration counts until the first answer. The discovery of an earlier
-            // process counts only for the same address.
+            // The discovery of the earlier configuration is used until the first answer. The discovery of an earlier
+            // process is used only if the address is the same.
             (is_reached_alike, uid) if is_reached_alike || uid.is_some() => {
                 let cluster = self.make(setup, incarnation.clone(), shown.served().or(known));
                 cluster.mark.mark_versions_as(&shown.mark);
@@ -357,7 +359,8 @@ impl Fleet {
         if !is_same {
             self.start(&cluster);
         } else if cluster.is_replaceable() {
-            // The candidate reports a successor only once, perhaps before this publication.
+            // The candidate reports a successor only once. The report may have come before this publication, so it is
+            // repeated here.
             self.news.add_change(ClusterChange::Successor);
         }
         self.news.add_change(ClusterChange::DiscoveryOrIdentity);
@@ -415,13 +418,12 @@ impl Fleet {
         let ended: Vec<_> = ended.map(|cluster| (cluster, after.get(cluster.name()))).collect();
         for (cluster, successor) in &ended {
             cluster.incarnation().end();
-            // Requests to the replaced cluster end. Requests in flight to a removed cluster may complete.
+            // Requests in flight to a replaced cluster are ended. Requests in flight to a removed cluster may complete.
             if let Some(successor) = successor {
                 cluster.close();
                 successor.close();
                 cluster.close_connections();
-                // The successor takes over the time of the log line about the fault, so that the end of the fault is
-                // logged.
+                // If the start of the fault was logged, the successor must log its end.
                 *successor.logged_at.lock() = cluster.logged_at.lock().take();
             }
         }
@@ -471,8 +473,9 @@ impl Fleet {
         }
     }
 
-    /// Causes a discovery of the `asked` clusters, because a request depends on its result. Rate-limited. Waits for the
-    /// answers, even if a different request caused the discovery.
+    /// Triggers a discovery of the `asked` clusters, because a client's request depends on the result. Waits for the
+    /// answers, even if a different request triggered the discovery. The rate of discoveries is limited for each
+    /// cluster.
     pub async fn refresh(&self, is_requested: impl Fn(&Arc<Cluster>) -> bool) {
         let clusters = self.clusters();
         join_all(clusters.values().filter(|cluster| is_requested(cluster)).map(|cluster| cluster.refreshed())).await;
@@ -523,7 +526,7 @@ fn find_duplicates(clusters: &BTreeMap<ClusterName, Arc<Cluster>>) {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        // The tasks of the clusters have references to the clusters, so the tasks have to stop.
+        // The tasks have references to the clusters, so the tasks would never end without the cancellation.
         for cluster in self.clusters.load().values().chain(self.awaited.lock().values()) {
             cluster.cancel();
         }

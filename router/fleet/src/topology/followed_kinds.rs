@@ -14,7 +14,7 @@ use super::health::{ClusterHealth, next_state};
 use super::kind_changes::{KindChanges, KindSource};
 use crate::discovery::MemberDiscovery;
 
-/// A cluster, with the data for the watches of its CustomResourceDefinitions and APIServices.
+/// A cluster, with everything that the watches of its CustomResourceDefinitions and APIServices need.
 pub(super) struct KindsOf<'a> {
     pub(super) cluster: &'a ClusterName,
     pub(super) discovery: &'a MemberDiscovery,
@@ -29,7 +29,7 @@ pub(super) struct KindsOf<'a> {
 pub(super) struct FollowedKinds(Vec<(KindSource, Arc<Cacher>)>);
 
 impl FollowedKinds {
-    /// Whether every change of the cluster's kinds arrives.
+    /// Returns whether both watches work and are up to date, so that no change of the cluster's kinds is missed.
     pub(super) fn are_current(&self) -> bool {
         self.0.len() == KindSource::ALL.len() && self.0.iter().all(|(_, own)| own.state() == CacherState::Synced)
     }

@@ -1,4 +1,5 @@
-//! Health of a cluster, for the cachers of its collections: one state from traffic and `/readyz`.
+//! Health of a cluster for the cachers of its collections. The health is one state, computed from the cluster's traffic
+//! and from `/readyz`.
 
 use std::sync::Weak;
 

@@ -11,18 +11,19 @@ use tributary_proxy::ClusterUid;
 use super::address::ClusterAddress;
 
 /// Minimum time between two replacements of the cluster under one name. 10 s, doubled with each replacement, up to 43
-/// minutes. Otherwise, a load balancer that alternates between two clusters would cause the loss of all state again and
-/// again. Until the time is over, connections to the second cluster are refused.
+/// minutes. Without this limit, a load balancer that alternates between two clusters would cause the loss of all state
+/// again and again. Until the time is over, connections to the second cluster are refused.
 const REPLACEMENT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Maximum number of doublings of [`REPLACEMENT_INTERVAL`]: 10 s become 43 min.
 const DOUBLINGS_MAX: u32 = 8;
 
-/// Time after which a replacement of a cluster no longer lengthens the interval to the next.
+/// A replacement of a cluster does not lengthen the interval before the next replacement if the next one comes later
+/// than this time.
 const COUNTED_TOGETHER: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// Identity of a cluster, valid while its namespace kube-system has the same uid. Objects, rights and tokens of one
-/// incarnation never count for a different incarnation. Clones are equal.
+/// incarnation are never used for a different incarnation. A clone is the same incarnation.
 #[derive(Clone, Debug, Default)]
 pub struct Incarnation(Arc<IncarnationState>);
 
@@ -32,14 +33,15 @@ struct IncarnationState {
     /// Address of the last configuration that had a client.
     address: Mutex<Option<ClusterAddress>>,
     has_ended: AtomicBool,
-    /// Time and repetitions of the replacement, if the cluster replaced a different cluster.
+    /// Time and number of replacements. `None` if the cluster did not replace a different cluster.
     replaced: Option<Replacement>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Replacement {
     at: Instant,
-    /// Number of earlier replacements of the name in a row, each within two hours of the next.
+    /// Number of consecutive earlier replacements under this name. Replacements are consecutive if less than two hours
+    /// lie between them.
     repeats: u32,
 }
 
@@ -61,8 +63,8 @@ impl Incarnation {
         self.0.replaced.map(|replaced| replaced.at)
     }
 
-    /// Earliest time at which a different cluster may replace this cluster. `None` if it may replace this cluster at
-    /// once.
+    /// Earliest time at which a different cluster may replace this cluster. `None` if this cluster has replaced no
+    /// other cluster, so that the first replacement needs no wait.
     pub(super) fn replaceable_at(&self) -> Option<Instant> {
         self.0.replaced.map(|own| own.at + REPLACEMENT_INTERVAL * 2_u32.pow(own.repeats.min(DOUBLINGS_MAX)))
     }

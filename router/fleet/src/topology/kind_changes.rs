@@ -23,11 +23,11 @@ const ASKED_AFTER: [Duration; 5] = [
 /// Minimum time between two discovery requests. 200 ms, because definitions are often created in groups.
 const ASK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Time after a change from which discovery contains the change.
+/// Maximum time until discovery contains a change.
 const SHOWN_WITHIN: Duration = Duration::from_secs(1);
 
 /// Maximum number of stored names of changed objects. 1,024: more than the largest sets of CustomResourceDefinitions.
-/// Above the maximum, every kind counts as changed.
+/// Above the maximum, Tributary assumes that every kind may have changed.
 const CHANGES_MAX: usize = 1_024;
 
 /// Resources whose objects define kinds. The name of such an object determines the kinds.
@@ -74,7 +74,7 @@ pub(super) struct KindChanges {
 struct ChangesState {
     /// Time of the last change of each object, by name.
     changed: HashMap<(KindSource, String), Instant>,
-    /// Time of the last change of an object that has no entry in `changed`.
+    /// Time of the last change whose object has no entry in `changed`.
     unnamed: Option<Instant>,
     last: Option<Instant>,
     /// Number of discovery requests since the last change.
@@ -125,7 +125,7 @@ impl KindChanges {
         (state.requests, state.requested_at) = (state.requests + 1, Some(Instant::now()));
     }
 
-    /// Removes the changes that a discovery contains if it was requested at this time.
+    /// Removes the changes that a discovery must contain if Tributary requested it at `asked_at`.
     pub(super) fn shown(&self, requested_at: Instant) {
         let is_open = |changed: Instant| changed + SHOWN_WITHIN > requested_at;
         let mut state = self.state.lock();

@@ -21,7 +21,7 @@ pub struct ClusterMark {
 }
 
 impl ClusterMark {
-    /// Creates the mark of a cluster. `index` is the cluster's number in integer resourceVersions; a number above 9999
+    /// Creates the mark of a cluster. `index` is the cluster's number in integer resourceVersions. An index above 9999
     /// is ignored.
     pub fn new(name: &ClusterName, index: Option<u16>) -> Self {
         Self {
@@ -33,8 +33,9 @@ impl ClusterMark {
         }
     }
 
-    /// Adds a mark to the resourceVersions of the cluster's objects from now on, or removes the mark. The mark is
-    /// necessary while clients may still have versions of a different cluster that had the name before.
+    /// Sets the mark that the resourceVersions of the cluster's objects contain from now on, or removes the mark.
+    /// Without a mark, clients could mix up these versions with versions of a different cluster that had the same name
+    /// before.
     pub fn mark_versions(&self, mark: Option<&str>) {
         if mark.is_none() && !self.item.load().is_marked() {
             return;
@@ -47,7 +48,7 @@ impl ClusterMark {
         self.item.store(before.item.load_full());
     }
 
-    /// Returns these annotations with the cluster's name.
+    /// Returns the annotations that name the cluster: only Tributary's own annotation, or also Karmada's.
     pub fn annotation(&self, annotations: ClusterAnnotations) -> &ClusterAnnotation {
         match annotations {
             ClusterAnnotations::Own => &self.annotation,
@@ -60,15 +61,16 @@ impl ClusterMark {
         self.index
     }
 
-    /// Encodes a member's resourceVersion that is not a number, for clients.
+    /// Encodes, for clients, a member's resourceVersion that is not a number. The result contains the name of the
+    /// cluster.
     pub fn opaque_version(&self, version: &str) -> String {
         OpaqueVersion::encode(&self.name, version)
     }
 
     /// Replaces the content of `out` by the resourceVersion of an object. Takes about 30 ns.
     ///
-    /// If the integer form is impossible (the cluster has no index, or the version is larger than etcd's versions), the
-    /// result has the composite form, which Tributary understands as well.
+    /// If the integer form is impossible (the cluster has no index, or the version is larger than etcd's versions),
+    /// `out` gets the composite form. Tributary accepts both forms.
     pub fn item_version(&self, form: ItemResourceVersions, version: ResourceVersion, out: &mut String) {
         out.clear();
         let integer = match (form, self.index) {

@@ -11,7 +11,6 @@ use tributary_sharing::gauges::gauges;
 use super::Fleet;
 use crate::report::LimitReport;
 
-/// Labels of a cluster's limit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct MemberLimitLabels {
     cluster: String,

@@ -8,8 +8,8 @@ use tributary_sharing::limits::ANSWER_WINDOW;
 
 /// Limit for the unread bytes of all clusters' long-running answers. A cluster sends as much of an answer as the
 /// flow-control window of its stream allows, even if the client does not read. So each long-running request reserves
-/// its whole window until its answer has ended. Each connection also has a window of its own, but for a whole fleet the
-/// sum of these windows exceeds all memory. Clones share the limit.
+/// its whole window until its answer has ended. The window of each connection would be no sufficient limit: for a whole
+/// fleet, the sum of these windows exceeds all memory. Clones share the limit.
 #[derive(Clone, Debug)]
 pub struct MemberUnreadBytes(Arc<FairSemaphore>);
 
@@ -20,10 +20,10 @@ impl MemberUnreadBytes {
         Self(FairSemaphore::with_unit(what, max, ANSWER_WINDOW, metrics))
     }
 
-    /// Reserves bytes for a request until the returned portion is dropped.
+    /// Reserves bytes for a request until the returned permit is dropped.
     ///
     /// # Errors
-    /// [`Exceeded`].
+    /// [`Exceeded`] if the client cannot get the bytes now.
     pub(super) fn reserve_bytes(&self, share_key: ShareKey, bytes: usize) -> Result<FairPermit, Exceeded> {
         self.0.acquire(share_key, bytes)
     }
@@ -34,7 +34,7 @@ impl MemberUnreadBytes {
     }
 }
 
-/// A limit so large that no request reaches it.
+/// Creates a limit that no request reaches.
 impl Default for MemberUnreadBytes {
     fn default() -> Self {
         Self::new(usize::MAX, ShareMetrics::default())

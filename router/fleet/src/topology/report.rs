@@ -8,7 +8,7 @@ use super::Cluster;
 use crate::report::{ClusterCondition, ClusterReport, EndpointReport, LimitReport, microseconds};
 
 impl Cluster {
-    /// Returns the state of the cluster. The data about cached objects is empty. Visits each endpoint.
+    /// Returns the state of the cluster without the data about cached objects. Visits each endpoint.
     pub fn report(&self) -> ClusterReport {
         let client = self.setup.client.as_ref().ok();
         let (condition, failure) = self.cause().map_or((ClusterCondition::Ready, None), |(it, why)| (it, Some(why)));

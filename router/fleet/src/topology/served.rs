@@ -1,11 +1,11 @@
-//! Discovery of a cluster, with the address of the cluster at that time.
+//! Discovery of a cluster, with the address that the cluster had when it reported its discovery.
 
 use std::sync::Arc;
 
 use super::address::ClusterAddress;
 use crate::discovery::MemberDiscovery;
 
-/// Discovery of a cluster, with the address of the cluster at that time.
+/// Discovery of a cluster, with the address that the cluster had when it reported its discovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
     /// Address of the cluster when it reported its discovery.

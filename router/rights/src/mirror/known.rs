@@ -1,4 +1,4 @@
-//! Clusters in which the rights of users are known, at one time.
+//! State of the mirror of each cluster at one time: how rights are decided, and whether they are known.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::mirror_state::MirrorState;
 pub(super) struct MirrorStates {
     pub(super) by_name: BTreeMap<ClusterName, KnownRights>,
     pub(super) constrained: BTreeSet<ClusterName>,
-    /// Time at which the next known rights expire.
+    /// Time at which the first outdated rights stop being valid.
     pub(super) expires_at: Option<Instant>,
 }
 
@@ -56,14 +56,14 @@ impl KnownRights {
 /// Stamp of a user's rights. Equal stamps mean equal rights.
 #[derive(Clone)]
 pub(crate) struct RightsStamp {
-    /// Generation of the acting user's rights, and generation of the sender's rights. Each is a number that changes
-    /// with the rights.
+    /// Generations of the rights of the acting user and of the sender. A generation is a number that changes with the
+    /// rights.
     pub(super) generations: [u64; 2],
     pub(super) mirrors: Arc<MirrorStates>,
 }
 
 impl RightsStamp {
-    /// Returns whether no right has changed between this stamp and `now`.
+    /// Returns whether no right has changed or expired between this stamp and `now`.
     pub(crate) fn is(&self, now: &Self) -> bool {
         let holds = self.mirrors.expires_at.is_none_or(|until| Instant::now() < until);
         self.generations == now.generations && Arc::ptr_eq(&self.mirrors, &now.mirrors) && holds

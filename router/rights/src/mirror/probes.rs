@@ -7,8 +7,8 @@ use tributary_fleet::topology::Cluster;
 
 use crate::impersonation::ImpersonationFilter;
 
-/// Detected impersonation filters of all clusters, also of clusters without mirrored roles. The legacy filter counts
-/// before the first result.
+/// Detected impersonation filters of all clusters, also of clusters without mirrored roles. A cluster has the legacy
+/// filter until its first result.
 #[derive(Default)]
 pub(super) struct ImpersonationProbes(BTreeMap<ClusterName, ImpersonationProbe>);
 

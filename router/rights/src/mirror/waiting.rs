@@ -16,7 +16,8 @@ const FOUND_INTERVAL: Duration = Duration::from_millis(20);
 const JOINS_WITHIN: Duration = Duration::from_secs(3);
 
 impl RightsMirror {
-    /// Waits until each cluster has known rights or a known obstacle, for `within` at most. Cancellation is safe.
+    /// Waits until the rights in each cluster are known, or the reason for unknown rights is, but for `within` at most.
+    /// Cancellation is safe.
     pub async fn wait_until_found(&self, within: Duration) {
         let found = async {
             while !self.clusters().iter().all(|cluster| self.is_found(cluster)) {
@@ -26,13 +27,14 @@ impl RightsMirror {
         let _the_others_are_served_around = timeout(within, found).await;
     }
 
-    /// Waits until each joining cluster has known rights or a known obstacle, or counts as joining no longer. Returns
-    /// whether a cluster was joining. Cancellation is safe.
+    /// Waits until no cluster is joining. A cluster joins from its addition to the configuration until its rights, or a
+    /// reason for unknown rights, are known, or until a time limit. Returns whether a cluster was joining. Cancellation
+    /// is safe.
     pub(crate) async fn joined(&self) -> bool {
         let mut joining = self.clusters();
         joining.retain(|cluster| self.joins(cluster));
-        // The clusters are checked one after the other, because each check takes the lock under which mirrors are
-        // published. A thousand clusters may join at once while many requests wait.
+        // Checks the clusters one after the other, because each check takes the lock under which mirrors are published.
+        // A thousand clusters may join at once while many requests wait.
         let all = async {
             for cluster in &joining {
                 while self.joins(cluster) {
@@ -50,7 +52,7 @@ impl RightsMirror {
         self.decision_method(cluster).is_none() && is_new() && !self.is_found(cluster)
     }
 
-    /// Returns whether the rights in a cluster are known, or unknown for a reason other than an unfinished read.
+    /// Returns whether the rights in a cluster are known, or are unknown for a reason other than an unfinished read.
     fn is_found(&self, cluster: &ClusterName) -> bool {
         let Some(known) = self.mirrors.load().by_name.get(cluster).cloned() else { return false };
         let unknown_rights_reason = self
@@ -58,7 +60,8 @@ impl RightsMirror {
             .lock()
             .unknown_rights_reason_of(cluster, &known)
             .map(|unknown_rights_reason| unknown_rights_reason.is_trouble());
-        // A cluster with `Live` authorization has no obstacle, because Tributary never reads its rights.
+        // A cluster with `Live` authorization has no reason for unknown rights, because Tributary never reads its
+        // rights.
         unknown_rights_reason.unwrap_or_else(|| self.decision_method(cluster).is_some())
     }
 }

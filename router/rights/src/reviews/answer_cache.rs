@@ -12,12 +12,12 @@ use super::review_answer::ReviewAnswer;
 /// has fewer stored answers.
 const GENERATION_BYTES_MAX: usize = 32 << 20;
 
-/// Minimum counted size of an answer in bytes. 512: most answers have 300, and a map allocates spare capacity.
+/// Minimum size of an answer for the limit, in bytes. 512: most answers have 300, and a map allocates spare capacity.
 const ANSWER_BYTES_MIN: usize = 512;
 
 /// Stored answers by cluster, in two generations. Above the size limit, the cluster with the largest young generation
-/// drops its least recently used answers. So the reviews of one cluster displace no answers of a cluster with fewer.
-/// Answers of an unreachable cluster could not be restored.
+/// drops its least recently used answers. So many reviews of one cluster do not remove the answers of other clusters,
+/// which Tributary could not get again from an unreachable cluster.
 #[derive(Default)]
 pub(super) struct AnswerCache {
     by_cluster: BTreeMap<ClusterName, ClusterAnswerCache>,
@@ -53,7 +53,7 @@ impl AnswerCache {
         Some(review_answer)
     }
 
-    /// Removes the answers of a cluster, after its name has been given to a different cluster.
+    /// Removes the answers of a cluster whose name now belongs to a different cluster.
     pub(super) fn forget(&mut self, cluster: &ClusterName) {
         if let Some(removed) = self.by_cluster.remove(cluster) {
             self.young -= removed.young.weight;
@@ -77,8 +77,8 @@ impl AnswerCache {
         self.young += weight;
     }
 
-    /// Ages the cluster with the largest young generation: this generation becomes the cluster's old one, and the
-    /// previous old generation is dropped. Visits each cluster.
+    /// Ages the cluster with the largest young generation: its young generation becomes its old one, and its previous
+    /// old generation is dropped. Visits each cluster.
     fn age(&mut self) {
         if let Some(largest) = self.by_cluster.values_mut().max_by_key(|own| own.young.weight) {
             self.young -= largest.young.weight;

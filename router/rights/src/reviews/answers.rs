@@ -1,4 +1,4 @@
-//! Cached answers of clusters to access reviews, and the requests for new answers.
+//! Cached answers of clusters to access reviews, and reviews for new answers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,25 +35,25 @@ impl ClusterAnswers {
         self.frozen.swap(Arc::new(clusters))
     }
 
-    /// Returns whether a cluster gets no reviews. Its last answers count as if it were unreachable.
+    /// Returns whether a cluster gets no reviews. Its last answers stay valid as long as the answers of an unreachable
+    /// cluster.
     pub(crate) fn is_frozen(&self, cluster: &ClusterName) -> bool {
         self.frozen.load().contains(cluster)
     }
 
-    /// Looks up a cluster's answer to a review. An answer for a different generation of the user's rights (a number
-    /// that changes with roles and bindings) does not count.
+    /// Looks up a cluster's valid answer to a review. Ignores an answer for a different generation of the user's rights
+    /// (a number that changes with roles and bindings).
     pub(crate) fn known_answer(&self, review: &AccessReview, generation: u64) -> KnownAnswer {
         self.last_answer(review).known_answer(Instant::now(), generation, self.silent_answer_ttl(&review.cluster))
     }
 
-    /// Looks up a cluster's last answer to a review. The answer counts even if it is expired or belongs to a different
-    /// generation of the user's rights.
+    /// Looks up a cluster's last answer to a review, even if the answer is expired or belongs to a different generation
+    /// of the user's rights.
     pub(crate) fn known_last(&self, review: &AccessReview, generation: u64) -> KnownAnswer {
         self.last_answer(review).known_last(Instant::now(), generation, self.silent_answer_ttl(&review.cluster))
     }
 
-    /// Looks up a cluster's answer to a review. An expired answer does not count, even while the cluster does not
-    /// answer.
+    /// Looks up a cluster's valid answer to a review. Ignores an expired answer even while the cluster does not answer.
     pub(crate) fn known_now(&self, review: &AccessReview, generation: u64) -> KnownAnswer {
         self.last_answer(review).known_answer(Instant::now(), generation, Duration::ZERO)
     }
@@ -63,7 +63,7 @@ impl ClusterAnswers {
         self.last_answer(review).sent_since(moment).known_answer(Instant::now(), generation, Duration::ZERO)
     }
 
-    /// Time for which the last answer of a silent cluster counts after its expiry.
+    /// Returns the time for which the last answer of a cluster that does not answer stays valid after its expiry.
     fn silent_answer_ttl(&self, cluster: &ClusterName) -> Duration {
         let is_cut_off = self.fleet.cluster(cluster).is_none_or(|cluster| cluster.is_out_of_reach());
         if is_cut_off { self.mode.stale_rights } else { BEHIND_MAX }
@@ -73,7 +73,7 @@ impl ClusterAnswers {
         self.answer_cache.lock().get(review).unwrap_or_default()
     }
 
-    /// Removes the answers of a cluster, after its name has been given to a different cluster.
+    /// Removes the answers of a cluster whose name now belongs to a different cluster.
     pub(crate) fn forget(&self, cluster: &ClusterName) {
         self.answer_cache.lock().forget(cluster);
     }
@@ -88,7 +88,7 @@ impl ClusterAnswers {
         let mut answer_cache = self.answer_cache.lock();
         let before = answer_cache.get(review).unwrap_or_default();
         let review_answer = match answer {
-            // A later review of the same content, sent with the other precedence, was answered before this one.
+            // An equal review with the other priority was sent later but answered earlier. Its answer stays.
             Some(_) if before.answer.is_some_and(|(_, own, _)| own > sent_at) => before,
             Some(allowed) => ReviewAnswer { answer: Some((allowed, sent_at, generation)), silent_until: None },
             None => ReviewAnswer { silent_until: Some(next_review_at(sent_at, Instant::now())), ..before },

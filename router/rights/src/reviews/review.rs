@@ -8,7 +8,7 @@ use tributary_authorization::{Attributes, ResourceAttributes};
 
 use crate::actor::texts;
 
-/// An access review: whether a user may make a request in a cluster.
+/// A question to a cluster: whether a user may make a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct AccessReview {
     pub(crate) cluster: ClusterName,
@@ -37,7 +37,7 @@ impl AccessReview {
         Self { cluster: cluster.clone(), user: Arc::clone(user), reviewed }
     }
 
-    /// Size of the strings in bytes. Counts the subject in full, although concurrent reviews share it.
+    /// Returns the size of the strings in bytes. Includes the whole subject, although concurrent reviews share it.
     pub(super) fn bytes(&self) -> usize {
         let reviewed: usize = match &self.reviewed {
             ReviewedAttributes::Resource(texts) => texts.iter().map(|text| text.len()).sum(),

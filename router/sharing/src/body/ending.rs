@@ -1,4 +1,4 @@
-//! Bodies with an early end: code outside of the reader ends the body before its last frame.
+//! Bodies that end early: code that does not read the body can end it before its last frame.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -22,14 +22,14 @@ pub enum EarlyEnd {
     AtOnce(BoxError),
 }
 
-/// Returns a body that ends early when `end` resolves. With `lines`, a line never ends in the middle unless the ending
-/// is [`EarlyEnd::AtOnce`].
+/// Returns a body that ends early when `end` resolves. If `lines` is true, the body consists of lines, and only
+/// [`EarlyEnd::AtOnce`] can end it within a line.
 pub fn end_early(body: Body, lines: bool, end: BoxFuture<'static, EarlyEnd>) -> Body {
     let end = Some(WhenWoken::new(end));
     EarlyEndingBody { body: Some(body), end, ending: None, is_between_lines: lines, lines }.boxed_unsync()
 }
 
-/// Returns a body that fails with the error of `over`, if the body is still incomplete at `from`. A body that is
+/// Returns a body that fails if it is still incomplete at time `from`. `over` then makes the error. A body that is
 /// complete at the first poll, as most short answers are, needs no timer.
 pub fn fail_late<E>(body: Body, from: Instant, over: BoxFuture<'static, E>) -> Body
 where
@@ -39,8 +39,8 @@ where
 }
 
 struct LateFailingBody<E> {
-    /// The given body. The first poll replaces it by a body [with an early end](end_early), unless the given body is
-    /// already complete.
+    /// The original body. The first poll replaces it by a body [with an early end](end_early), unless the original body
+    /// is already complete.
     body: Body,
     /// Time from which the body may fail, and the future of the error. `None` after the first poll.
     late: Option<(Instant, BoxFuture<'static, E>)>,
@@ -84,12 +84,11 @@ struct EarlyEndingBody {
     end: Option<WhenWoken<BoxFuture<'static, EarlyEnd>>>,
     ending: Option<EarlyEnd>,
     lines: bool,
-    /// True if the last frame ended with a newline.
+    /// True between two lines, if the body consists of lines: the last frame ended with a newline.
     is_between_lines: bool,
 }
 
 impl EarlyEndingBody {
-    /// Polls the future of the early end.
     fn poll_end(&mut self, cx: &mut Context<'_>) {
         if let Some(end) = &mut self.end
             && let Poll::Ready(ending) = Pin::new(end).poll(cx)

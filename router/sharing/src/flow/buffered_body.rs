@@ -1,4 +1,4 @@
-//! Reading of whole bodies within the limit of body bytes.
+//! Reading of whole bodies within the limit of body bytes in memory.
 
 use bytes::Bytes;
 

@@ -1,10 +1,10 @@
 //! A concurrency limit with a fair queue, for costly work that only few requests may cause at a time.
 //!
 //! Each client has its own queue, so a client with many requests delays no other client. Clients share the slots as a
-//! [`FairShare`] without a reserve. Only a client without a slot may take the last slot. So a new client usually finds
-//! a free slot at once, even if other clients use their slots for long. Requests of [`Priority::High`] precede all
-//! other requests. While other requests wait, they take at most three quarters of the slots. The slots of a client's
-//! two priorities are counted separately.
+//! [`FairShare`] without a reserve, so only a client without a slot may take the last slot. Thus a new client usually
+//! finds a free slot at once, even if other clients use their slots for long. Requests of [`Priority::High`] precede
+//! all other requests, but take at most three quarters of the slots while other requests wait. A client has a separate
+//! share of slots for each of the two priorities.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ const SWEPT_FROM: usize = 64;
 /// Priority of a waiting request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Requests that precede usual requests. While usual requests wait, they take at most three quarters of the slots.
+    /// Requests that precede normal requests. While normal requests wait, requests of high priority take at most three
+    /// quarters of the slots.
     High,
     /// Requests that follow requests of [`Priority::High`].
     #[default]
@@ -57,7 +58,7 @@ struct FairQueueState {
     /// Queues of the requests of [`Priority::High`].
     first: RoundRobinQueues<oneshot::Sender<Permit>>,
     waiting: RoundRobinQueues<oneshot::Sender<Permit>>,
-    /// Number of waiting requests at the next removal of abandoned requests.
+    /// Number of waiting requests at which the queue next removes abandoned requests.
     sweep_at: usize,
 }
 
@@ -74,12 +75,12 @@ impl FairQueue {
         Arc::new(Self { share: FairShare::without_reserve(at_once.max(1)), state: Mutex::new(state) })
     }
 
-    /// Waits for a slot with [`Priority::Normal`]. Cancellation: dropping the future leaves the queue.
+    /// Waits for a slot with [`Priority::Normal`]. Cancellation is safe: a dropped future leaves the queue.
     pub async fn acquire(self: &Arc<Self>, share_key: ShareKey) -> Option<Permit> {
         self.acquire_with_priority(Priority::Normal, share_key).await
     }
 
-    /// Waits for a slot with the given priority. Cancellation: dropping the future leaves the queue.
+    /// Waits for a slot with this priority. Cancellation is safe: a dropped future leaves the queue.
     pub async fn acquire_with_priority(self: &Arc<Self>, priority: Priority, share_key: ShareKey) -> Option<Permit> {
         let (give, place) = oneshot::channel();
         {
@@ -101,7 +102,7 @@ impl FairQueue {
 
     /// Assigns free slots to waiting requests.
     fn advance(self: &Arc<Self>) {
-        // Permits of abandoned requests drop after the lock is released, because their drop takes the lock.
+        // Permits of abandoned requests are dropped only after the lock is released, because their drop takes the lock.
         let mut untaken = Vec::new();
         let mut state = self.state.lock();
         while let Some((whose, give)) = state.next(self.share) {

@@ -20,12 +20,12 @@ use crate::flow::share_key::ShareKey;
 /// smaller.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// CPU cost of converting a byte of YAML to JSON, in bytes of JSON input. A megabyte of short YAML values takes one to
-/// two seconds.
+/// CPU cost of YAML input: one byte of YAML takes as long to convert to JSON as this number of JSON bytes takes to
+/// parse. A megabyte of short YAML values takes one to two seconds.
 const YAML_CONVERSION_COST: usize = 64;
 
-/// Returns the CPU cost of converting YAML to JSON, in bytes of JSON parsed in equal time. By this measure, 1 KiB of
-/// YAML is a large body.
+/// Returns the CPU cost of converting `bytes` bytes of YAML to JSON. The unit is the time to parse one byte of JSON. By
+/// this measure, 1 KiB of YAML is a large body.
 pub fn yaml_conversion_cost(bytes: usize) -> usize {
     bytes.saturating_mul(YAML_CONVERSION_COST)
 }
@@ -37,7 +37,7 @@ pub fn run_in_place<T>(work: impl FnOnce() -> T) -> T {
     if others { block_in_place(work) } else { work() }
 }
 
-/// Runs a short scan of a body without a CPU slot. For scans that take a fraction of the time of parsing.
+/// Runs a short scan of a body without a CPU slot. Only for scans that take a fraction of the time of parsing.
 pub fn at_once<T>(bytes: usize, look: impl FnOnce() -> T) -> T {
     if bytes < LARGE_BYTES { look() } else { run_in_place(look) }
 }

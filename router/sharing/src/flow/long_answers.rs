@@ -28,30 +28,31 @@ use tokio::time::Instant;
 pub use answer_permits::{AnswerPermit, AnswerPermitMetrics, AnswerPermits, Length, MEDIUM_BYTES};
 pub(crate) use queues::RoundRobinQueues;
 
-/// Maximum of concurrently written answers for each of the two lengths. A written answer may hold a frame of 64 KiB,
-/// the buffer of its HTTP/2 stream, and about 300 KiB during compression. Two answers keep two cores busy, but distant
-/// clients read only 10 MB/s each. With 32, a storm of 1,000 lists of 62 MB raised memory from 102 MB by 35 MB, a
-/// factor of 1.35; the goal is 1.3.
+/// Maximum number of concurrently written answers, separately for medium and for long answers. A written answer may
+/// hold a frame of 64 KiB, the buffer of its HTTP/2 stream, and about 300 KiB during compression. Two answers keep two
+/// cores busy, but distant clients read only 10 MB/s each. With 32, a test with 1,000 concurrent lists of 62 MB raised
+/// memory from 102 MB by 35 MB, a factor of 1.35; the goal is 1.3.
 pub const AT_ONCE: usize = 16;
 
-/// Maximum of waiting requests. Each costs about 10 KiB (request, stream, queue entry), so all cost 100 MiB.
+/// Maximum number of requests that wait for a write permit. Each costs about 10 KiB (request, stream, queue entry), so
+/// all cost 100 MiB.
 pub const WAITING_MAX: usize = 10_000;
 
-/// Maximal wait, after which the client gets a Retry-After. 50 s is less than the default timeout of a request, whose
-/// 504 has no Retry-After.
+/// Maximum wait for a write permit, after which the client gets a 429 with Retry-After. 50 s is less than the default
+/// timeout of a request, after which the client would get a 504 without Retry-After.
 pub(crate) const WAITS_MAX: Duration = Duration::from_secs(50);
 
-/// Time without a write after which a waiting request takes the write permit of a slow client. A frame of 64 KiB in
-/// this time is 256 KB/s, and only stuck clients read more slowly.
+/// Time without a write after which a waiting request takes the write permit of a slow client. A client that reads a
+/// frame of 64 KiB in this time reads 256 KB/s, and only stuck clients are slower.
 const OVERDUE: Duration = Duration::from_millis(250);
 
 /// Reason for which a long answer gets no write permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoWritePermit {
-    /// Too many requests wait.
+    /// Too many requests wait for a write permit.
     #[error("{WAITING_MAX} lists wait to be written already; try again")]
     QueueFull,
-    /// The wait exceeded the time limit.
+    /// The wait for a write permit exceeded the time limit.
     #[error(
         "the list was not written within {} s, because lists of other requests are written first; try again",
         WAITS_MAX.as_secs()
@@ -62,15 +63,15 @@ pub enum NoWritePermit {
 /// Metrics of write permits.
 #[derive(Clone, Debug, Default)]
 pub struct WritePermitMetrics {
-    /// Number of long answers being written.
+    /// Number of long answers that are written now.
     pub active: Gauge,
-    /// Number of waiting answers.
+    /// Number of answers that wait for a write permit.
     pub waiting: Gauge,
     /// Number of refused answers.
     pub refused: Counter,
 }
 
-/// Permits to write long answers. One value for each process and length.
+/// Permits to write long answers. A process has one value for each of the two lengths (medium and long).
 #[derive(Debug)]
 pub struct WritePermits {
     at_once: usize,
@@ -86,8 +87,8 @@ struct WritePermitState {
     queues: RoundRobinQueues<oneshot::Sender<WritePermit>>,
 }
 
-/// Permit to write a long answer. Released on drop. Not a `Permit`, because a waiting request may take it from a slow
-/// client.
+/// Permit to write a long answer. Released on drop. The type is not `Permit`, because a waiting request may take the
+/// permit from a slow client.
 #[derive(Debug)]
 pub struct WritePermit {
     id: u64,
@@ -105,10 +106,10 @@ impl WritePermits {
         (self.state.lock().active.len(), self.at_once, self.metrics.refused.get())
     }
 
-    /// Waits for a write permit. Cancellation: dropping the future leaves the queue.
+    /// Waits for a write permit. Cancellation is safe: a dropped future leaves the queue.
     ///
     /// # Errors
-    /// [`NoWritePermit`].
+    /// [`NoWritePermit`] if too many requests wait, or after the maximum wait.
     pub async fn acquire(self: &Arc<Self>, share_key: ShareKey) -> Result<WritePermit, NoWritePermit> {
         let place = {
             let mut state = self.state.lock();
@@ -142,7 +143,7 @@ impl WritePermits {
         }
     }
 
-    /// Makes a write permit. The caller has checked the limit.
+    /// Makes a write permit. The caller must have checked the limit.
     fn activate(self: &Arc<Self>, state: &mut WritePermitState) -> WritePermit {
         state.next += 1;
         state.active.insert(state.next, Instant::now());
@@ -166,7 +167,8 @@ impl WritePermits {
 
     /// Gives free and overdue write permits to waiting requests.
     fn advance(self: &Arc<Self>) {
-        // Write permits of abandoned requests drop after the lock is released, because their drop takes the lock.
+        // Write permits of abandoned requests are dropped only after the lock is released, because their drop takes the
+        // lock.
         let mut untaken = Vec::new();
         let mut state = self.state.lock();
         while state.queues.waiting() > 0 {
@@ -235,7 +237,7 @@ impl WritePermit {
 }
 
 impl WritePermit {
-    /// Gives the write permit to the next waiting request.
+    /// Releases the write permit, so that the next waiting request gets a permit.
     fn release(&self) {
         let waits = {
             let mut state = self.permits.state.lock();

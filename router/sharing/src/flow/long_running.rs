@@ -1,9 +1,9 @@
 //! Shares of long-running requests in shared mode: watches, followed logs, exec, attach, port-forward, proxied
 //! requests.
 //!
-//! Users share the limits over all connections and clusters. kube-apiserver exempts long-running requests from its own
-//! limits; only the number of its connections bounds these requests. In Tributary, thousands of watches of one user
-//! would take the memory of other users, and a thousand port-forwards would take all connections.
+//! Users share the limits over all connections and clusters. kube-apiserver exempts long-running requests from its
+//! limits, so only the number of its connections bounds them. In Tributary, thousands of watches of one user would take
+//! the memory of other users, and a thousand port-forwards would take all connections.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use super::fair_semaphore::{Exceeded, FairSemaphore};
 use super::share_key::ShareKey;
 use crate::body::{self, Body};
 
-/// Bytes of a request's text for each permit. 8 KiB is the maximum of a name; most requests (path, query, user, groups,
-/// impersonation) have a tenth. The text stays in memory while the request lasts.
+/// Bytes of text (path, query, user, groups, impersonation) for which a request takes one more permit, because the text
+/// stays in memory while the request lasts. 8 KiB is the maximum length of a name. Most requests have a tenth of this.
 const TEXT_BYTES: usize = 8 << 10;
 
 /// Limits of long-running requests, which users share.
@@ -24,20 +24,20 @@ const TEXT_BYTES: usize = 8 << 10;
 pub struct LongRunningShares {
     /// Limit of all long-running requests.
     pub requests: Arc<FairSemaphore>,
-    /// Limit of requests that switch protocols, such as exec.
+    /// Limit of requests that switch protocols, such as exec, on upgraded connections.
     pub upgrades: Arc<FairSemaphore>,
 }
 
-/// Permit of one long-running request. Clones keep the permit until the last clone drops.
+/// Permit of one long-running request. The permit is released when the last clone is dropped.
 pub struct LongRunningPermit(RequestPermit);
 
 impl LongRunningShares {
-    /// Takes the permits for a request. With `may_switch`, also takes a permit for an upgraded connection, because only
-    /// the member decides whether to switch protocols. `text` is the number of bytes that Tributary keeps of the
-    /// request. Each 8 KiB of text take one more permit.
+    /// Takes the permits for a request. If `may_switch` is true, also takes a permit for an upgraded connection,
+    /// because only the member decides whether to switch protocols. `text` is the number of bytes of the request that
+    /// Tributary holds. Each 8 KiB of text take one more permit.
     ///
     /// # Errors
-    /// [`Exceeded`].
+    /// [`Exceeded`] if the user has too many long-running requests or upgraded connections.
     pub fn acquire(&self, share_key: ShareKey, may_switch: bool, text: usize) -> Result<LongRunningPermit, Exceeded> {
         let request = self.requests.acquire(share_key, 1 + text / TEXT_BYTES)?;
         let upgrade = may_switch.then(|| self.upgrades.acquire(share_key, 1)).transpose()?;
@@ -46,7 +46,7 @@ impl LongRunningShares {
 }
 
 impl LongRunningPermit {
-    /// Keeps the permit until an upgraded connection ends.
+    /// Holds the permit until an upgraded connection ends.
     pub fn attach_to_tunnel(&self, permits: &TunnelPermits) {
         permits.push(Permit::from_guard(self.0.clone()));
     }

@@ -1,3 +1,3 @@
-//! Key of a client's share of a limit. The listener uses the same key.
+//! Key of a client's share of a limit. The listener of connections uses the same type.
 
 pub use tributary_limiters::ShareKey;

@@ -1,5 +1,5 @@
-//! Answer to a list that is forwarded to the clusters: first the gathered lists, then the lists of further members as
-//! they arrive.
+//! Answer to a list that is forwarded to the clusters: first the gathered lists, then the lists of the remaining
+//! members as they arrive.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ use super::write::{ListForm, LiveListMetadata, LiveListWriter, UnitedColumns, pr
 use crate::response;
 use crate::response::indent::Indent;
 
-/// Number of members with a running request while a list is written: the list of one member is written, and the next
-/// member begins its answer.
+/// Number of members whose requests run while a list is written: Tributary writes the list of one member, and the next
+/// member already begins its answer.
 const CONCURRENT_LISTS: usize = 2;
 
 pub(super) struct LiveAnswer {
@@ -42,7 +42,7 @@ pub(super) struct LiveAnswer {
     /// Members that have not got the request yet.
     later: VecDeque<Arc<Cluster>>,
     running: FuturesOrdered<BoxFuture<'static, Result<MemberList, Refusal>>>,
-    /// Member's list that is being written, and the columns of its cells.
+    /// List that is being written, and the index of each of its columns in the merged Table.
     current: Option<(MemberList, Vec<Option<usize>>)>,
     writer: LiveListWriter,
     form: AnswerForm,
@@ -100,8 +100,8 @@ impl LiveAnswer {
     /// Makes the answer. An answer of more than one frame waits for a write permit.
     ///
     /// # Errors
-    /// 429 if no write permit is free in time; 406 for a protobuf list above the gathered bytes, because protobuf
-    /// begins with its length.
+    /// 429 if no write permit is free in time; 406 for a protobuf list that is too large for memory, because protobuf
+    /// begins with the length of the list.
     pub(super) async fn respond(
         mut self,
         answer_permits: &Arc<AnswerPermits>,
@@ -196,7 +196,7 @@ impl LiveAnswer {
         Ok(true)
     }
 
-    /// Adds the version and the continue token at the end of a member's list.
+    /// Adds the version and the continue token at the end of a member's list to the metadata of the merged list.
     fn end_member(&mut self) {
         let Some((list, _)) = self.current.take() else { return };
         let end = list.end.unwrap_or_default();
@@ -221,7 +221,7 @@ struct LiveListBody {
     frames: VecDeque<Bytes>,
     list: LiveAnswer,
     gzip: Option<Gzip>,
-    /// True once the last compressed frame was made.
+    /// True once the last compressed frame has been made.
     ended: bool,
     share: Option<AnswerPermit>,
 }

@@ -37,7 +37,7 @@ pub(super) struct Gathering<'a> {
     /// Maximum of objects on a page; 0 for no limit.
     pub(super) limit: u64,
     pub(super) partial: Partial,
-    /// Limit of body bytes in memory.
+    /// Limit of body bytes, shared by all requests.
     pub(super) body_bytes: &'a Arc<FairSemaphore>,
     pub(super) share_key: ShareKey,
 }
@@ -61,7 +61,7 @@ pub(super) struct GatheredPage {
     seen: GatherProgress,
 }
 
-/// Progress of the page, to estimate the size of further answers.
+/// Progress of the page, from which the size of the remaining answers is estimated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct GatherProgress {
     /// Number of members that have answered or failed.
@@ -74,9 +74,9 @@ struct GatherProgress {
 }
 
 impl GatherProgress {
-    /// Returns the number of parallel requests. Without a limit of objects, the page needs every member, and the size
-    /// of their answers decides. With a limit, the number is the estimated number of members that the page still needs,
-    /// and one more.
+    /// Returns the number of parallel requests. Without a limit of objects, the page needs every member, so the number
+    /// depends on the size of the members' lists. With a limit, the number is the estimated number of members that the
+    /// page still needs, and one more.
     fn window(&self, limit: u64) -> usize {
         let by_bytes = match self.members {
             0 => WINDOW_MIN,
@@ -87,7 +87,7 @@ impl GatherProgress {
         }
         let remaining = limit.saturating_sub(self.items);
         let needed = match self.items {
-            // No answered member has had an item, so the window doubles.
+            // The answered members had no items, so the window doubles.
             0 => self.before.max(self.members),
             items => usize::try_from(remaining.saturating_mul(self.members as u64) / items).unwrap_or(WINDOW_MAX),
         };
@@ -97,7 +97,7 @@ impl GatherProgress {
 
 type ListResult = (Arc<Cluster>, Result<MemberList, Refusal>);
 
-/// A cluster, and the Warnings of its answer to [`MemberList::probe`].
+/// Result of [`MemberList::probe`] for a cluster: the Warnings of its answer, or a refusal.
 type ProbeResult = (Arc<Cluster>, Result<Vec<HeaderValue>, Refusal>);
 
 impl GatheredPage {
@@ -128,11 +128,11 @@ impl GatheredPage {
         self.seen.bytes
     }
 
-    /// Sends the list to the clusters, beginning with the token's cluster, until the page is full, all have answered,
-    /// or the limit of bytes is reached. Cancellation: dropping the future ends the requests.
+    /// Sends the list to the clusters, beginning with the token's cluster, until the page is full, all clusters have
+    /// answered, or the limit of bytes is reached. Cancellation: dropping the future ends the requests.
     ///
     /// # Errors
-    /// Those of the list.
+    /// Errors of the list.
     pub(super) async fn gather(
         &mut self,
         gathering: &Gathering<'_>,
@@ -141,7 +141,7 @@ impl GatheredPage {
     ) -> Result<(), Refusal> {
         let begun = Instant::now();
         let limit = gathering.limit;
-        // Clusters are sorted by name.
+        // Clusters are sorted by name, so earlier pages contain all clusters before the token's cluster.
         let first = token.as_ref().map_or("", |token| &token.cluster);
         let wanted = &clusters[clusters.partition_point(|cluster| cluster.name().as_str() < first)..];
         let mut waiting = wanted.iter();
@@ -150,7 +150,8 @@ impl GatheredPage {
             while running.len() < self.seen.window(limit)
                 && let Some(cluster) = waiting.next()
             {
-                // If the token's cluster was removed, the next cluster by name begins at its start, without the token.
+                // The token is only for its cluster. If this cluster was removed, the page starts at the beginning of
+                // the next cluster.
                 let own = token.as_ref().filter(|token| token.cluster == cluster.name().as_str());
                 let own = own.and_then(|token| token.token.clone());
                 running.push_back(Box::pin(
@@ -168,7 +169,7 @@ impl GatheredPage {
         self.probe(gathering, begun).await?;
         let is_refused = self.lists.is_empty() && self.refusals.iter().all(is_final);
         match self.refusals.pop() {
-            // All members refuse in the same way, so the refusal is the answer.
+            // All members refuse in the same way, so their refusal is the client's answer.
             Some(refusal) if is_refused => Err(refusal),
             _ => Ok(()),
         }
@@ -193,8 +194,8 @@ impl GatheredPage {
         }
         let mut behind = clusters.iter().filter(|other| other.name() > cluster.name());
         if limit > 0 {
-            // The next page begins after the last member, unless the end of the last member's list turns out to contain
-            // a continue token.
+            // The next page begins after this member, unless the remainder of this member's list ends with a continue
+            // token.
             self.next = behind.next().map(|next| self.token_at(next));
         } else {
             self.later = behind.cloned().collect();
@@ -202,8 +203,8 @@ impl GatheredPage {
         ControlFlow::Break(())
     }
 
-    /// Probes the members whose lists do not fit into memory. The Warnings about missing clusters precede the body, so
-    /// the probes precede the body, too.
+    /// Probes the members whose lists do not fit into memory. The Warnings about missing clusters are headers, which
+    /// precede the body, so the probes precede the body, too.
     async fn probe(&mut self, gathering: &Gathering<'_>, begun: Instant) -> Result<(), Refusal> {
         let later = std::mem::take(&mut self.later);
         let probes = later.into_iter().map(|cluster| async move {
@@ -225,8 +226,8 @@ impl GatheredPage {
     /// impersonation is excluded without a Warning, unless it is the only cluster.
     ///
     /// # Errors
-    /// A refusal of the request itself: other clusters would also refuse the request, or would never see the cluster's
-    /// token. Under `partial: Deny` also the refusal to let Tributary's account impersonate, because a retry would
+    /// A refusal of the request itself: the other clusters would refuse the request, too, or would never get the token
+    /// of this cluster. Under `partial: Deny`, also the refusal to let Tributary's account impersonate: a retry would
     /// fail, too.
     fn sort_out<T>(
         &mut self,
@@ -310,14 +311,15 @@ impl Gathering<'_> {
     }
 }
 
-/// Returns whether a member will refuse each retry, too.
+/// Returns whether the member will also refuse each retry.
 fn is_final(refusal: &Refusal) -> bool {
     refusal.impersonation_forbidden().is_some()
         || refusal.is_impersonation_forbidden_by_cluster()
         || refusal.member_status().is_some_and(is_permanent_error)
 }
 
-/// Converts a member's refusal of its own token. A fresh token in the refusal becomes a token of the merged list.
+/// Converts a member's refusal of a continue token that the member has issued. A fresh token in the refusal becomes a
+/// token of the merged list.
 fn expired(mut refusal: Refusal, cluster: &Cluster) -> Refusal {
     if let Some(status) = refusal.member_status_mut()
         && let Some(metadata) = status.metadata.as_mut().filter(|metadata| !metadata.continue_token.is_empty())
@@ -355,7 +357,7 @@ mod tests {
             // The next page begins with as many parallel requests as the previous page had members, and one more.
             (seen(0, 0, 0, 1), 500, 2),
             (seen(0, 0, 0, 20), 500, 21),
-            // A client may write any number into its token.
+            // A client may write any number into its token, so the number of requests has a maximum.
             (seen(0, 0, 0, usize::MAX), 500, 33),
         ] {
             assert_eq!(seen.window(limit), expected, "{seen:?}, limit {limit}");

@@ -1,4 +1,4 @@
-//! Request for one member's list, and reading of the list in pieces.
+//! Request for one member's list, and reading of the list part by part.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ const READ_AHEAD_BYTES: usize = 1 << 20;
 #[derive(Clone)]
 pub(super) struct ListQuery {
     info: RequestInfo,
-    /// Query without `limit` and without the member's own continue token, which differ by member.
+    /// Query without `limit` and `continue`, which differ by member.
     query: String,
     limit: u64,
     accept: HeaderValue,
@@ -35,7 +35,7 @@ pub(super) struct ListQuery {
 
 impl ListQuery {
     /// Makes the members' request from the client's request. `labels` is the client's label selector without the
-    /// selection of clusters.
+    /// requirements that select clusters.
     pub(super) fn new(request: ClientRequest<'_>, table: bool, labels: &str, limit: u64) -> Self {
         let accept = match table {
             true => "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
@@ -75,8 +75,8 @@ impl ListQuery {
     }
 }
 
-/// Returns the query parameters that members get unchanged. The other parameters concern the merged list, or are
-/// rewritten for each member.
+/// Returns the query parameters that members get unchanged. The other parameters concern the merged list, or differ by
+/// member.
 fn unchanged_parameters(query: Option<&str>) -> Vec<String> {
     const OWN: [&str; 6] = ["limit", "continue", "resourceVersion", "resourceVersionMatch", "pretty", "labelSelector"];
     let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
@@ -85,7 +85,7 @@ fn unchanged_parameters(query: Option<&str>) -> Vec<String> {
     pairs.map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect()
 }
 
-/// Arrived part of a member's list.
+/// A member's list, as far as it has arrived.
 pub(super) struct MemberList {
     pub(super) cluster: Arc<Cluster>,
     pub(super) warnings: Vec<HeaderValue>,
@@ -96,21 +96,21 @@ pub(super) struct MemberList {
     count: u64,
     rest: Option<(ListParser, Body)>,
     within: Duration,
-    /// Part of the limit of body bytes. `None` for a list that is written frame by frame as it arrives.
+    /// Reserved part of the limit of body bytes. `None` for a list that is written frame by frame as it arrives.
     portion: Option<FairPermit>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct End {
     pub(super) version: Option<ResourceVersion>,
-    /// The member's own token, if the member has more items.
+    /// Continue token that the member has issued, if the member has more items.
     pub(super) continue_token: Option<String>,
 }
 
 #[derive(Default)]
 struct Texts {
     text: Vec<u8>,
-    /// End of each item's text, and whether the item is a row of a Table.
+    /// End of each item in `text`, and whether the item is a row of a Table.
     ends: Vec<(usize, bool)>,
     next: usize,
 }
@@ -186,7 +186,7 @@ impl MemberList {
         self.texts.text.len()
     }
 
-    /// Returns the objects that have arrived and are not yet written. Rows of a Table are no objects.
+    /// Returns the objects that have arrived and are not yet written. Skips rows of a Table.
     pub(super) fn objects(&self) -> impl Iterator<Item = &[u8]> {
         let Texts { text, ends, next } = &self.texts;
         let start = |at: usize| at.checked_sub(1).map_or(0, |before| ends[before].0);

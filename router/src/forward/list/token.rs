@@ -13,7 +13,7 @@ use tributary_answers::refusal::VersionRefusal;
 pub(super) struct LiveContinueToken {
     /// Cluster of the next objects.
     pub(super) cluster: String,
-    /// The cluster's own token; `None` if the next page begins at the start of the cluster's list.
+    /// Continue token that the cluster has issued; `None` if the next page begins at the start of the cluster's list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) token: Option<String>,
     /// Versions of the clusters on earlier pages.
@@ -39,11 +39,13 @@ impl LiveContinueToken {
         serde_json::from_slice(&bytes).map_err(|_| expired())
     }
 
-    /// Decodes the versions of the clusters on earlier pages; `None` if all earlier pages are of the first cluster. The
-    /// version of the merged list contains these versions, so a client must not choose them freely.
+    /// Decodes the versions of the clusters on earlier pages; `None` if no earlier page has completed a cluster. The
+    /// version of the merged list contains these versions, so the function accepts only clusters that earlier pages can
+    /// contain.
     ///
     /// # Errors
-    /// 410 for a text that is no version, and for a version of a cluster that does not precede the token's cluster.
+    /// 410 for a text that is no version, and for a version with a cluster after the token's cluster or outside of the
+    /// list.
     pub(super) fn shown(
         &self,
         epochs: &Epochs,

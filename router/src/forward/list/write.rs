@@ -67,7 +67,7 @@ impl UnitedColumns {
         }
     }
 
-    /// Returns the index of each of a member's columns in the merged Table; `None` for a column that is not shown.
+    /// Returns the index in the merged Table for each column of a member; `None` for a column that is not shown.
     pub(super) fn places(&self, own: Option<&[u8]>, printer: &Printer) -> Vec<Option<usize>> {
         let own = of_member(own, printer);
         own.iter().map(|column| self.0.iter().position(|known| known["name"] == column["name"])).collect()
@@ -113,7 +113,7 @@ pub(super) struct LiveListWriter {
 }
 
 impl LiveListWriter {
-    /// Creates a writer for a list. Only a Table uses the columns.
+    /// Creates a writer for a list. `columns` are only for a Table.
     pub(super) fn new(wish: ListForm, served: &ServedResource, mut columns: UnitedColumns) -> Self {
         let (kind, api_version) = match wish.form.shape {
             Representation::Object => {
@@ -360,7 +360,7 @@ impl LiveListWriter {
     }
 }
 
-/// Appends a field of the list, given as JSON, as lines of YAML.
+/// Converts a field of the list from JSON to YAML, and appends the lines.
 fn member_in_yaml(name: &str, value: &str, out: &mut Vec<u8>) {
     for line in yaml::of_json(format!("{{\"{name}\":{value}}}").as_bytes()).unwrap_or_default().lines() {
         out.extend_from_slice(line.as_bytes());

@@ -31,8 +31,8 @@ pub(super) struct BackTranslation<'a> {
     pub(super) verb: Verb,
     pub(super) resource: &'a ResourceRequest,
     pub(super) versions: Versions,
-    /// Clusters that an error may name. In shared mode at most this cluster: a check of the rights in all other
-    /// clusters would slow down every request, and only mistaken requests need it.
+    /// Clusters whose names an error may contain. In shared mode at most this cluster: a check of the rights in all
+    /// other clusters would slow down every request, and only mistaken requests need it.
     pub(super) candidates: Candidates,
     pub(super) known: Option<KnownObject>,
 }
@@ -41,7 +41,7 @@ pub(super) struct BackTranslation<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KnownObject {
     pub(super) version: ResourceVersion,
-    /// Version of the cluster that memory had reached at the lookup.
+    /// Version of the cluster's collection in memory at the time of the lookup.
     pub(super) seen: CollectionVersion,
 }
 
@@ -50,7 +50,7 @@ enum Origin {
     /// A version that the merged view did not issue. The cluster accepts or refuses the version.
     Native,
     Given(ClientVersion, CollectionVersion),
-    /// The cluster's own version of one of its objects. The version is not a number.
+    /// A version of an object in this cluster that is not a number, as the cluster has issued it.
     Opaque(String),
     /// A version of the merged view without a component for the cluster.
     Other,
@@ -93,10 +93,10 @@ impl BackTranslation<'_> {
         translating(version, |version| rewrite::rewrite_query(query, version)).map(Some)
     }
 
-    /// Builds the request for the cluster; `body` is its body.
+    /// Builds the request for the cluster from the client's request and its parsed body.
     ///
     /// # Errors
-    /// 400 for a body that does not match its format, 409 for a version of another cluster.
+    /// 400 for a body that does not match its format, 409 for a version of a different cluster.
     pub(super) fn request(&self, body: &RequestBody, request: Request<Bytes>) -> Result<Request<Bytes>, Refusal> {
         let rewritten = self.body(body)?;
         let (mut head, before) = request.into_parts();
@@ -126,11 +126,11 @@ impl BackTranslation<'_> {
             (Origin::Given(decoded, component), VersionOf::Object) => Ok(self.precondition(&decoded, component)),
             (Origin::Given(_, component), VersionOf::Reference) => Ok(component.revision().to_string()),
             (Origin::Other, VersionOf::Object) => Err(self.of_other()),
-            // No request depends on the version in a reference to another object.
+            // No request depends on the version in a reference to an object, so the version becomes empty.
             (Origin::Other, VersionOf::Reference) => Ok(String::new()),
         };
-        // `true`: the member's own object may have annotations. Otherwise a JSON patch would get an operation that adds
-        // an empty map, which would remove these annotations.
+        // `true`: the object in the member may have annotations of its own. With `false`, a JSON patch would get an
+        // operation that adds an empty map, which would remove these annotations.
         translating(version, |version| body.rewritten(shape, true, version))
     }
 
@@ -155,7 +155,7 @@ impl BackTranslation<'_> {
     }
 
     /// Returns the version for the precondition. If memory has not reached the component of a composite version, the
-    /// object in memory may be older, so the component itself is sent.
+    /// object in memory may be too old to compare, so the component itself is the precondition.
     fn precondition(&self, decoded: &ClientVersion, component: CollectionVersion) -> String {
         let cached = self.known.filter(|known| known.seen >= component).map(|known| known.version);
         decoded.native(self.cluster, cached).unwrap_or_else(|| component.revision().to_string())
@@ -189,8 +189,8 @@ mod tests {
     const YAML: Format = Format::Yaml;
     const APPLY: Format = Format::ApplyYaml;
 
-    /// Every way to write the cluster annotation: the format, the body with `CLUSTER` for the named cluster, and the
-    /// part that cluster `a` gets. In base64 the name has the length of `a`, so that the test can replace it.
+    /// Every way to write the cluster annotation: the format, the body with the placeholder `CLUSTER` for the cluster's
+    /// name, and the body that cluster `a` gets.
     const WRITTEN: [(Format, &str, &str); 21] = [
         (Format::Json, r#"{"metadata":{"annotations":{"tributary.dev/cluster":"CLUSTER"}}}"#, r#"{"metadata":{}}"#),
         (Format::Json, r#"{"metadata":{"annotations":{"tributary.dev\/cluster":"CLUSTER"}}}"#, r#"{"metadata":{}}"#),
@@ -369,12 +369,13 @@ mod tests {
         let own = |version: &str| format!(r#"{{"metadata":{{"resourceVersion":"{version}"}}}}"#);
         let precondition = |version: &str| format!(r#"{{"preconditions":{{"resourceVersion":"{version}"}}}}"#);
         for (version, expected) in [
-            // The composite version includes the version of the object in memory.
+            // The composite version covers the version of the object in memory, so the request has the object's
+            // version.
             (vector(&[("a", 18), ("b", 3)]), Some("17")),
             (vector(&[("a", 17)]), Some("17")),
-            // The composite version is of an older object: the cluster will refuse the write.
+            // The composite version is older than the object in memory: the cluster will refuse the write.
             (vector(&[("a", 16)]), Some("16")),
-            // Memory has not reached this version.
+            // Memory has not reached the composite version.
             (vector(&[("a", 21)]), Some("21")),
             (vector(&[("b", 17)]), None),
             ("17".to_owned(), Some("17")),

@@ -22,15 +22,15 @@ pub(crate) struct FoundObject {
 pub(crate) struct Answers {
     pub(super) found: Vec<FoundObject>,
     pub(super) unknown: Vec<ClusterName>,
-    /// Causes of clusters' missing answers, in addition to the causes that the fleet has recorded.
+    /// Reasons why clusters are unknown, in addition to the reasons that the fleet has recorded.
     pub(super) failures: Vec<ClusterFailure>,
     /// Clusters that forbid the client to get the object. Before a write, a review in each of these clusters checks
-    /// whether the cluster forbids the write, too. If so, the cluster counts as a cluster without the object. Without
-    /// this review, the cluster counts as a cluster that may have the object.
+    /// whether the cluster also forbids the write. If so, the write cannot concern an object in this cluster, and the
+    /// cluster is treated as a cluster without the object. Without this review, the cluster may have the object.
     pub(super) forbidden: Vec<ClusterName>,
     /// The 403 of one of the clusters in `forbidden`.
     pub(super) denied: Option<Refusal>,
-    /// The 429 of a lookup that was not sent because a limit of Tributary is reached.
+    /// The 429 of a lookup that Tributary did not send because a limit is reached.
     pub(super) not_sent: Option<Refusal>,
     /// Part of the limit `--max-held-bytes` for the objects.
     pub(super) reservation: Vec<Arc<FairPermit>>,
@@ -66,11 +66,11 @@ impl Answers {
     }
 }
 
-/// Key of a lookup in clusters. Requests of one client with equal keys share the lookup.
+/// Key of a lookup in clusters. Requests of one client with equal keys can share the lookup.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct LookupKey {
-    /// Client whose fair share the lookup uses. A client that looks up thousands of names waits longer, and must not
-    /// delay the lookups of other clients.
+    /// Client whose fair share the lookup uses. Clients do not share lookups: a client that looks up thousands of names
+    /// waits longer, and must not delay the lookups of other clients.
     pub(super) share_key: ShareKey,
     pub(super) path: Arc<str>,
     /// Identity of the caller in the clusters.

@@ -1,4 +1,4 @@
-//! Pure functions that decide which cluster owns an object. Tables of tests cover the functions.
+//! Pure functions that decide which cluster owns an object. Tables in the tests cover the functions.
 
 use tributary_answers::ground::Ground;
 use tributary_apimachinery::ClusterName;
@@ -9,11 +9,11 @@ use tributary_apimachinery::ClusterName;
 pub(crate) struct Evidence {
     pub(crate) has: Vec<ClusterName>,
     pub(crate) may: Vec<ClusterName>,
-    /// Clusters that forbid the lookup to the client. Empty unless all clusters forbid it: if only some clusters do,
+    /// Clusters that forbid the client to perform the lookup. Set only if all clusters forbid it; if only some do,
     /// [`Self::may`] contains them. A client that can see such objects in no cluster does not depend on these objects.
     pub(crate) forbidden: Vec<ClusterName>,
-    /// True if any client can create the objects in [`Self::has`] (ConfigMaps that look like Helm's). Such an object
-    /// decides only if no other cluster may have stronger evidence, such as a Secret of Helm.
+    /// True if any client can create objects like those in [`Self::has`] (ConfigMaps that look like Helm's). Such an
+    /// object decides only if no other cluster may have stronger evidence, such as a Secret of Helm.
     pub(crate) is_weak: bool,
     /// True if a cluster that is hidden from the caller may have the object.
     pub(crate) is_one_hidden: bool,
@@ -22,10 +22,11 @@ pub(crate) struct Evidence {
 /// Claim of a request about the cluster of its object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Claim<'a> {
-    /// The request names no cluster, and any known object is acceptable: a read can be repeated, and a resource with
-    /// `names: Unique` has no second object of the name.
+    /// The request names no cluster, and any object that Tributary finds is acceptable: a read can be repeated, and a
+    /// resource with `names: Unique` has no second object of the name.
     AnyKnown,
-    /// The request names no cluster and changes the object. No other cluster may have an object of the name.
+    /// The request names no cluster and changes the object. An object of the name in a second cluster would make the
+    /// request ambiguous.
     OnlyOne,
     /// The annotation in the body names this cluster, which must have the object.
     Annotated(&'a str),
@@ -37,7 +38,7 @@ pub(crate) enum Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// Returns the ground of the claim; [`Ground::Name`] if no other ground is known.
+    /// Returns the ground of the claim; [`Ground::Name`] if the request names no cluster.
     pub(crate) fn ground(&self) -> Ground {
         match self {
             Self::AnyKnown | Self::OnlyOne => Ground::Name,
@@ -50,17 +51,18 @@ impl Claim<'_> {
 /// Reason for which no cluster is the owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OwnerError {
-    /// No cluster has the object, and the answers of all clusters are known. Controllers read this as a deletion.
+    /// No cluster has the object, and the answers of all clusters are known. The result is a 404, which controllers
+    /// read as a deletion.
     NotFound,
-    /// The known clusters, or the cluster in the annotation, lack the object. The listed clusters did not answer, and
-    /// may have the object.
+    /// No cluster is known to have the object, or the cluster in the annotation is not known to have it. The listed
+    /// clusters did not answer, and may have the object.
     Unknown(Vec<ClusterName>),
     /// A cluster that is hidden from the caller may have the object.
     RightsUnknown,
     /// Several clusters have the object, and the request names no cluster.
     Several(Vec<ClusterName>),
-    /// A cluster has the object, and clusters without an answer may also have an object of the name. A write would be a
-    /// guess.
+    /// A cluster has the object, and clusters without an answer may also have an object of the name. Tributary could
+    /// only guess the target of a write.
     Unsure {
         /// Cluster with the object.
         known: ClusterName,
@@ -73,12 +75,13 @@ pub(crate) enum OwnerError {
         named: String,
         owner: ClusterName,
     },
-    /// Every cluster forbids the client to look up the Helm release. The next ground decides, except `placement`.
+    /// Every cluster forbids the client to look up the Helm release. The next ground then decides. But the configured
+    /// `placement` must not decide.
     Forbidden(Vec<ClusterName>),
 }
 
 impl OwnerError {
-    /// Returns whether the answer of another cluster can change this reason.
+    /// Returns whether the answer of a cluster that has not answered can change this reason.
     pub(crate) fn depends_on_unknown(&self) -> bool {
         matches!(self, Self::NotFound | Self::Unknown(_) | Self::Unsure { .. })
     }
@@ -92,7 +95,8 @@ impl Evidence {
     /// # Errors
     /// [`OwnerError`].
     pub(crate) fn owner_of_name(&self, claim: &Claim<'_>) -> Result<ClusterName, OwnerError> {
-        // A write that names no cluster must not guess, so an unknown cluster with a second object matters.
+        // A write that names no cluster must not guess. So a cluster without an answer, which may have a second object,
+        // prevents the write.
         let is_guess = matches!(claim, Claim::OnlyOne | Claim::Of(..));
         let owner = match (claim, &self.has[..]) {
             (Claim::MadeIn(_, cluster), _) => return Ok(cluster.clone()),
@@ -138,14 +142,14 @@ impl Evidence {
         let is_release = ground == Ground::Release;
         let rests_on_unknown = ground.requires_absence_elsewhere() || self.is_weak;
         match &self.has[..] {
-            // Without the ground, the new object would go to the same cluster.
+            // The unknown clusters make this ground uncertain. `placement` decides instead, and names the same cluster.
             [only] if ground.requires_absence_elsewhere() && !may.is_empty() && placement == Some(only) => {
                 Err(OwnerError::NotFound)
             }
             [only] if rests_on_unknown && !may.is_empty() => {
                 Err(OwnerError::Unsure { known: only.clone(), unknown: may })
             }
-            // An object in the hidden cluster could be a ground for that cluster.
+            // The hidden cluster makes this ground uncertain. `placement` decides instead, and names the same cluster.
             [only] if rests_on_unknown && self.is_one_hidden && placement == Some(only) => Err(OwnerError::NotFound),
             [_] if rests_on_unknown && self.is_one_hidden => Err(OwnerError::RightsUnknown),
             [only] => Ok(only.clone()),
@@ -159,16 +163,16 @@ impl Evidence {
     }
 }
 
-/// Returns whether the 403 of a cluster is the client's answer, although memory has no object of the name.
+/// Returns whether the 403 of a cluster is the client's answer, if no cluster has the object.
 ///
-/// In personal mode each 403 is final. In shared mode Tributary knows the rights. A user who may not get an object may
-/// still write the object, or read its subresource, and memory shows that the object does not exist. For a get, and for
-/// a kind that is not cached, the 403 is final.
+/// In personal mode each 403 is the answer. In shared mode Tributary knows the rights. A user without the right to get
+/// an object may still write the object, or read its subresource, and memory shows that the object does not exist, so
+/// the answer is not the 403. For a get, and for a kind that is not cached, the 403 is the answer.
 pub(crate) fn is_denial_final(request: DeniedRequest) -> bool {
     !request.is_shared || !request.is_cached || request.is_get
 }
 
-/// Properties of a request that decide whether the 403 of a cluster is final.
+/// Properties of a request that decide whether the 403 of a cluster is the client's answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeniedRequest {
     /// True for a request in shared mode, where Tributary knows the users' rights.
@@ -194,8 +198,8 @@ mod tests {
     }
 
     /// Returns the status code of the answer to a request for a name, or the name of the owner. `answers` has the
-    /// answers of the clusters `a`, `b` and `c`. A cluster that got no lookup (`429`) may have the object, like a
-    /// cluster that does not answer.
+    /// lookup results of the clusters `a`, `b` and `c`. A cluster that got no lookup (`429`) may have the object, like
+    /// a cluster that does not answer (`none`).
     fn answer(answers: &str, claim: &Claim<'_>, request: DeniedRequest) -> String {
         let with = |wanted: &str| -> Vec<ClusterName> {
             let all = ["a", "b", "c"].into_iter().zip(answers.split(' '));
@@ -215,8 +219,8 @@ mod tests {
         .to_owned()
     }
 
-    /// Each row has the answers of three clusters for a name. The next columns have the answers to a get, to a write
-    /// without a cluster, and to such a write in shared mode for a cached kind.
+    /// Columns: the lookup results of three clusters; the answer to a get; to a write that names no cluster; and to
+    /// such a write in shared mode for a cached kind.
     #[test]
     fn answers_of_clusters_decide_the_status_or_owner_of_a_name() {
         let get = DeniedRequest { is_shared: false, is_cached: true, is_get: true };
@@ -286,7 +290,8 @@ mod tests {
             ("a b", "c", Claim::Annotated("c"), unknown("c")),
             ("a b", "", Claim::Annotated("nobody's"), elsewhere("nobody's", "a")),
             ("a b", "c", of("b"), owner("b")),
-            // If one member is certain to have the object, the member gets the request, and refuses a wrong claim.
+            // If only one cluster certainly has the object, this member gets the request, and refuses a request with a
+            // wrong claim.
             ("a", "", of("b"), owner("a")),
             ("a", "b", of("b"), Err(unsure("a", "b"))),
             ("a b", "", of("c"), several("a b")),
@@ -330,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn helm_record_in_a_configmap_decides_only_without_unknown_clusters() {
+    fn helm_record_in_a_configmap_decides_the_owner_only_if_all_clusters_answer() {
         for (may, placement, expected) in
             [("", "", Ok(name("a"))), ("b", "", Err(unsure("a", "b"))), ("b", "a", Err(unsure("a", "b")))]
         {
@@ -354,9 +359,9 @@ mod tests {
             (&only, "a", "b", "", Err(unsure("a", "b"))),
             (&only, "a", "b", "b", Err(unsure("a", "b"))),
             (&only, "a", "b", "c", Err(unsure("a", "b"))),
-            // The configuration names the same cluster as the evidence.
+            // `placement` names the same cluster as the evidence, so the ground need not decide.
             (&only, "a", "b", "a", nowhere()),
-            // A cluster with the object is not an unknown cluster.
+            // A cluster in `has` is not unknown, even if `may` contains it, too.
             (&only, "a", "a", "", owner("a")),
             (&only, "a b", "", "", nowhere()),
             (&only, "a b", "c", "a", nowhere()),

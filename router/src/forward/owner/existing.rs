@@ -45,8 +45,8 @@ impl<'a> Write<'a> {
     async fn claim(self, searched: &Searched<'_>) -> Result<Claim<'a>, Refusal> {
         let makes = self.makes_object();
         let found = &searched.answers.found;
-        // The object's owner references and Helm release do not matter if exactly one object of the name exists, and no
-        // second one can be created.
+        // The object's owner references and Helm release matter only if several objects have the name, or if an object
+        // of the name may be created or may exist in an unknown cluster.
         let is_open = makes || found.len() > 1 || (!found.is_empty() && searched.may_be_elsewhere());
         for ground in Ground::OF_EXISTING {
             let cluster = match ground {
@@ -85,7 +85,7 @@ impl<'a> Write<'a> {
         !self.seen.is_empty() || self.uid().is_some()
     }
 
-    /// Returns the uid that the object must have.
+    /// Returns the uid that the object must have: of the precondition, or of the object in the body.
     fn uid(self) -> Option<&'a str> {
         let facts = &self.body.facts;
         facts.precondition_uid.as_deref().or(facts.uid.as_deref())
@@ -121,8 +121,8 @@ impl<'a> Write<'a> {
         let ClientRequest { info, resource, .. } = self.request;
         let is_update = info.verb == Verb::Update;
         let makes_objects = self.makes_object() || (resource.subresource.is_none() && is_update);
-        // The client's version is of an object in a removed cluster. An update must not create this object in another
-        // cluster.
+        // If the client's version is of an object in a removed cluster, an update must not create the object in a
+        // different cluster.
         let has_left = |cluster: &ClusterName| self.request.cluster(cluster).is_none();
         let is_left = is_update && self.seen.iter().filter_map(ClientVersion::only_cluster).any(has_left);
         if !makes_objects || is_left || complete.leaves_open() {
@@ -138,8 +138,8 @@ impl<'a> Write<'a> {
         }
     }
 
-    /// Returns whether another cluster may have a recent object of the name that the client cannot see: the client may
-    /// create such an object, but not get it.
+    /// Returns whether a different cluster may have a recent object of the name that the client cannot see: the client
+    /// may be allowed to create such an object, but not to get it.
     async fn may_be_hidden_outside(self, cluster: &ClusterName) -> bool {
         let shown = self.request.candidates_of(self.request.resource, "get").await;
         self.request.clusters().iter().any(|own| own.name() != cluster && !shown.has(own.name()))

@@ -23,10 +23,10 @@ pub(super) fn may_refuse(request: ClientRequest<'_>) -> bool {
     request.info.verb == Verb::Delete || are_records(&request.resource.resource)
 }
 
-/// Refuses two writes to an object that is the only one of its name: the deletion of an object whose Helm release is in
-/// several clusters, and any write to a record of such a release. `helm uninstall` first changes the newest record,
-/// whose revision only one cluster may have. Helm continues with the deletion of objects even if the write of the
-/// record is refused.
+/// Refuses two kinds of writes to the only object of a name: the deletion of an object whose Helm release is in several
+/// clusters, and each write to a record of such a release. `helm uninstall` first changes the newest record, whose
+/// revision only one cluster may have. Helm continues with the deletion of objects even if the write of the record is
+/// refused.
 ///
 /// # Errors
 /// 409 with the clusters.

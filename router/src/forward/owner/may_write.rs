@@ -20,8 +20,8 @@ use crate::request::ClientRequest;
 /// (`system:basic-user` in apiserver's `plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go`).
 const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// Asks the clusters that forbid the get whether they allow the write. A cluster that does not forbid the write, or
-/// does not answer, becomes an unknown cluster. Cost: one small request to each of these clusters.
+/// Reviews the write in the clusters that forbid the get. A cluster that allows the write, or does not answer, becomes
+/// an unknown cluster. Cost: one small request to each of these clusters.
 pub(super) async fn review_write_in_forbidding_clusters(request: ClientRequest<'_>, answers: &mut Answers) {
     let clusters = answers.forbidden.iter().filter_map(|name| request.cluster(name)).collect();
     let verb = request.info.verb;
@@ -57,9 +57,9 @@ fn question(request: ClientRequest<'_>, verb: Verb) -> LookupRequest {
     }
 }
 
-/// Reason for which a cluster that forbids the get may have the object of the write.
+/// Reason why a cluster that forbids the get may have the object of the write.
 enum Doubt {
-    /// The cluster allows the write, or gives no clear answer.
+    /// The cluster allows the write, or does not say whether it allows the write.
     Cause(String),
     /// The cluster did not get the review.
     NotSent(Refusal),
@@ -100,7 +100,7 @@ mod tests {
     use tributary_sharing::flow::share_key::ShareKey;
 
     #[test]
-    fn cluster_that_forbids_get_and_write_counts_as_without_the_object() {
+    fn cluster_that_forbids_get_and_write_is_treated_as_lacking_the_object() {
         let share = FairSemaphore::new("bytes", 1024, ShareMetrics::default());
         for (code, text, expected) in [
             (201, r#"{"status": {"allowed": false, "denied": true}}"#, None),

@@ -16,8 +16,8 @@ use crate::request::ClientRequest;
 /// Time limit of a lookup in a cluster whose objects memory lacks.
 pub(super) const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Looks up the object in each chosen cluster that serves the resource, in the client's name. The lookup starts now:
-/// Tributary reuses no earlier answer. A cluster that does not answer in time is unknown.
+/// Looks up the object in each chosen cluster that serves the resource, in the client's name. Tributary always sends a
+/// new lookup, and uses no earlier answer. A cluster that does not answer in time is unknown.
 pub(super) async fn look_up_object(
     request: ClientRequest<'_>,
     within: Duration,
@@ -60,8 +60,8 @@ pub(super) async fn look_up_object(
     router.locations().run_or_join(key.clone(), put, Answers::is_nowhere).await
 }
 
-/// Looks up the object like [`look_up_object`]. Clusters that may serve the resource without listing it, and clusters
-/// without a description of the version, count as unknown.
+/// Looks up the object like [`look_up_object`]. In addition, clusters that may serve the resource without listing it
+/// are unknown, and so are clusters whose discovery does not describe the version.
 pub(super) async fn look_up_object_everywhere(
     request: ClientRequest<'_>,
     within: Duration,
@@ -85,7 +85,7 @@ fn object_path(request: ClientRequest<'_>) -> String {
 }
 
 /// Returns whether a request is for a subresource whose object cannot be read: servers of custom metrics and of virtual
-/// machines list only subresources. Each cluster that serves the subresource may have the object, and a read tries
+/// machines list only subresources. Each cluster that serves the subresource may have the object, so a read tries
 /// several clusters.
 fn is_subresource_alone(request: ClientRequest<'_>) -> bool {
     request.resource.subresource.is_some()
@@ -150,7 +150,7 @@ mod tests {
     use tributary_sharing::flow::fair_semaphore::{FairSemaphore, ShareMetrics};
 
     #[tokio::test(start_paused = true)]
-    async fn cluster_that_got_no_lookup_counts_as_unknown() {
+    async fn cluster_that_got_no_lookup_is_treated_as_unknown() {
         let name = ClusterName::new("a").unwrap();
         let setup = ClusterSetup {
             name: name.clone(),

@@ -8,14 +8,14 @@ use tributary_fleet::topology::Fleet;
 use super::decision::OwnerError;
 use crate::request::ClientRequest;
 
-/// Object whose owner is unknown, for the text of the refusal.
+/// Object without a known owner, for the text of the refusal.
 pub(crate) struct MissingOwner<'a> {
     pub(super) request: ClientRequest<'a>,
     pub(super) ground: Ground,
     pub(super) name: String,
-    /// Helm release, if the ground is a release.
+    /// Helm release, if the release was the ground.
     pub(super) release: Option<ReleaseName>,
-    /// Causes of clusters' missing answers, in addition to the causes that the fleet has recorded.
+    /// Reasons why clusters are unknown, in addition to the reasons that the fleet has recorded.
     pub(super) failures: &'a [ClusterFailure],
 }
 
@@ -56,7 +56,7 @@ impl<'a> MissingOwner<'a> {
     }
 }
 
-/// Returns whether a refusal means that all clusters hide the Helm release of a new object from the client.
+/// Returns whether the cause of a refusal is that all clusters hide the Helm release of a new object from the client.
 pub(super) fn is_of_hidden_release(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::Cluster(refusal) if matches!(**refusal, ClusterRefusal::ReleaseForbidden { .. }))
 }
@@ -64,13 +64,13 @@ pub(super) fn is_of_hidden_release(refusal: &Refusal) -> bool {
 /// Clusters that may have an object or serve a resource.
 pub(crate) struct UnknownClusters<'a> {
     pub(crate) clusters: &'a [ClusterName],
-    /// Causes of clusters' missing answers, in addition to the causes that the fleet has recorded.
+    /// Reasons why clusters are unknown, in addition to the reasons that the fleet has recorded.
     pub(crate) failures: &'a [ClusterFailure],
 }
 
 impl UnknownClusters<'_> {
-    /// Makes the 503. Retry-After is set if these clusters may soon answer. The name is empty if the resource itself
-    /// was not found.
+    /// Makes the 503. Sets Retry-After if these clusters may soon answer. `name` is empty if the resource itself was
+    /// not found.
     pub(crate) fn refuse(self, fleet: &Fleet, resource: GroupVersionResource, name: String) -> ClusterRefusal {
         let mut own = self.clusters.iter().filter_map(|name| fleet.cluster(name));
         let is_lasting = own.any(|cluster| !cluster.may_answer_soon(&resource));

@@ -15,18 +15,18 @@ use super::searched::Searched;
 use crate::request::ClientRequest;
 use crate::versions::ClientVersion;
 
-/// Clusters in which a search looks up an object that memory lacks.
+/// Clusters in which a search looks up the object if memory lacks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LookupScope {
     /// No cluster: memory is sufficient.
     Memory,
     /// The reachable clusters, because a client may have created the object recently, directly in the cluster. For a
-    /// cluster that does not answer, the cached objects decide.
+    /// cluster that does not answer, Tributary uses the cached objects.
     Existing,
     /// The reachable clusters, because the request creates a missing object. A reachable cluster that does not answer
-    /// is unknown. For an unreachable cluster, the cached objects decide, as for a create.
+    /// is unknown. For an unreachable cluster, Tributary uses the cached objects, as for a create.
     ToMake,
-    /// All clusters. A cluster that does not answer is unknown, whatever memory has.
+    /// All clusters. A cluster that does not answer is unknown, even if memory has its objects.
     AllClusters,
 }
 
@@ -131,7 +131,7 @@ impl<'a> Search<'a> {
     /// Looks up an object in clusters, if memory lacks the object.
     async fn look_up_in_clusters(self, mut searched: Searched<'a>) -> Searched<'a> {
         let request = self.request;
-        // A single cluster needs no lookup, unless memory lacks the cluster's objects.
+        // With a single cluster, no lookup is needed, unless memory lacks the cluster's objects.
         let is_open = request.clusters().len() > 1 || !searched.answers.unknown.is_empty();
         match self.scope {
             LookupScope::Existing => {
@@ -150,9 +150,10 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Waits until memory is as new as the client's versions. The client may have the object from a live read, an event
-    /// of another process, or a write directly to the cluster. Without the wait, memory would have an older object than
-    /// the client. A version that does not appear is no error: the member judges the write.
+    /// Waits until memory is as new as the client's versions. The client may have the object from a live read, from an
+    /// event of a different process, or from its own write directly to the cluster. Without the wait, memory would have
+    /// an older object than the client. A version that does not appear is no error: the member checks the version of
+    /// the write.
     ///
     /// # Errors
     /// The errors of [`run`](Self::run).
@@ -209,7 +210,7 @@ async fn look_up_in_reachable<'a>(request: ClientRequest<'a>, in_memory: Searche
     let is_out_of_reach = |name: &ClusterName| !request.cluster(name).is_some_and(|own| own.can_be_asked());
     let Searched { answers: Answers { unknown, failures, .. }, mut doubtful, .. } = in_memory;
     answers.unknown.extend(unknown.into_iter().filter(is_out_of_reach));
-    // For an unreachable cluster, the last known discovery and the cached objects decide.
+    // An unreachable cluster whose last known discovery lacks the resource does not have the object.
     let serves_none = |cluster: &Arc<Cluster>| {
         cluster.is_out_of_reach() && request.configuration.is_unserved(cluster, request.served)
     };

@@ -1,4 +1,4 @@
-//! Result of a search: first a part of the clusters' answers, then all answers that a claim needs.
+//! Result of a search. It begins with a part of the clusters' answers; the answers that a claim needs are added later.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::request::ClientRequest;
 pub(crate) struct Searched<'a> {
     pub(super) request: ClientRequest<'a>,
     pub(super) answers: Answers,
-    /// Clusters whose cached objects decide, although the cache is stale or incomplete. A 404 warns of these clusters.
+    /// Clusters whose cached objects are used although the cache is stale or incomplete. A 404 warns of these clusters.
     pub(super) doubtful: Vec<(ClusterName, CacheState)>,
 }
 
@@ -41,14 +41,14 @@ impl<'a> Searched<'a> {
         self.request.candidates.has_unknown() || !self.answers.unknown.is_empty()
     }
 
-    /// Counts clusters as unknown if they forbid the client to look up the object.
+    /// Adds the clusters in `hiding`, which forbid the client to look up the object, to the unknown clusters.
     pub(super) fn add_hiding(&mut self, hiding: Vec<ClusterFailure>) {
         self.answers.unknown.extend(hiding.iter().map(|own| own.cluster.clone()));
         self.answers.failures.extend(hiding);
     }
 
     /// Looks up the object in clusters that are excluded from the merged view, if no cluster of the merged view has the
-    /// object. Objects in the merged view take precedence.
+    /// object. So objects in the merged view take precedence.
     pub(super) async fn look_up_in_left_out(&mut self) {
         let request = self.request;
         let names = request.left_out();
@@ -87,8 +87,8 @@ impl<'a> Searched<'a> {
         answers.reservation.extend(lookup.reservation);
     }
 
-    /// Adds the answers of lookups, if memory has no object of the name. For a cluster that does not answer, the cached
-    /// objects decide, if the cluster has any.
+    /// Replaces the objects of memory by the answers of lookups, if memory has no object of the name. For a cluster
+    /// that does not answer, the cached objects remain valid, if the cluster has any.
     pub(super) fn replace_by_lookup(&mut self, lookup: Answers, is_looked_up: impl Fn(&ClusterName) -> bool) {
         let was_unknown = std::mem::take(&mut self.answers.unknown);
         let is_new = |name: &ClusterName| was_unknown.contains(name);
@@ -114,7 +114,7 @@ impl<'a> Searched<'a> {
     }
 }
 
-/// A search that is complete for its claim: each cluster that matters has answered, or counts as unknown.
+/// A search that is complete for its claim: each cluster whose answer the claim needs has answered, or is unknown.
 pub(crate) struct Complete<'a> {
     searched: Searched<'a>,
     claim: Claim<'a>,
@@ -128,7 +128,7 @@ impl Complete<'_> {
     /// Returns the cluster that owns the object of the request.
     ///
     /// # Errors
-    /// The reason for a missing owner.
+    /// The reason why no cluster owns the object.
     pub(crate) fn owner(&self) -> Result<FoundObject, OwnerError> {
         let Searched { request, answers, .. } = &self.searched;
         let evidence = Evidence {
@@ -143,9 +143,9 @@ impl Complete<'_> {
         found.or_else(|| Some(FoundObject { cluster: to_make()?, object: None })).ok_or(OwnerError::NotFound)
     }
 
-    /// Makes the answer to a request whose object has no owner. First choice is the 429 of a lookup that was not sent,
-    /// which a client may repeat, then the 403 of a cluster that forbids the get. Otherwise the answer is 404, 409 or
-    /// 503.
+    /// Makes the answer to a request whose object has no owner. A 429 of a lookup that was not sent takes precedence,
+    /// because the client may repeat the request. Next is the 403 of a cluster that forbids the get. Otherwise the
+    /// answer is 404, 409 or 503.
     pub(crate) fn refuse(&self, none: OwnerError) -> Refusal {
         let Searched { request, answers, doubtful } = &self.searched;
         if let Some(not_sent) = answers.not_sent.as_ref().filter(|_| none.depends_on_unknown()) {

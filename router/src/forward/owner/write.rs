@@ -1,4 +1,4 @@
-//! Cluster of a new object: the first ground that applies decides.
+//! Choice of the cluster of a new object, by the first ground that applies.
 
 use std::sync::Arc;
 
@@ -30,14 +30,15 @@ pub(crate) struct OwnerTarget {
 pub(crate) struct Write<'a> {
     pub(crate) request: ClientRequest<'a>,
     pub(crate) body: &'a BufferedRequest,
-    /// The client's versions of the object, or of a former object of the name. A replacement of an object goes to the
-    /// same cluster.
+    /// The client's versions of the object, or of an earlier object of the name. A client that replaces a deleted
+    /// object sends the version of the deleted object, and the new object goes to the same cluster.
     pub(crate) seen: &'a [ClientVersion],
 }
 
 impl<'a> Write<'a> {
     /// Returns whether the write creates a missing object and changes an existing one: an apply. The body of an apply
-    /// is complete, so the apply goes to the cluster of the first ground, whatever other clusters have.
+    /// is a complete object. So the first ground alone decides about the cluster, even if other clusters have an object
+    /// of the name.
     pub(crate) fn makes_object(self) -> bool {
         self.body.is_apply() && self.request.resource.subresource.is_none()
     }
@@ -86,7 +87,7 @@ impl<'a> Write<'a> {
         let placement = configuration.policy(&resource.resource).placement.as_ref();
         match (self.cluster_by_evidence(&Ground::BY_EVIDENCE).await, placement) {
             (Ok(Some((ground, cluster))), _) => target(ground, cluster),
-            // The configuration must not decide if a release that the client cannot see may decide.
+            // A release that the client cannot see could decide, so the configured `placement` must not decide.
             (Err(refusal), None) if is_of_hidden_release(&refusal) => Ok(None),
             (Err(refusal), _) => Err(refusal),
             (Ok(None), None) => Ok(None),
@@ -118,12 +119,12 @@ impl<'a> Write<'a> {
         })
     }
 
-    /// Returns the cluster that the objects of clusters name, and the ground. The first of `grounds` that applies
-    /// decides; `None` if none applies.
+    /// Returns the cluster that existing objects in the clusters indicate, and the ground. The first of `grounds` that
+    /// applies decides; `None` if none applies.
     ///
     /// # Errors
-    /// 503 if an unknown cluster may decide, or 429 if the unknown cluster got no lookup; 409 if several clusters have
-    /// the release. 403 if all clusters hide the release, and no later ground applies.
+    /// 503 if the answer of an unknown cluster could decide, or 429 if the unknown cluster got no lookup; 409 if
+    /// several clusters have the release. 403 if all clusters hide the release, and no later ground applies.
     pub(super) async fn cluster_by_evidence(
         self,
         grounds: &[Ground],

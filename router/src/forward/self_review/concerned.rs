@@ -61,8 +61,8 @@ async fn find_having(
     (!has.is_empty()).then(|| has.into_iter().chain(may).collect())
 }
 
-/// Combines the clusters with the namespace and the clusters with the account. The account takes precedence: an account
-/// acts in its own cluster.
+/// Combines the clusters with the namespace and the clusters with the account: the clusters with both, or else the
+/// clusters with the account, because an account acts in its own cluster.
 fn combine(
     having_namespace: Option<BTreeSet<ClusterName>>,
     having_account: Option<BTreeSet<ClusterName>>,

@@ -1,4 +1,4 @@
-//! Identity of a client in shared mode, and the parts of the identity that members do not get.
+//! Identity of a client in shared mode, and the parts of the identity that some members do not get.
 
 use std::collections::HashSet;
 
@@ -46,8 +46,8 @@ fn withheld_parts_warning(request: ClientRequest<'_>, rights: &CallerRights, use
         // An issuer, or the client's own headers, may name thousands of groups, so the comparison uses a set.
         let sent_groups: HashSet<_> = identity.groups.iter().map(String::as_str).chain([AUTHENTICATED_GROUP]).collect();
         groups.extend(user.groups.iter().filter(|group| !sent_groups.contains(group.as_str())));
-        // The ID of the user's credential for Tributary has no meaning for a cluster. Hardly any cluster gets this
-        // extra value, so the Warning omits the value.
+        // The ID of the user's credential has a meaning only for Tributary. Hardly any cluster gets this extra value,
+        // so the Warning omits it.
         let extras_of_user = user.extra.keys().filter(|key| *key != CREDENTIAL_ID);
         extras.extend(extras_of_user.filter(|key| !identity.extra.contains_key(&key.to_ascii_lowercase())));
     }

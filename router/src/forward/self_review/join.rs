@@ -19,7 +19,7 @@ pub(super) enum Joining {
     AnyRead,
 }
 
-/// Text about clusters with unknown rights, without their names, which no client may see.
+/// Note about clusters with unknown rights. It contains no names, because no client may see them.
 const UNKNOWN: &str = "your rights in some clusters are not known";
 
 /// A cluster, and its answer or refusal.
@@ -105,7 +105,7 @@ pub(super) fn of_own_group(resource: &ResourceRequest, reviewed_right: &Reviewed
     })
 }
 
-/// Makes the answer for a caller to whom this review may show no cluster.
+/// Makes the answer for a caller to whom a review may not reveal any cluster.
 pub(super) fn of_nobody(resource: &ResourceRequest, reviewed_right: &ReviewedRight, has_unknown: bool) -> Value {
     let api_version = resource.resource.group_version().to_string();
     let (kind, spec, status) = match &*resource.resource.resource {
@@ -144,9 +144,8 @@ fn is_allowed(answer: &Value) -> bool {
     answer["status"]["allowed"] == Value::Bool(true)
 }
 
-/// Merges the clusters' decisions into the first answer. A write is allowed if every cluster allows it. A read is
-/// allowed if, by `joining`, one cluster or every cluster allows it. The reason names the clusters that do not allow
-/// the action.
+/// Merges the clusters' decisions into one answer. If `joining` is `AnyRead`, one cluster that allows the action is
+/// sufficient. Otherwise every cluster has to allow it, and the reason names the clusters that do not.
 fn join_decisions(mut answers: Vec<(ClusterName, Value)>, joining: Joining) -> Value {
     if let Some(place) =
         answers.iter().position(|(_, answer)| is_allowed(answer)).filter(|_| joining == Joining::AnyRead)

@@ -28,7 +28,7 @@ pub(super) struct ReviewedRight {
 }
 
 impl ReviewedRight {
-    /// Reads a body. A SelfSubjectRulesReview (`is_of_rules`) has only a namespace.
+    /// Reads the body of a review. A SelfSubjectRulesReview (`is_of_rules`) has only a namespace.
     ///
     /// # Errors
     /// 400 for malformed protobuf.
@@ -44,7 +44,7 @@ impl ReviewedRight {
         let names = ["namespace", "verb", "group", "version", "resource", "subresource", "name"];
         let attributes = body.texts_at(&["spec", "resourceAttributes"], names).unwrap_or_default();
         let [of_attributes, verb, group, version, resource, subresource, name] = attributes;
-        // A SelfSubjectRulesReview has the namespace in its spec.
+        // A SelfSubjectRulesReview has the namespace directly in its spec.
         let [of_spec, user] = body.texts_at(&["spec"], ["namespace", "user"]).unwrap_or_default();
         let namespace = if of_spec.is_empty() { of_attributes } else { of_spec };
         let reviewed_right = Self { verb, group, version, resource, subresource, namespace, name, user, path: None };
@@ -59,7 +59,7 @@ impl ReviewedRight {
     /// # Errors
     /// [`Malformed`].
     fn of_protobuf(body: &[u8], is_of_rules: bool) -> Result<Self, Malformed> {
-        // The field `raw` is of type bytes, so its last occurrence counts.
+        // The field `raw` is of type bytes, so decoders use its last occurrence.
         let object = last_contents(body.strip_prefix(MAGIC).ok_or(Malformed)?, 2)?.unwrap_or_default();
         let spec = merged_message(object, 2)?.unwrap_or_default();
         if is_of_rules {
@@ -148,7 +148,7 @@ fn all_contents(message: &[u8], number: u64) -> Result<Vec<&[u8]>, Malformed> {
     Ok(contents?.into_iter().flatten().collect())
 }
 
-/// Returns the contents of the last field of this number. The last occurrence of bytes or a text counts.
+/// Returns the contents of the last field of this number. Decoders use the last occurrence of a bytes or text field.
 fn last_contents(message: &[u8], number: u64) -> Result<Option<&[u8]>, Malformed> {
     Ok(all_contents(message, number)?.pop())
 }
@@ -232,8 +232,8 @@ mod tests {
         }
     }
 
-    /// Kubernetes' protobuf decoder merges repeated messages. A reader that takes only the last one would check another
-    /// right.
+    /// Kubernetes' protobuf decoder merges repeated messages. If Tributary read only the last message, it would check a
+    /// different right than members.
     #[test]
     fn repeated_protobuf_messages_of_a_review_are_merged_as_by_members() {
         let shop = message(&[(1, b"shop"), (2, b"get"), (5, b"secrets")]);

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-/// Maximum of comparisons of patterns for each cluster: some 50 ms of CPU time. The rules of people and controllers
-/// need some thousands. Beyond the limit, only rules with equal text in the compared clusters remain, because a member
-/// chooses how many rules it sends.
+/// Maximum number of comparisons of patterns for each cluster: some 50 ms of CPU time. The rules of people and
+/// controllers need some thousands. The limit protects against a member that sends any number of rules. Beyond the
+/// limit, only rules with equal text in both clusters remain.
 const COMPARISONS_MAX: usize = 4_000_000;
 
 /// One rule about resources, or about non-resource paths if the lists about resources are empty.
@@ -144,7 +144,7 @@ impl AuthorizationRule {
         Some(is_some.then_some(met))
     }
 
-    /// Returns whether this rule allows all actions of `other`. `None` beyond the limit of comparisons.
+    /// Returns whether this rule allows all actions that `other` allows. `None` beyond the limit of comparisons.
     fn covers(&self, other: &Self, remaining: &mut Comparisons) -> Option<bool> {
         let lists = |rule: &Self| {
             [&rule.verbs, &rule.api_groups, &rule.resources, &rule.resource_names, &rule.urls].map(|list| list.len())
@@ -165,7 +165,7 @@ impl AuthorizationRule {
     }
 }
 
-/// Returns the common part of two lists of patterns: of two patterns the narrower one, if it lies within the other.
+/// Returns the common part of two lists of patterns: for each pair, the narrower pattern, if the wider one covers it.
 /// `None` beyond the limit of comparisons.
 fn meet(
     ours: &[String],
@@ -195,13 +195,14 @@ fn any(pattern: &str, value: &str) -> bool {
     pattern == "*" || pattern == value
 }
 
-/// Returns whether a resource pattern (`*`, `*/scale`, `pods/log`) covers another (RBAC's `ResourceMatches`).
+/// Returns whether a resource pattern (`*`, `*/scale`, `pods/log`) covers another pattern (RBAC's `ResourceMatches`).
 fn resource(pattern: &str, value: &str) -> bool {
     let subresource = value.split_once('/').map(|(_, subresource)| subresource);
     any(pattern, value) || pattern.strip_prefix("*/").is_some_and(|of_any| subresource == Some(of_any))
 }
 
-/// Returns whether a path pattern (`/healthz`, `/healthz/*`, `*`) covers another (RBAC's `NonResourceURLMatches`).
+/// Returns whether a path pattern (`/healthz`, `/healthz/*`, `*`) covers another pattern (RBAC's
+/// `NonResourceURLMatches`).
 fn url(pattern: &str, value: &str) -> bool {
     any(pattern, value) || pattern.strip_suffix('*').is_some_and(|prefix| value.starts_with(prefix))
 }
@@ -226,7 +227,7 @@ mod tests {
             (vec![admin.clone()], vec![admin.clone()], vec![admin.clone()]),
             (vec![admin.clone()], vec![pods.clone()], vec![pods.clone()]),
             (vec![pods.clone()], vec![rule(&["delete"], &["*"], &["*"], &[])], vec![]),
-            // Two rules of one cluster may be a single rule of another cluster.
+            // Two rules of one cluster may correspond to a single rule of the other cluster.
             (
                 vec![pods.clone()],
                 vec![rule(&["get"], &[""], &["pods"], &[]), rule(&["list"], &[""], &["pods"], &[])],
@@ -242,7 +243,7 @@ mod tests {
                 vec![rule(&["*"], &["apps"], &["deployments", "deployments/scale"], &[])],
                 vec![rule(&["get"], &["apps"], &["deployments/scale"], &[])],
             ),
-            // The wider rule covers the narrower one.
+            // Of two rules, only the wider rule remains.
             (vec![pods.clone(), admin.clone()], vec![admin.clone()], vec![admin.clone()]),
         ];
         for (ours, theirs, expected) in cases {
@@ -265,7 +266,7 @@ mod tests {
         let admin = vec![rule(&["*"], &["*"], &["*"], &[]); 100];
         let hostile: Vec<_> = (0..50).map(|_| rule(&wide, &wide, &wide, &[])).collect();
         assert!(common(&hostile, &hostile[1..].iter().chain(&admin).cloned().collect::<Vec<_>>()).len() <= 50);
-        // The rules that people usually have stay below the limit, so Tributary compares all pairs of rules.
+        // With the usual rules of people, the comparison of all pairs stays below the limit.
         let own: Vec<_> = names(200).iter().map(|name| rule(&["get", "list"], &[""], &[name], &[])).collect();
         let read = vec![rule(&["get", "list", "watch"], &["", "apps"], &["*"], &[])];
         assert_eq!(common(&own, &read).len(), 200);

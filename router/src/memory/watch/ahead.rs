@@ -1,5 +1,5 @@
-//! Watches that resume from a version newer than memory's: another process has a newer state, or the cluster's
-//! revisions went back after a restore.
+//! Watches that resume from a version that is newer than the version in memory. Either a different process had a newer
+//! state, or the cluster's revisions went back after a restore.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use tributary_merge::CompositeResourceVersion;
 
 use tributary_views::view::{CacheState, View};
 
-/// Cluster for which the client has a newer version than memory, the client's version, and the cacher that has to reach
-/// the version.
+/// Cluster of which the client has a newer version than memory, the client's version, and the cacher that has to reach
+/// this version.
 pub(super) type Ahead = (ClusterName, CollectionVersion, Arc<Cacher>);
 
-/// Returns the components of a resumed version that are newer than memory's. Either the events are in transit, or the
-/// cluster has lost the revisions.
+/// Returns the components of a resumed version that are newer than memory. Either the events are still in transit, or
+/// the cluster has lost the revisions.
 ///
 /// # Errors
 /// 429 for a configured cluster that is still unknown, for example after a restart of Tributary: the client waits for
@@ -27,8 +27,8 @@ pub(super) fn members_behind(view: &View, version: &CompositeResourceVersion) ->
         let own = view.version_of(cluster);
         let known = view.cacher(cluster).filter(|cacher| own.is_some() || cacher.snapshot().is_some());
         let Some(cacher) = known else {
-            // The cluster's events may arrive: its first list or its discovery is pending. A cluster that is not
-            // configured, or forbids the read, sends no events, so the log refuses the version.
+            // The first list or the discovery of the cluster is pending, so its events may still arrive. A cluster that
+            // is not configured, or forbids the read, sends no events, so the log refuses the version.
             let missing = view.missing(cluster);
             if missing.is_unread() {
                 return Err(missing);
@@ -36,8 +36,8 @@ pub(super) fn members_behind(view: &View, version: &CompositeResourceVersion) ->
             continue;
         };
         if own.is_none_or(|own| is_behind(own, component)) {
-            // The cached objects of a cluster that forbids the read do not advance. Until memory drops these objects, a
-            // waiting watch would delay the events of all clusters.
+            // The cached objects of a cluster that forbids the read do not advance. A watch that waits for them would
+            // delay the events of all clusters until memory drops these objects.
             if view.cache_states().cache_state_of(cluster).is_some_and(CacheState::is_forbidden) {
                 return Err(ClusterRefusal::unread(&view.kind.resource, vec![cluster.clone()], Some(1)).into());
             }
@@ -47,10 +47,10 @@ pub(super) fn members_behind(view: &View, version: &CompositeResourceVersion) ->
     Ok(ahead)
 }
 
-/// Returns whether the state of a cluster in memory is older than a client's component. A revision may change several
-/// objects, and memory may have only a part of these changes. Only the member knows whether the part is complete. Until
-/// the member reports it, the watch delays objects that the member may have deleted. A client with another part gets
-/// the whole revision again.
+/// Returns whether the state of a cluster in memory is older than a client's component. One revision may change several
+/// objects, and the client or memory may have only a part of these changes. For a component that is such a part, the
+/// whole revision of memory is compared: the client then gets the whole revision again. Otherwise, a part in memory is
+/// older: only the member knows whether this part is already complete, and until it reports so, the watch waits.
 fn is_behind(own: CollectionVersion, component: CollectionVersion) -> bool {
     (if component.is_part() { own.completed() } else { own }) < component
 }

@@ -1,4 +1,5 @@
-//! Schedule of a watch's bookmarks, and of its end. The present time is an argument.
+//! Schedule of a watch's bookmarks, and of its end. The functions get the present time as an argument, so tests need no
+//! clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +14,9 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// Time between the last bookmark and the deadline (kube-apiserver's `time_budget.go`: about 2 s).
 const BEFORE_END: Duration = Duration::from_secs(2);
 
-/// Delay between an event and its bookmark. Such bookmarks are needed if events carry the integer versions of single
-/// objects, which are not versions of the merged view. The documentation promises 250 ms, which leaves 50 ms for the
-/// network.
+/// Delay between an event and the bookmark that follows it. If events carry the integer versions of single objects, a
+/// client needs such bookmarks to resume, because these integers are not versions of the merged view. The documentation
+/// promises 250 ms, which leaves 50 ms for the network.
 const AFTER_EVENT: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,19 +33,19 @@ pub(super) enum BookmarkFrequency {
 pub(super) enum Due {
     /// End the watch.
     End,
-    /// Write a bookmark. A bookmark equal to the last one is written only if `repeated`: the bookmark of each minute
-    /// shows that the stream is alive.
+    /// Write a bookmark. `repeated`: write it even if it equals the last one. The bookmark of each minute is repeated,
+    /// because it shows that the stream is alive.
     Bookmark { repeated: bool },
 }
 
 pub(super) struct BookmarkSchedule {
     kind: BookmarkFrequency,
     deadline: Instant,
-    /// Time of the next bookmark that does not depend on events, or of the end.
+    /// Time of the next regular bookmark, or of the end.
     regular: Instant,
     /// Time of the bookmark that follows the last events.
     after_events: Option<Instant>,
-    /// Version of the last bookmark, so that an equal bookmark is not written too early.
+    /// Version of the last bookmark, so that an equal bookmark is not written after events.
     last_version: Option<Arc<CompositeResourceVersion>>,
 }
 
@@ -76,7 +77,7 @@ impl BookmarkSchedule {
         self.after_events.is_some_and(|due| due <= now)
     }
 
-    /// Returns the action at the time `now`, when the timer has fired.
+    /// Returns the action at the time `now`, when the timer has fired. Schedules the next regular bookmark.
     pub(super) fn due(&mut self, now: Instant) -> Due {
         let after_events = self.after_events.take().is_some();
         if now >= self.deadline {
@@ -87,8 +88,8 @@ impl BookmarkSchedule {
         Due::Bookmark { repeated: !after_events }
     }
 
-    /// Forgets the last bookmark after an object's event. If a cluster's revisions went back, the next version may
-    /// equal the forgotten one, and its bookmark is written again.
+    /// Forgets the last bookmark after an object's event. If a cluster's revisions went back, the next bookmark may
+    /// have the same version, and must be written again.
     pub(super) fn forget_last_version(&mut self) {
         self.last_version = None;
     }
@@ -98,7 +99,7 @@ impl BookmarkSchedule {
         self.last_version = Some(Arc::clone(version));
     }
 
-    /// Returns whether a bookmark of this version is due, and records a due bookmark as sent.
+    /// Returns whether a bookmark of this version has to be written, and records it as written.
     pub(super) fn is_due_for(&mut self, version: &Arc<CompositeResourceVersion>, repeated: bool) -> bool {
         let is_visible_to_client =
             self.kind != BookmarkFrequency::None && (repeated || self.last_version.as_ref() != Some(version));
@@ -124,7 +125,7 @@ mod tests {
         (BookmarkSchedule::new(kind, now, Timeout::new(Duration::from_secs(seconds))), now)
     }
 
-    /// Returns the seconds at which the timer fires until the end of the watch, with the action of each.
+    /// Returns the seconds at which the timer fires until the end of the watch, and the action at each time.
     fn course(kind: BookmarkFrequency, seconds: u64) -> Vec<(u64, Due)> {
         let (mut bookmarks, begin) = bookmarks(kind, seconds);
         let mut course = Vec::new();

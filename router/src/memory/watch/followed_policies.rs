@@ -15,8 +15,8 @@ pub(super) struct FollowedPolicies {
     wanted: ClusterSelector,
     /// Clusters of the watched resource; updated when clusters join or leave.
     clusters: watch::Receiver<Arc<[ClusterName]>>,
-    /// Clusters that the watch shows. Set if only policies exclude clusters. A cluster outside of this set is new to
-    /// the client.
+    /// Clusters that the watch shows. Set if only policies, and no rights, exclude clusters. A cluster outside of this
+    /// set is new to the client.
     shown: Option<Arc<BTreeSet<ClusterName>>>,
     denying: BTreeSet<ClusterName>,
     changes: watch::Receiver<()>,
@@ -30,7 +30,8 @@ impl FollowedPolicies {
         shown: Option<Arc<BTreeSet<ClusterName>>>,
     ) -> Self {
         let mut changes = dispatched.changes();
-        // The policies may have changed since the arrival of the request.
+        // The first call of `look` must compare the policies, because they may have changed since the arrival of the
+        // request.
         changes.mark_changed();
         let denying = dispatched.denied_clusters().into_iter().flat_map(|denied| denied.names().cloned()).collect();
         Self { dispatched: Arc::clone(dispatched), wanted, clusters, shown, denying, changes }

@@ -1,4 +1,4 @@
-//! Joining of small frames into larger frames.
+//! Joining of small frames into larger frames, so that fewer frames are sent.
 
 use std::collections::VecDeque;
 
@@ -6,8 +6,8 @@ use bytes::{Bytes, BytesMut};
 
 use tributary_sharing::body::FRAME_BYTES;
 
-/// Joins the frames of one batch of events into frames of about 64 KiB. The only frame of a batch stays unchanged, so
-/// that all watches can share it.
+/// Joins the frames of one batch of events into frames of about 64 KiB. If a batch has only one frame, the frame stays
+/// unchanged, so that all watches can share it in memory.
 pub(super) struct FrameJoiner<'a> {
     pub(super) ready: &'a mut VecDeque<Bytes>,
     pub(super) open: BytesMut,
@@ -16,7 +16,7 @@ pub(super) struct FrameJoiner<'a> {
 impl FrameJoiner<'_> {
     pub(super) fn push(&mut self, frame: Bytes) {
         if self.open.is_empty() {
-            // A single frame waits at the end of the queue until the next frame arrives.
+            // A single frame waits unchanged at the end of the queue. It is joined only if a second frame arrives.
             if let Some(last) = self.ready.pop_back_if(|last| last.len() + frame.len() <= FRAME_BYTES) {
                 self.open.extend_from_slice(&last);
                 self.open.extend_from_slice(&frame);

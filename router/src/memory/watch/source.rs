@@ -13,12 +13,12 @@ use tributary_views::view::{ContinuedWatch, View, WakeFilter, WatchRegistration,
 
 use crate::selection::Selection;
 
-/// Maximum of events that a watch takes from the log at a time. 32 events of 7 KB are a quarter of a megabyte for a
-/// late watcher, and the log is locked for some microseconds.
+/// Maximum number of events that a watch takes from the log at a time. With 32 events of 7 KB, a watch that is behind
+/// needs a quarter of a megabyte, and locks the log for some microseconds.
 pub(super) const EVENTS_PER_TURN: usize = 32;
 
-/// Maximal cost of matching a watcher's filter while the log is locked for a change ([`ObjectFilter::cost`]). A watcher
-/// with a costlier filter is woken, and matches in its own task.
+/// Maximum cost ([`ObjectFilter::cost`]) up to which a watch's filter is matched while the log is locked for a change.
+/// A watch with a costlier filter is always woken, and matches the change in its own task.
 const ASKING_COST_MAX: usize = 8 * Filter::COST_PER_OBJECT;
 
 /// Wakes a watch only for changes that the watch may show.
@@ -42,11 +42,11 @@ pub(super) struct LogPosition {
     watcher: Watcher<Arc<Selection>>,
     head: WatchRegistration,
     until: Until,
-    /// Set for [`Until::GivenUp`]. While the value exists, the cached views know that the view of all namespaces still
-    /// serves the namespace's objects.
+    /// Set for [`Until::GivenUp`]. While this value exists, the view of all namespaces stays responsible for the
+    /// objects of the namespace.
     _continued_watch: Option<ContinuedWatch>,
-    /// Number of times that a cluster has forbidden reading all namespaces, at the last check for a replacement of the
-    /// view.
+    /// Number of times that a cluster had forbidden reading all namespaces, when the watch last checked for a
+    /// replacement of the view.
     times_forbidden: usize,
 }
 
@@ -62,7 +62,7 @@ enum Until {
 }
 
 impl LogPosition {
-    /// Creates the position of a watcher on this connection. `is_forbidden`: a cluster forbade reading all namespaces
+    /// Creates the position of a watch on this connection. `is_forbidden`: a cluster forbade reading all namespaces
     /// when the watch began.
     pub(super) fn new(
         view: &Arc<View>,
@@ -91,7 +91,8 @@ impl LogPosition {
         self.watching.view()
     }
 
-    /// Returns whether another cached view has replaced this one, for all watches or for watches of this namespace.
+    /// Returns whether a different cached view has replaced this view, for all watches or for watches of this
+    /// namespace.
     pub(super) fn is_taken_over(&mut self) -> bool {
         self.times_forbidden = self.view().times_forbidden();
         let (view, clusters) = (self.view(), &self.watcher.filter().clusters);
@@ -113,8 +114,8 @@ impl LogPosition {
         self.head.advanced().await;
     }
 
-    /// Takes one batch of events from the log, and calls `prepare` while the log is locked: with the position before
-    /// the batch, unless versions before it are not the log's own.
+    /// Takes one batch of events from the log. Calls `prepare` while the log is locked, with the position before the
+    /// batch; `None` while the versions of events depend on the client's version.
     pub(super) fn take_events(
         &mut self,
         events: &mut Vec<WatchEvent>,
@@ -123,8 +124,8 @@ impl LogPosition {
         events.clear();
         let view = self.watching.view();
         let log = view.log();
-        // The view is checked under the log's lock: a replacement of the view counts the events that watches have sent.
-        // A watch that waited for the lock may not know yet that its view has ended.
+        // Checked under the log's lock, because a replacement of the view counts the events that watches have sent.
+        // While this watch waited for the lock, its view may have ended.
         if view.is_ended() || view.times_forbidden() != self.times_forbidden {
             return Progress::More;
         }
@@ -139,7 +140,7 @@ impl LogPosition {
         progress
     }
 
-    /// Returns whether the log has no new events. Discards the events without counting them as sent, so only a stream
+    /// Returns whether the log has no new events. Discards new events without recording them as sent, so only a stream
     /// that ends may call this function.
     pub(super) fn is_at_end(&mut self) -> bool {
         let mut events = Vec::new();
@@ -177,7 +178,7 @@ mod tests {
         Arc::new(Selection::new(filter, None))
     }
 
-    /// The log keeps fewer changes than happen in other namespaces, and no change wakes the watch.
+    /// The log loses changes of other namespaces, and these changes do not wake the watch.
     #[tokio::test]
     async fn watcher_of_a_namespace_survives_log_loss_of_other_namespaces() {
         let limits = Limits { history_bytes: 10_000, ..Limits::default() };

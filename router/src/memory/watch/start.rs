@@ -45,8 +45,8 @@ pub(super) async fn start(
     versions.in_scope(options.resource_version.as_deref(), &wanted)?;
     says_its_rights(request, &wanted, options)?;
     let ahead = reach(request, view, &mut before, &wanted, options, &filter).await?;
-    // The log is locked after this call, which may lock the view's clusters: a task that has locked the clusters may
-    // wait for the log.
+    // The log is locked only after this call. The call may lock the view's clusters, and a task that has locked the
+    // clusters may wait for the log.
     let place = WatchFrom::from_options(request.router, view, wanted, options, &filter)?;
     let log = view.log();
     let snapshots = Arc::clone(log.latest());
@@ -57,9 +57,9 @@ pub(super) async fn start(
 }
 
 /// Refuses to resume from a version that does not contain the rights under which Tributary issued it. An integer
-/// version cannot contain rights, so a user in shared mode cannot resume from it. If the user had lost rights in a
-/// cluster since, the cluster's objects would stay with the client. If the user had gained rights, the objects would
-/// never arrive.
+/// version cannot contain rights, so a user in shared mode cannot resume from it. Otherwise, if the user has lost
+/// rights in a cluster since, the client would keep the objects of the cluster. If the user has gained rights, the
+/// objects would never arrive.
 fn says_its_rights(
     request: ClientRequest<'_>,
     wanted: &ReadVersion,
@@ -75,8 +75,8 @@ fn says_its_rights(
     }
 }
 
-/// Waits until the cached view has reached the requested version. A resumed version need not be reached: the function
-/// then returns the clusters for which the client has a newer version.
+/// Waits until the cached view has reached the requested version. A watch that resumes does not wait: the function
+/// returns the clusters of which the client has a newer version.
 async fn reach(
     request: ClientRequest<'_>,
     view: &Arc<View>,
@@ -118,14 +118,15 @@ enum WatchFrom {
     Now,
     /// Changes after this version.
     Version(CompositeResourceVersion),
-    /// Changes after the event that carries this integer version, in the only cluster that Tributary has ever had.
+    /// Changes after the event that carries this integer version. This cluster is the only cluster that Tributary has
+    /// ever had, so the integer is a version of the whole fleet.
     ItemOfWhole(ClusterName, ResourceVersion),
     /// Changes after the event in this cluster that carries this integer version.
     Item(ClusterName, ResourceVersion),
 }
 
 impl WatchFrom {
-    /// Decides the start, except for checks that need the log.
+    /// Decides where the watch starts, except for checks that need the log.
     fn from_options(
         router: &Router,
         view: &View,
@@ -137,7 +138,7 @@ impl WatchFrom {
             _ if options.sends_initial_events() => Self::State { end_bookmark: options.sends_initial_events_end() },
             ReadVersion::Newest | ReadVersion::Any => Self::Now,
             ReadVersion::Version(version) => Self::Version(version),
-            // Any process can resume from this version.
+            // With only one cluster, any process can resume from this version.
             ReadVersion::Item(cluster, version) if router.is_whole(&cluster) => Self::ItemOfWhole(cluster, version),
             ReadVersion::Item(cluster, version) => {
                 let namespace = filter.scope().namespace;
@@ -164,8 +165,8 @@ impl WatchFrom {
                 let version = log.version_of_item(&cluster, version);
                 Watcher::resume(log, &[(cluster, version)].into_iter().collect(), filter).map_err(too_old)
             }
-            // The integer does not cover the other clusters. Their positions are the positions at the event in the log.
-            // So the log must still have the event, and this process must have sent the event.
+            // The integer says nothing about the other clusters. Their versions are those at the time of the event in
+            // the log. So the log must still have the event, and this process must have sent the event.
             Self::Item(cluster, version) => {
                 let watcher = Watcher::after_event(log, view.handed_out.private_before(), &cluster, version, filter);
                 let cause = "the event of the version is forgotten, or several events have the version";
@@ -186,7 +187,8 @@ impl From<VersionRefusal> for NotStarted {
 }
 
 impl NotStarted {
-    /// Refuses a version that memory does not reach. A client repeats the watch if the cluster is unknown.
+    /// Refuses a version that memory does not reach. If the cluster is unknown, the refusal makes the client repeat the
+    /// watch.
     fn of_unreached(unreached: Unreached) -> Self {
         Self::from_refusal(unreached.of_collection())
     }

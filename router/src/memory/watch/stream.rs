@@ -33,7 +33,7 @@ pub(super) enum StreamPhase {
     /// Sends the present state: the initial events, or the objects of clusters that the client's version lacks. Needs a
     /// write permit.
     Initial(AnswerPermit),
-    /// The log may have more events.
+    /// The log may have more events for this watch.
     Behind,
     /// The log had no new event: the stream waits for the log to advance.
     CaughtUp,
@@ -47,7 +47,7 @@ pub(super) struct WatchStream {
     /// Present while the client's version of a cluster is newer than memory's.
     ahead: Option<CatchingUp>,
     writer: EventWriter,
-    /// Batch of events from the log. Kept to reuse its allocation.
+    /// Batch of events from the log. The allocation is reused for each batch.
     events: Vec<WatchEvent>,
     prepared: Vec<Option<Prepared>>,
     ready: VecDeque<Bytes>,
@@ -71,7 +71,7 @@ enum Wake {
 }
 
 impl WatchStream {
-    /// Creates a stream with this initial phase. `draining` is cancelled when clients have to change to another
+    /// Creates a stream with this initial phase. `draining` is cancelled when clients have to connect to a different
     /// process.
     pub(super) fn new(
         source: LogPosition,
@@ -103,7 +103,7 @@ impl WatchStream {
     }
 
     /// Returns the next frame; `None` at the end of the stream. A slow client gets frames at its own speed. If the log
-    /// drops the next events first, the stream ends.
+    /// drops events that the client has not got, the stream ends.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         loop {
             self.look_at_rights();
@@ -154,11 +154,12 @@ impl WatchStream {
         }
     }
 
-    /// Waits for the next reason to wake, and handles it. The loop of `next` then writes events and checks the rights.
+    /// Waits for the next reason to wake, and handles it. Afterwards the loop of `next` writes events and checks the
+    /// rights.
     async fn wait(&mut self) {
         match self.wake().await {
-            // A stream that always has new events never reaches the branch of the timer. Events of other watches also
-            // advance the log, without waking this watch before its timer fires.
+            // With a steady flow of events, `wake` never reaches its branch for the timer. Events of other watches do
+            // not wake this watch, but they also make `wake` return `Head` when the timer fires.
             Wake::Head if self.timer.deadline() <= Instant::now() => self.timer_fired(),
             Wake::Head => self.phase = StreamPhase::Behind,
             Wake::Timer => self.timer_fired(),
@@ -183,11 +184,11 @@ impl WatchStream {
         }
     }
 
-    /// Writes a batch of new events, or handles the end of the wait for the client's version.
+    /// Writes a batch of new events. Or handles the end of the wait for the client's version.
     async fn follow(&mut self) {
         self.source.look();
-        // The end of the wait precedes later events of the member, because the log does not know that memory was behind
-        // the client's version.
+        // The end of the wait is handled before later events of the member, because the log does not know that memory
+        // was behind the client's version.
         if self.ahead.as_ref().is_some_and(CatchingUp::is_over) {
             let refusal = wait_until_caught_up(&mut self.ahead).await;
             self.handle_caught_up(refusal);
@@ -195,7 +196,7 @@ impl WatchStream {
         }
         self.take_batch();
         if matches!(self.phase, StreamPhase::Initial(_) | StreamPhase::Behind) {
-            // Yields between two batches, also if a batch had no event.
+            // Yields to other tasks between two batches, even if a batch had no event.
             tokio::task::yield_now().await;
         }
     }
@@ -205,8 +206,8 @@ impl WatchStream {
         self.ahead = None;
         match refusal {
             Some(refusal) => self.fail(&refusal),
-            // The stream reads the log again: the clusters may have reached the version without an event, and their
-            // events may have been delayed.
+            // The stream reads the log again: a cluster may have reached the version without an event, and events may
+            // have waited for the client's version.
             None if matches!(self.phase, StreamPhase::CaughtUp) => self.phase = StreamPhase::Behind,
             None => {}
         }
@@ -271,9 +272,9 @@ impl WatchStream {
         }
     }
 
-    /// Schedules the bookmark that follows a batch of events. After a repeated object the bookmark is written
-    /// immediately. The object carries the integer of an earlier event, so a client that lost the connection before the
-    /// bookmark would have to list again.
+    /// Schedules the bookmark that follows a batch of events. If the batch repeats an object, the bookmark is written
+    /// immediately: the repeated object carries the integer of an earlier event, so a client that loses the connection
+    /// before the bookmark has to list again.
     fn after_events(&mut self) {
         let again = |event: &WatchEvent| matches!(event, WatchEvent::Object(event) if event.is_repeat);
         if self.events.iter().any(again) {
@@ -301,8 +302,8 @@ impl WatchStream {
         }
     }
 
-    /// Takes new events before a bookmark of a waiting stream. Members that reached a version without an event, and
-    /// events of other watches, have not woken the stream.
+    /// Takes new events before a bookmark of a waiting stream. Needed because some changes of the log do not wake the
+    /// stream: events of other watches, and members that reach a version without an event.
     fn look_again(&mut self) {
         if !matches!(self.phase, StreamPhase::CaughtUp) {
             return;
@@ -316,21 +317,21 @@ impl WatchStream {
         self.take_batch();
     }
 
-    /// Writes a bookmark of a version, unless the client requests no bookmarks, or has just got that version. An equal
-    /// version is written again only if `repeated`.
+    /// Writes a bookmark of a version, unless the client requests no bookmarks, or the last bookmark had the same
+    /// version. With `repeated`, an equal bookmark is written, too.
     fn bookmark(&mut self, version: Option<Arc<CompositeResourceVersion>>, repeated: bool) {
         if let Some(version) = version.filter(|version| self.bookmarks.is_due_for(version, repeated)) {
             self.ready.push_back(self.writer.bookmark(&version, false));
         }
     }
 
-    /// Ends the stream with a bookmark, so that the client can resume at another process or view. Events since the last
-    /// batch are not sent: the other view may send these events after events of other clusters. A client that resumed
-    /// by the integer version of such an event would miss the events of the other clusters.
+    /// Ends the stream with a bookmark, so that the client can resume at a different process or view. Does not send new
+    /// events: the other view may send them in a different order among the clusters. A client that resumed by the
+    /// integer version of such an event would then miss events of other clusters.
     fn hand_over(&mut self) {
         let known_version = self.source.vector();
         let may_look = matches!(self.phase, StreamPhase::CaughtUp) && self.bookmarks.are_taken();
-        // Members may have reached a newer version without an event.
+        // Members may have reached a newer version without an event. The bookmark then has this version.
         let version = if may_look && self.source.is_at_end() { self.source.vector() } else { known_version };
         self.bookmark(version, false);
         self.phase = StreamPhase::Ended;

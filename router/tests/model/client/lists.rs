@@ -21,7 +21,8 @@ struct Asked {
     version: Option<(Vector, bool)>,
     /// The time at which a client received the requested version.
     told: Option<Instant>,
-    /// The revision of each cluster at the time of the request. `None` if the list may be older.
+    /// For each cluster, the revision at the time of the request, which the list must have reached. `None` if the list
+    /// may be older.
     at_least: Option<Vector>,
 }
 
@@ -48,7 +49,7 @@ impl Client {
                 }
             }
         }
-        // The age of a list at a past version counts from the first response with this version.
+        // A list at an exact past version is as old as the first response with this version.
         let of_past = asked.told.filter(|_| asked.version.as_ref().is_some_and(|(_, exact)| *exact));
         self.told = of_past.map_or_else(Told::now, Told::at);
         self.pages(replica, Asked { query, ..asked }).await
@@ -65,7 +66,8 @@ impl Client {
         let path = self.path();
         let (mut objects, mut version, mut left) = (Objects::new(), None, None);
         let mut page = asked.query.clone();
-        // The position after which the list continues with a newer state.
+        // After a 410 with a new continue token: the last object before the 410. The remaining pages are from a newer
+        // state.
         let mut after = None;
         loop {
             let stable = self.world.configured();
@@ -86,7 +88,7 @@ impl Client {
             {
                 anyhow::bail!("the pages of a list have several versions: {first:?}, then {own:?}");
             }
-            // The later pages of a list omit clusters that were added after the first page.
+            // Only the first page is checked, because later pages omit clusters that were added after it.
             let present = !page.iter().any(|part| part.contains("continue="));
             if present && stable == self.world.configured() {
                 self.names_what_is_missing(&stable.1, &own, &answer)?;
@@ -121,14 +123,14 @@ impl Client {
         }
         self.world.with_truth(|truth| truth.is_state(&self.selection, &objects, &version))?;
         self.holds_what_was_asked(&asked, &version)?;
-        // A restore may undo a past version before any router detects the restore. The router then answers with the
-        // state that now has the version (docs/decisions/0012-undetected-restores-of-etcd.md).
+        // A restore may undo the requested past version before any router detects the restore. The router then answers
+        // with the state that has this version after the restore (docs/decisions/0012-undetected-restores-of-etcd.md).
+        // The client ignores such a list.
         let is_of_past = asked.version.as_ref().is_some_and(|(_, is_exact)| *is_exact);
         let is_of_either = is_of_past && self.world.with_truth(|truth| truth.is_of_either_era(&version));
         Ok((!is_of_either).then_some((objects, version)))
     }
 
-    /// Returns the query of the next page.
     fn page(&mut self, token: &str) -> Vec<String> {
         let limit = self.random.random_range(1..6);
         let mut query = self.query();
@@ -136,8 +138,8 @@ impl Client {
         query
     }
 
-    /// Returns whether a list succeeded. An error response must have a possible cause in this run. `of` is the version
-    /// that the list must have.
+    /// Returns whether a list succeeded. Returns an error if nothing in this run explains an error response. `of` is
+    /// the version that the list must have.
     fn is_answered(&self, asked: &Asked, of: Option<&Vector>, answer: &Answer) -> anyhow::Result<bool> {
         match answer.code {
             200 => Ok(true),
@@ -146,7 +148,7 @@ impl Client {
             410 if of.is_some_and(|version| self.world.may_have_forgotten(version, KEPT_FOR)) => Ok(false),
             410 if asked.told.is_some_and(|told| told.elapsed() > KEPT_FOR) => Ok(false),
             403 if self.world.profile.forbids => Ok(false),
-            // The resource is not found, because no member serves it at this time.
+            // No member serves the resource at this time.
             404 if self.world.profile.hides || self.world.was_bare() => Ok(false),
             // The version is from the other router, and this router does not reach the version within 3 s.
             504 => Ok(false),
@@ -200,8 +202,8 @@ impl Client {
         Ok(())
     }
 
-    /// Checks that the list contains the state of all members at the time of the request, except for clusters in a
-    /// warning.
+    /// Checks that the list contains the state of all members at the time of the request, except for clusters that a
+    /// Warning names.
     fn is_new_enough(&self, asked: &Asked, version: &Vector, answer: &Answer) -> anyhow::Result<()> {
         let Profile { restores, topology, hides, replaces, .. } = self.world.profile;
         if restores || topology || hides || replaces {

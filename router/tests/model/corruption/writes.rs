@@ -6,7 +6,6 @@ use super::found_out;
 use crate::ledger::{Bare, Change, Known, Ledger, Meaning, Outcome, Settled, Verb, Write};
 use crate::truth::{Component, History, Lie, State, Truth};
 
-/// The key of the object in all writes.
 const KEY: &str = "n/x";
 
 /// A step of a test: a client sends a write, a member changes, or a router answers.
@@ -22,8 +21,8 @@ const RIGHT: [(&str, &[Step]); 10] = [
     ("a_uid_of_the_object_that_is_there", &[of_uid, |to| put(to, 1, Some("v2")), done]),
     ("a_deletion_by_uid", &[deletes_by_uid, |to| gone(to, 1, "v2"), done]),
     ("bare_write_of_a_name_in_one_cluster", &[|to| bare(to, None), |to| put(to, 1, Some("v2")), done]),
-    // `a` has the object since revision 12, but the router's version of `a` is 10. So the router cannot know the
-    // object.
+    // The first member has the object since revision 12, but the router's version of this member is 10. So the router
+    // cannot know of the object.
     ("bare_write_beside_an_object_not_seen_yet", &[|to| bare(to, Some(10)), |to| put(to, 1, Some("v2")), done]),
     (
         "a_deletion_after_one_that_was_refused",
@@ -50,7 +49,8 @@ const WRONG: [(&str, &[Step]); 14] = [
     ("a_version_that_is_not_there_any_more", &[of_version, |to| put(to, 1, Some("v3"))]),
     ("a_uid_of_another_object", &[of_uid, |to| put(to, 1, Some("other"))]),
     ("bare_write_beside_a_known_object_of_the_name", &[|to| bare(to, Some(12)), |to| put(to, 1, Some("v2"))]),
-    // The router has no version of `a`, which has the object. So the router should have asked `a` or refused the write.
+    // The first member has the object, and the router has no version of this member. The router must then ask the
+    // member or refuse the write.
     ("bare_write_beside_an_object_in_an_unknown_cluster", &[|to| bare(to, Some(0)), |to| put(to, 1, Some("v2"))]),
     ("a_deletion_that_nobody_asked_for", &[|to| gone(to, 1, "v2")]),
     ("a_deletion_of_another_object", &[deletes_by_uid, |to| gone(to, 0, "v2")]),
@@ -101,8 +101,8 @@ fn deletes(ledger: &mut Ledger, marker: &str) -> Result<(), Lie> {
     sent(ledger, marker, Verb::Delete, Meaning::Bare(Bare::default()))
 }
 
-/// Sends a write that does not identify its object. `known` is the router's revision of the first member. With 0, the
-/// router has no revision of that member, and with `None`, the router lacks the member.
+/// Sends a write that does not identify its object. `known` is the router's revision of the first member: 0 if the
+/// router has no revision, and `None` if the router does not have the cluster.
 fn bare(ledger: &mut Ledger, known: Option<u64>) -> Result<(), Lie> {
     let known = known.map(|revision| Known {
         cluster: "ap".to_owned(),

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use tokio::time::{Duration, Instant};
 
-/// The maximum time after the loss of a right for which the router may show newly written objects. A watch may be
-/// delayed by 2 s, and a watch that was refused for 5 s reopens after a pause.
+/// Time after the loss of a right in which a response may still show newly written objects. A watch of roles or
+/// bindings may be 2 s late, or be refused for 5 s and reopen after a pause.
 const LATE: Duration = Duration::from_secs(15);
 
-/// The maximum time after a member's last fault until the router detects the loss of a right: the longest delay between
-/// attempts, and one attempt.
+/// Maximum time from a member's last fault until the router detects the loss of a right: the longest pause between two
+/// attempts to reach the member, and one attempt.
 const NOTICED_WITHIN: Duration = Duration::from_secs(75);
 
 #[derive(Debug, Default)]
@@ -18,9 +18,9 @@ pub(crate) struct MemberTruth {
     states: BTreeMap<String, State>,
     /// The rights of each user in each namespace, by user and namespace. The empty namespace means all namespaces.
     rights: BTreeMap<(String, String), Vec<Right>>,
-    /// The end of the last fault.
+    /// The end of the member's last fault.
     troubled: Option<Instant>,
-    /// The clusters that the member was before its replacements. All rights in these clusters have ended.
+    /// The clusters that were this member before replacements. All rights in these clusters have ended.
     earlier: Vec<MemberTruth>,
 }
 
@@ -97,7 +97,6 @@ impl MemberTruth {
         self.earlier.push(ended);
     }
 
-    /// Returns the number of recorded states.
     pub(crate) fn count(&self) -> usize {
         self.states.len() + self.earlier.iter().map(Self::count).sum::<usize>()
     }

@@ -24,18 +24,18 @@ const SECRETS: &str = "/api/v1/secrets";
 const ROOT: (&str, &str) = ("impersonate-user", "root");
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// The router detects each minute which impersonation filter a member has, and caches the result of a review for a
-/// minute.
+/// Time until the router detects a member's impersonation filter, which it checks each minute, and time until a cached
+/// review expires, after a minute.
 const FOUND_WITHIN: Duration = Duration::from_secs(70);
 const BELIEVED_FOR: Duration = Duration::from_secs(70);
 
-/// The delay of watches that must deliver no event during a test.
+/// Delay of watches, longer than a test, so that they deliver no event.
 const LATE: Duration = Duration::from_secs(250);
 
-/// The time after which a reopened watch without events counts as current.
+/// Time after which the router treats a reopened watch without events as current.
 const SETTLED_WITHIN: Duration = Duration::from_secs(2);
 
-/// The message for Ann if she may not impersonate `root`.
+/// The message of the 403 if Ann may not impersonate `root`.
 const NOT_ROOT: &str = "users \"root\" is forbidden: User \"ann\" cannot impersonate resource \"users\" in API group \"\" at the cluster \
                         scope";
 
@@ -69,15 +69,15 @@ impl<A: Authorizer> Authorizer for Constrained<A> {
     }
 }
 
-/// Allows Ann to impersonate `root` for all requests that her other rights permit.
+/// Allows Ann to impersonate `root`. She still needs a right for each kind of request as `root`.
 fn be_root(member: &SimulatedCluster) {
     let verbs: &[&str] = &["impersonate:user-info"];
     member.apply(role("", "root-info", [verbs, &[AUTHENTICATION], &["users"], &["root"]])).unwrap();
     member.apply(binding("", "ann-is-root", ("ClusterRole", "root-info"), "ann")).unwrap();
 }
 
-/// Starts members `a` and `b`; `a` has constrained impersonation. `root` may do everything. In both members Ann may
-/// impersonate `root` and use these verbs as `root` on the ConfigMaps in the namespace `shop`.
+/// Starts members `a` and `b`; only `a` has constrained impersonation. `root` may do everything. Roles in both members
+/// allow Ann to impersonate `root`, for these verbs on the ConfigMaps in the namespace `shop`.
 async fn fixture(verbs: &[&str]) -> (Fixture, Vec<Arc<Rbac>>) {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     for member in &fixture.members {
@@ -105,7 +105,7 @@ async fn as_root(client: &Client, method: &str, path: &str) -> Answer {
     client.send(method, path, &[ROOT], "").await
 }
 
-/// Returns the message about a forbidden impersonation for a request on ConfigMaps.
+/// Returns the message of a member that forbids the impersonation for a request on ConfigMaps.
 fn words(verb: &str, namespace: &str) -> String {
     format!(
         "configmaps is forbidden: User \"ann\" cannot impersonate-on:user-info:{verb} resource \"configmaps\" in API group \"\" in \
@@ -125,7 +125,7 @@ async fn follow_late(member: &SimulatedCluster) {
     until(async || RbacKind::ALL.into_iter().all(|kind| watches(kind) > 0)).await;
 }
 
-/// A caller who may impersonate a user for lists can read objects that both users may read, and only in members with
+/// Ann may impersonate `root` only for lists and gets in `shop`. She sees the objects there, and only in members with
 /// constrained impersonation.
 #[tokio::test]
 async fn constrained_impersonation_limits_reads_to_the_allowed_requests() {
@@ -142,14 +142,13 @@ async fn constrained_impersonation_limits_reads_to_the_allowed_requests() {
     as_root(&ann, "GET", &format!("/clusters/b{SHOP}")).await.refused(403);
     assert_eq!(as_root(&ann, "GET", BANK).await.refused(403), words("list", "bank"));
     assert_eq!(as_root(&ann, "GET", &format!("/clusters/a{BANK}")).await.refused(403), words("list", "bank"));
-    // The path of a single cluster returns no partial list, so the router refuses this list.
+    // The path of a single cluster returns no partial list, so the router refuses a list of all namespaces.
     let everywhere = as_root(&ann, "GET", &format!("/clusters/a{ALL}")).await.refused(403);
     assert!(
         everywhere.contains("impersonate-on:user-info:list") && everywhere.contains("cluster scope"),
         "{everywhere}"
     );
-    // The member forbids requests with another verb, as another user, or with additional groups of the impersonated
-    // user.
+    // The member forbids requests with another verb, as another user, or in additional groups.
     for path in [format!("{SHOP}?watch=1"), format!("/clusters/a{SHOP}?watch=1")] {
         assert_eq!(as_root(&ann, "GET", &path).await.refused(403), words("watch", "shop"));
     }
@@ -191,7 +190,7 @@ async fn impersonation_that_no_member_allows_is_flagged_for_the_audit_log() {
     }
 }
 
-/// Public paths need no right under any identity. The details of health checks are not public.
+/// Every user may request public paths, under any identity. The details of health checks are not public.
 #[tokio::test]
 async fn public_paths_need_no_impersonation_right_but_health_details_do() {
     let (fixture, _rbac) = fixture(&["list"]).await;
@@ -214,8 +213,7 @@ async fn public_paths_need_no_impersonation_right_but_health_details_do() {
     }
 }
 
-/// The router forwards the requests that the user may send as the impersonated user. The verb, the object and the
-/// subresource of each request decide.
+/// The router forwards only requests that Ann may send as `root`. The verb, the object and the subresource decide.
 #[tokio::test]
 async fn constrained_impersonation_sends_only_the_allowed_requests() {
     let (fixture, rbac) = fixture(&["get", "delete"]).await;
@@ -237,7 +235,7 @@ async fn constrained_impersonation_sends_only_the_allowed_requests() {
         assert!([403, 404].contains(&answer.code), "{method} {path}: {}", answer.code);
     }
     assert!(rbac.iter().all(|own| own.came().is_empty()));
-    // An object in a cluster that is hidden from Ann counts as missing.
+    // Cluster `b` is hidden from Ann as `root`, so its object looks like a missing object.
     as_root(&ann, "DELETE", &format!("{SHOP}/shop-of-b")).await.refused(404);
     drop(rbac[0].came());
     as_root(&ann, "DELETE", &format!("{SHOP}/shop-of-a")).await.ok();
@@ -247,7 +245,6 @@ async fn constrained_impersonation_sends_only_the_allowed_requests() {
     assert!(rbac[1].came().is_empty());
 }
 
-/// A watch as an impersonated user ends when the caller loses the right to impersonate the user for this watch.
 #[tokio::test]
 async fn impersonating_watch_ends_when_the_right_to_impersonate_ends() {
     let (fixture, rbac) = fixture(&["list", "watch"]).await;
@@ -265,7 +262,7 @@ async fn impersonating_watch_ends_when_the_right_to_impersonate_ends() {
     assert_eq!(as_root(&ann, "GET", SHOP).await.refused(403), words("list", "shop"));
 }
 
-/// In a member that authorizes by more than roles, the router reviews two rights: those of the impersonated user, and
+/// Member `b` authorizes by more than roles. The router asks it for two rights: the right of the impersonated user, and
 /// the caller's right to impersonate the user.
 #[tokio::test]
 async fn impersonation_is_reviewed_for_caller_and_impersonated_user() {
@@ -292,8 +289,8 @@ async fn impersonation_is_reviewed_for_caller_and_impersonated_user() {
     assert!(refused.contains("User \"root\" cannot list"), "{refused}");
 }
 
-/// A SelfSubjectAccessReview as an impersonated user goes to the clusters that allow the impersonation for this kind of
-/// request. Rights to impersonate for other requests have no effect.
+/// A SelfSubjectAccessReview as an impersonated user is sent to the clusters that allow impersonation for
+/// SelfSubjectAccessReviews. Rights to impersonate for other requests have no effect.
 #[tokio::test]
 async fn access_review_goes_to_clusters_that_allow_impersonation_for_reviews() {
     let (fixture, rbac) = fixture(&["list"]).await;
@@ -327,8 +324,8 @@ async fn write(client: &Client, who: (&str, &str), (method, kind): (&str, &str),
     client.send(method, &path, &[("content-type", kind), who], &config_map_of("shop", name).to_string()).await
 }
 
-/// The search for the cluster of a write also uses the impersonated identity. A caller who may write but not read as
-/// this user gets the response of a user with the same rights.
+/// The router also uses the impersonated identity to find the cluster of a write. A caller who may write but not read
+/// as this user gets the same response as a user who may write but not read.
 #[tokio::test]
 async fn impersonation_without_read_rights_is_handled_like_a_write_only_user() {
     const APPLY: (&str, &str) = ("PATCH", "application/apply-patch+yaml");
@@ -358,14 +355,14 @@ async fn impersonation_without_read_rights_is_handled_like_a_write_only_user() {
     let as_root = write(&ann, ROOT, APPLY, "new").await;
     let [own, expected] = [&as_root, &plain].map(|answer| {
         let mut told = answer.json();
-        // The scope of rights in a version depends on the caller, so the comparison omits the version.
+        // A version depends on the rights of the caller, so the comparison omits the version.
         told["metadata"]["resourceVersion"].take();
         told
     });
     assert_eq!((as_root.code, own), (plain.code, expected));
     assert_eq!(as_root.code, 404);
-    // The router may receive the object in the meantime. Then the write changes the object, and the next write waits
-    // for the event (504, because watches are delayed).
+    // The router may receive the object in the meantime. A write then changes the object, and the next write waits for
+    // the delayed event (504).
     for how in [APPLY, PUT] {
         for (client, who) in [(&eve, NOBODY_ELSE), (&ann, ROOT)] {
             let answer = write(client, who, how, "given").await;
@@ -448,7 +445,7 @@ async fn live_list_omits_a_member_that_no_longer_allows_the_impersonation() {
     assert!(answer.warnings().is_empty(), "{:?}", answer.warnings());
     assert!(rbac[0].came().is_empty(), "nothing is sent");
     assert_eq!(items(&as_root(&bob, "GET", SECRETS).await.ok()).len(), 2);
-    // If the request selects only this member, the response is the member's refusal.
+    // If the request selects only this member, the response is the member's 403.
     let of_a = format!("{SECRETS}?labelSelector=tributary.dev%2Fcluster%3Da");
     assert_eq!(as_root(&ann, "GET", &of_a).await.refused(403), NOT_ROOT);
 }
@@ -462,8 +459,8 @@ fn let_be_root(member: &SimulatedCluster, rbac: &Rbac, users: &[&str]) {
     rbac.learn(member);
 }
 
-/// The current rights in a member decide about requests with impersonation. After an outage, the router sends reviews
-/// to the member until it has read the roles and bindings again.
+/// The router must not use old rights to impersonate. After an outage, it sends reviews to the member until it has read
+/// the roles and bindings again.
 #[tokio::test]
 async fn impersonation_revoked_during_an_outage_is_refused_afterwards() {
     let (fixture, rbac) = crate::membership::members::fixture(["a"]).await;
@@ -528,8 +525,8 @@ async fn impersonation_revoked_while_role_watches_lag_is_refused() {
     }
     rbac.learn(a);
     drop(rbac.came());
-    // The rights in memory still allow both users to impersonate `root`, and so does Bob's last review. The router must
-    // not rely on these old results, because the watches of roles and bindings are interrupted.
+    // The rights in memory still allow both users to impersonate `root`, and so does the cached review for Bob. The
+    // router must not use them, because the watches of roles and bindings broke.
     assert_eq!(as_root(&ann, "DELETE", &object).await.refused(403), NOT_ROOT);
     as_root(&bob, "DELETE", &object).await.refused(403);
     // The watches are open again, but have delivered no event, so the rights in memory are still old.

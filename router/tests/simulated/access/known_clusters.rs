@@ -28,8 +28,8 @@ async fn user_sees_the_clusters_that_grant_a_right_in_some_namespace() {
     let [hidden, missing] = ["c", "z"].map(|cluster| format!("{CLUSTERS}/{cluster}"));
     let (hidden, missing) = (ann.get(&hidden).await, ann.get(&missing).await);
     assert_eq!(hidden.refused(404).replace("\"c\"", "\"z\""), missing.refused(404));
-    // A right of the group of all users makes a cluster visible only if it is the right to get the object of this
-    // cluster.
+    // A right of all users (`system:authenticated`) makes a cluster visible only if it is the right to get the object
+    // of this cluster.
     let everybody = ["system:authenticated".to_owned()];
     let bob = fixture.user("bob", &everybody);
     let member = fixture.member("c");
@@ -75,8 +75,8 @@ async fn watch_of_clusters_follows_the_rights_of_its_user() {
     listed(&fixture, "a", "ann", "none").await;
     let lost = events.soon().await;
     assert_eq!(brief(&lost), "DELETED a");
-    // Before the loss, Ann could see a different set of clusters. A watch from such a version cannot resume, and gets
-    // 410.
+    // At the older version, Ann could see a different set of clusters. A watch from this version cannot resume, and
+    // gets 410.
     let mut resumed = ann.watch(&format!("{CLUSTERS}?watch=1&resourceVersion={}", version(&gained["object"]))).await;
     assert_eq!(resumed.soon().await["object"]["code"], 410);
     let newest = version(&lost["object"]);

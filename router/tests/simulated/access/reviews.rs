@@ -71,8 +71,8 @@ async fn access_review_goes_to_every_cluster() {
     fixture.write("POST", rules, &review).await.refused(403);
 }
 
-/// The router does not wait for a member that it knows to be silent. The response names the member, unless the policy
-/// denies incomplete responses.
+/// If the router knows that a member is silent, it does not wait for this member. The response names the member, unless
+/// the policy denies partial responses.
 #[tokio::test]
 async fn access_review_names_an_unreachable_cluster_without_waiting() {
     let group = "/apis/authorization.k8s.io/v1";
@@ -176,7 +176,7 @@ async fn access_review_is_answered_by_the_clusters_with_the_namespace() {
     }
 }
 
-/// The last known namespaces of an unreachable cluster decide whether the response needs this cluster.
+/// If an unreachable cluster did not have the namespace before, the response does not need this cluster.
 #[tokio::test]
 async fn access_review_does_not_need_unreachable_clusters_without_the_namespace() {
     let fixture = with_namespaces(allow()).await;

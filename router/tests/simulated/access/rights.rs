@@ -17,11 +17,11 @@ use crate::harness::{Fixture, SOON, allow, config_map, items, pass, until, vecto
 
 pub(crate) const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// A little more than five minutes: the time for which the router uses old rights if only the watches of roles and
-/// bindings fail.
+/// A little more than the five minutes for which the router uses old rights after the watches of roles and bindings
+/// fail.
 const BEHIND: Duration = Duration::from_secs(5 * 60 + 30);
 
-/// Returns a role with one rule of these strings: a Role, or a ClusterRole if `namespace` is empty.
+/// Returns a role with one rule: a ClusterRole if `namespace` is empty, or else a Role.
 pub(crate) fn role(namespace: &str, name: &str, [verbs, groups, resources, names]: [&[&str]; 4]) -> Value {
     let rule = json!({"verbs": verbs, "apiGroups": groups, "resources": resources, "resourceNames": names});
     let kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
@@ -53,8 +53,8 @@ pub(crate) fn grant(member: &SimulatedCluster, namespace: &str, user: &str) {
     member.apply(binding(namespace, &format!("{user}-reads"), ("ClusterRole", "reader"), user)).unwrap();
 }
 
-/// Returns the namespaces of a cluster in which a user may list ConfigMaps, for example `n m`; or `all`, `none`, or
-/// `unknown`.
+/// Returns the namespaces of a cluster in which a user may list ConfigMaps, for example `n m`. Also returns `all`,
+/// `none`, or `unknown`.
 pub(crate) fn lists(fixture: &Fixture, cluster: &str, user: &str) -> String {
     let (cluster, user) = (ClusterName::new(cluster).unwrap(), &UserInfo::with_groups(user, &[]));
     let resource = GroupVersionResource::new("", "v1", "configmaps");
@@ -76,7 +76,7 @@ pub(crate) fn config_map_of(namespace: &str, name: &str) -> Value {
     object
 }
 
-/// Returns whether a version has a scope, and the version's components.
+/// Returns whether a composite version contains the scope of its reader's rights, and its components.
 pub(crate) fn scoped(text: &str) -> (bool, Value) {
     match text.strip_prefix("s1.").and_then(|rest| rest.split_once('.')) {
         Some((_, rest)) => (true, vector(rest)),
@@ -132,10 +132,9 @@ async fn rights_in_each_member_follow_its_roles_and_bindings() {
     grant(b, "default", "ann");
     listed(&fixture, "a", "ann", "all").await;
     listed(&fixture, "b", "ann", "default shop").await;
-    // A change of rights wakes waiting tasks.
     until(async || changes.has_changed().unwrap()).await;
     assert_eq!((lists(&fixture, "a", "bob"), lists(&fixture, "b", "bob")), ("none".to_owned(), "none".to_owned()));
-    // A user also loses access if a binding is deleted in one member, or if a role loses its rule in another.
+    // A user also loses access if one member deletes a binding, or if a role in another member loses its rule.
     b.delete(&format!("rolebindings.{RBAC}"), "shop", "ann-reads").unwrap();
     listed(&fixture, "b", "ann", "default").await;
     a.apply(role("", "reader", [&["get"], &[""], &["configmaps"], &[]])).unwrap();
@@ -144,8 +143,8 @@ async fn rights_in_each_member_follow_its_roles_and_bindings() {
     assert_eq!(conditions(&fixture).await, [Some(RightsCondition::Current); 2]);
 }
 
-/// The test covers all reasons for missed changes: a cut stream, a relist, a restore, and another cluster under the
-/// same name.
+/// The test covers all reasons why the router misses changes of rights: a cut stream, a relist, a restore, and another
+/// cluster under the same name.
 #[tokio::test]
 async fn rights_include_changes_missed_during_a_disconnect() {
     let fixture = Fixture::shared(["a"], allow(), SharedMode::default()).await;
@@ -176,7 +175,7 @@ async fn rights_in_a_member_are_unknown_until_all_its_roles_are_read() {
     let fixture = Fixture { members: vec![held.await.unwrap()], ..fixture };
     let a = fixture.member("a");
     grant(a, "", "ann");
-    // The router cannot read one of the four RBAC resources.
+    // The router may not read Roles, which are one of the four RBAC resources.
     let resources = vec![format!("roles.{RBAC}")];
     a.control().reject(Some(Rejection { resources, ..Rejection::all(403) }));
     fixture.set_clusters(&["a"]).await;
@@ -337,12 +336,13 @@ async fn request_forbidden_in_all_clusters_gets_kube_apiservers_403() {
     ] {
         assert_eq!(bob.get(path).await.refused(403), expected);
     }
-    // Ann's view contains no object of `c`, and none of the namespace `bank` of `b`.
+    // Ann may not see any object of `c`, or any object in the namespace `bank` of `b`.
     for missing in ["shop/configmaps/one-c", "bank/configmaps/one-b", "shop/configmaps/nothing"] {
         ann.get(&format!("/api/v1/namespaces/{missing}")).await.refused(404);
     }
     assert_eq!(ann.get("/api/v1/namespaces/shop/configmaps/one-b").await.ok()["metadata"]["name"], "one-b");
-    // If several clusters have an object with one name, only the objects that the caller may get are relevant.
+    // If several clusters have an object with the same name, a get is ambiguous only if the caller may get several of
+    // these objects.
     for member in &fixture.members {
         member.apply(config_map_of("bank", "same")).unwrap();
     }
@@ -432,7 +432,7 @@ async fn member_with_live_authorization_is_served_only_at_its_own_path() {
     );
     assert!(!String::from_utf8_lossy(&answer.body).contains("-c"), "nothing of c is told");
     assert_eq!(watch.soon().await["type"], "ERROR", "what was shown of it is not followed any more");
-    // The member itself authorizes requests to its own path.
+    // The path of a cluster has no filter by rights in the router: the member itself authorizes each request.
     root.get("/clusters/c/api/v1/namespaces/shop/configmaps/one-c").await.ok();
     assert_eq!(root.get("/clusters/c/api/v1/configmaps").await.ok()["items"].as_array().map(Vec::len), Some(4));
 }
@@ -458,7 +458,6 @@ async fn secrets_are_cached_only_if_a_registry_names_them() {
         registered: Some(texts.iter().map(|text| text.parse().unwrap()).collect()),
         ..allow()
     };
-    // The loop covers policies that are set before the start, and reloaded policies.
     let fixture = Fixture::shared(["a"], allow(), SharedMode::default()).await;
     let member = fixture.member("a");
     member.apply(role("", "reader", [&["get", "list", "watch"], &[""], &["configmaps", "secrets"], &[]])).unwrap();
@@ -514,7 +513,7 @@ async fn right_revoked_during_an_outage_hides_its_objects() {
     }
 }
 
-/// If a member grants a user more than the router's limit, only users of this member are affected.
+/// A member grants a user more rights than the router's limit. Users of other members are not affected.
 #[tokio::test]
 async fn member_that_grants_too_many_rights_affects_only_its_own_objects() {
     const WORDS: usize = 4_000;
@@ -557,7 +556,7 @@ async fn rights_in_a_member_with_too_many_subjects_are_unknown() {
     // for a moment.
     until(async || items(&ann.get(ALL).await.ok()) == ["a/one-a", "a/two-a", "a/one-a", "a/two-a"]).await;
     assert!(!ann.get(ALL).await.warnings().is_empty());
-    // Without these two bindings, the number of subjects is below the limit, including the users' other rights.
+    // Without these two bindings, the number of subjects is below the limit again.
     for name in ["many-0", "many-1"] {
         b.delete(&format!("clusterrolebindings.{RBAC}"), "", name).unwrap();
     }
@@ -578,7 +577,7 @@ async fn rights_in_a_member_with_too_large_roles_are_unknown() {
     until(async || conditions(&fixture).await[1] != Some(RightsCondition::Current)).await;
     pass(BEHIND).await;
     assert_eq!(["a", "b"].map(|cluster| lists(&fixture, cluster, "ann")), ["all", "unknown"]);
-    // An administrator of one namespace of `b` can cause this state, so the rights in `b` still decide who may read
+    // An administrator of one namespace of `b` can exceed the limit. So the rights in `b` still decide who may read
     // status reports.
     fixture.user("eve", &[]).get("/readyz?verbose").await.refused(403);
     for number in 0..65 {
@@ -588,7 +587,8 @@ async fn rights_in_a_member_with_too_large_roles_are_unknown() {
     listed(&fixture, "b", "ann", "shop").await;
 }
 
-/// A ResourceRegistry may refuse lists that the user's rights would limit, with a message like a cluster's 403.
+/// A ResourceRegistry may refuse lists that would be incomplete because of the user's rights. The message is like a
+/// cluster's 403.
 #[tokio::test]
 async fn resource_registry_can_refuse_lists_that_rights_would_limit() {
     let fixture = ann().await;
@@ -601,7 +601,7 @@ async fn resource_registry_can_refuse_lists_that_rights_would_limit() {
         assert!(refused.refused(403).contains(&words), "{path}: {refused:?}");
         assert_eq!(refused.warnings(), Vec::<String>::new());
     }
-    // A list is complete if the user may list the whole namespace in each visible cluster.
+    // A list of one namespace is complete if the user may list the whole namespace in each visible cluster.
     let of_shop = items(&ann.get("/api/v1/namespaces/shop/configmaps").await.ok());
     assert_eq!(of_shop, ["a/one-a", "a/two-a", "b/one-b", "b/two-b"]);
     assert_eq!(ann.get("/api/v1/namespaces/shop/configmaps/one-b").await.code, 200);
@@ -616,9 +616,8 @@ fn denying_limited() -> Policies {
     }
 }
 
-/// Ann's list waits for `b`, which the router has not listed. In the meantime she loses her right in `a`, and a client
-/// creates an object in `a`. The list must not show the new object, because rights that were lost two seconds ago have
-/// no effect.
+/// Ann's list waits for `b`, which the router has not yet read. Meanwhile she loses her right in `a`, and a client
+/// creates an object in `a`. The list must not show this object, because a lost right has no effect after two seconds.
 #[tokio::test]
 async fn waiting_list_omits_objects_whose_right_is_lost_meanwhile() {
     let fixture = ann().await;
@@ -626,7 +625,7 @@ async fn waiting_list_omits_objects_whose_right_is_lost_meanwhile() {
     b.control().hold_lists(true);
     let client = fixture.user("ann", &[]);
     let waiting = tokio::spawn(async move { client.get(ALL).await });
-    // After this read, Ann's list is in flight, and the router has the objects of `a`.
+    // When this read has succeeded, Ann's list is in flight, and the router has the objects of `a`.
     let root = fixture.user("root", &[]);
     root.get(&format!("{ALL}?labelSelector=tributary.dev%2Fcluster%3Da")).await.ok();
     a.delete(&format!("clusterrolebindings.{RBAC}"), "", "ann-reads").unwrap();

@@ -100,7 +100,7 @@ async fn partial_deny_refuses_a_list_beyond_tributarys_account_profile() {
     assert_eq!(items(&ann.get(&of_others).await.ok()), ["a/s"]);
 }
 
-/// If the user lacks the right, the member formats the refusal, whatever Tributary's account may do.
+/// If the user lacks the right, the response is the member's own 403, whatever rights Tributary's account has.
 #[tokio::test]
 async fn request_beyond_the_users_own_rights_gets_the_members_403() {
     let fixture = bounded(Partial::Allow).await;
@@ -111,7 +111,8 @@ async fn request_beyond_the_users_own_rights_gets_the_members_403() {
                  the namespace \"shop\"";
     assert_eq!(refused, words);
     assert_eq!(ann.send("DELETE", &format!("/clusters/b{path}"), &[], "").await.refused(403), words);
-    // If the user has the right, the administrator of the cluster must extend the profile of Tributary's account.
+    // Now the user has the right, so the message asks the cluster's administrator to extend the profile of Tributary's
+    // account.
     b.apply(role("", "deleter", [&["delete"], &[""], &["configmaps"], &[]])).unwrap();
     b.apply(binding("", "ann-deletes", ("ClusterRole", "deleter"), "ann")).unwrap();
     until(async || ann.send("DELETE", &path, &[], "").await.code == 503).await;
@@ -129,9 +130,9 @@ pub(crate) fn observe(member: &SimulatedCluster, user: &str) {
     member.apply(binding("", &format!("{user}-observes"), ("ClusterRole", "observer"), user)).unwrap();
 }
 
-/// Removes `b`, and then configures these clusters, with roles in `b` that Tributary's account cannot read. The rights
-/// in `b` are unknown then. The router must process the removal first. Otherwise `b` counts as the same cluster at a
-/// new address, and its old roles apply until `b` answers.
+/// Removes `b`, and then configures these clusters, while `b` forbids Tributary's account to read roles. The rights in
+/// `b` are unknown then. The router must process the removal first: if it did not, `b` would be the same cluster at a
+/// new address, and the old rights would apply until `b` answers.
 async fn return_unread(fixture: &Fixture, names: &[&str]) {
     fixture.set_clusters(&["a"]).await;
     listed(fixture, "b", "ann", "unknown").await;
@@ -156,7 +157,7 @@ async fn warning_names_a_cluster_with_unknown_rights_only_to_observers() {
     until(async || root.get("/readyz?verbose").await.code == 200).await;
     let all = "/api/v1/configmaps";
     let words = "configmaps: your rights in some clusters are unknown until an administrator removes the cause";
-    // With Retry-After, client-go would repeat the request ten times, and kubectl would be silent.
+    // With Retry-After, client-go would repeat the request ten times, and kubectl would print nothing meanwhile.
     let refused = async |user: &Client| {
         let answer = user.get(all).await;
         assert_eq!(answer.headers.get("retry-after"), None);
@@ -216,8 +217,8 @@ async fn refusal_for_an_unknown_kind_names_clusters_only_to_observers() {
     until(async || root.get(path).await.refused(503).starts_with(&format!("{words}: b ("))).await;
 }
 
-/// Starts two members with unknown rights in `b`. The router caches `configmaps`, and reads `secrets` from the
-/// clusters. A list of `a` does not wait for `b`. A user without known rights gets equal responses for both resources.
+/// The rights in `b` are unknown. The router caches ConfigMaps, and reads Secrets from the clusters. A list of only `a`
+/// does not wait for `b`. A user without known rights gets equal responses for both resources.
 #[tokio::test]
 async fn unknown_rights_affect_only_requests_that_select_the_cluster() {
     let mut policies = Policies { registered: Some(vec!["configmaps".parse().unwrap()]), ..allow() };
@@ -249,7 +250,7 @@ async fn unknown_rights_affect_only_requests_that_select_the_cluster() {
         assert_eq!(ann.get(list).await.warnings().len(), 1, "{list}");
         let of_bob = bob.get(list).await;
         assert_eq!((items(&of_bob.ok()).len(), of_bob.warnings().len()), (0, 1), "{list}");
-        // A cluster name in a selector gets the same response whether or not the cluster exists.
+        // The response does not reveal whether a cluster in a selector exists.
         for name in ["a", "b", "nowhere"] {
             let named = bob.get(&format!("{list}?labelSelector=tributary.dev%2Fcluster%3D{name}")).await;
             assert_eq!((items(&named.ok()).len(), named.warnings().len()), (0, 2), "{list} {name}");
@@ -257,8 +258,8 @@ async fn unknown_rights_affect_only_requests_that_select_the_cluster() {
     }
 }
 
-/// The rights in `b` are unknown, and Eve has no rights in `a`. She may have rights in `b`, so kubectl must not print
-/// "forbidden".
+/// The rights in `b` are unknown, and Eve has no rights in `a`. She may have rights in `b`, so the response must not be
+/// a 403.
 #[tokio::test]
 async fn unknown_rights_do_not_cause_a_403() {
     const UNKNOWN: &str = "299 - \"your rights in some clusters are not known, and the objects of these clusters are \
@@ -308,7 +309,7 @@ async fn unknown_rights_do_not_cause_a_403() {
         listed(&fixture, "b", "eve", "all").await;
         until(async || items(&eve.get("/api/v1/configmaps").await.ok()).len() == 1).await;
         until(async || eve.get("/api/v1/configmaps").await.warnings().is_empty()).await;
-        // An informer that continues from the empty list receives the object as an event, or lists again.
+        // If an informer continues from the empty list, it receives the object as an event, or must list again.
         let event = eve.watch(&format!("{follow}{version}")).await.soon().await["object"].clone();
         assert!(event["metadata"]["name"] == "one" || event["code"] == 410, "{event}");
     }
@@ -357,8 +358,8 @@ async fn user_whose_own_bindings_exceed_the_limit_sees_no_report() {
     bob.get("/readyz?verbose").await.refused(403);
 }
 
-/// kube-apiserver quotes the requested name in its 403. Bob lacks the right, so the response must not ask an
-/// administrator to fix Tributary's account.
+/// kube-apiserver quotes the requested name in its 403. The name here is a part of the message about a missing right of
+/// Tributary's account. Bob himself lacks the right, so the response must not blame the account.
 #[tokio::test]
 async fn object_name_in_a_403_does_not_blame_tributarys_account() {
     let (fixture, _chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;

@@ -19,7 +19,6 @@ use crate::membership::members::{acting, resource_attributes};
 /// The authorizers that a simulated member has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// The member authorizes by roles and bindings only.
     Rbac,
     /// A list of users who may do everything, without roles.
     Abac(&'static [&'static str]),
@@ -31,7 +30,8 @@ pub(crate) enum Mode {
     Webhook(&'static str, &'static str),
     /// Roles and bindings, and a webhook that denies all requests of a user in an API version.
     WebhookOfVersion(&'static str, &'static str),
-    /// Roles and bindings, and a webhook. The status of a SelfSubjectRulesReview does not report that it is incomplete.
+    /// Roles and bindings, and a webhook that the member hides: the status of a SelfSubjectRulesReview does not say
+    /// that it is incomplete.
     HiddenWebhook(&'static str, &'static str),
     /// Only roles and bindings. The member refuses SubjectAccessReviews.
     WithoutReviews,
@@ -54,7 +54,7 @@ impl Chain {
         chain
     }
 
-    /// Reads the current roles and bindings of a member for future decisions.
+    /// Reads the member's roles and bindings. Later decisions use this copy.
     pub(crate) fn learn(&self, member: &SimulatedCluster) {
         let all = RbacKind::ALL.into_iter().flat_map(|kind| {
             let objects = member.list(&format!("{}.{RBAC}", kind.resource()));
@@ -67,7 +67,7 @@ impl Chain {
         *self.mode.lock() = mode;
     }
 
-    /// Returns and removes the recorded reviews.
+    /// Removes and returns the recorded reviews.
     pub(crate) fn reviewed(&self) -> Vec<String> {
         std::mem::take(&mut *self.reviewed.lock())
     }
@@ -179,7 +179,7 @@ pub(crate) async fn report(fixture: &Fixture, cluster: &str) -> ClusterReport {
     report.clusters.into_iter().find(|own| own.name == cluster).unwrap()
 }
 
-/// Waits until the router has detected how a cluster authorizes. Returns the reason.
+/// Waits until the router has detected how a cluster authorizes. Returns the reason that the report shows.
 pub(crate) async fn decided(fixture: &Fixture, cluster: &str, expected: RightsDecider) -> String {
     until(async || report(fixture, cluster).await.rights_decider == Some(expected)).await;
     report(fixture, cluster).await.rights_reason.unwrap_or_default()
@@ -188,13 +188,13 @@ pub(crate) async fn decided(fixture: &Fixture, cluster: &str, expected: RightsDe
 #[tokio::test]
 async fn member_with_only_rbac_is_detected_and_gets_sample_reviews() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
-    // After a new connection, the router checks the members again.
+    // In this time the router checks the members again, because their connections are new.
     pass(Duration::from_secs(20)).await;
     for (member, chain) in fixture.members.iter().zip(&chains) {
         assert_eq!(decided(&fixture, member.name(), RightsDecider::Rbac).await, "");
         let reviewed = chain.reviewed();
         assert!(reviewed.iter().any(|line| line.starts_with("root ") && line.contains(" configmaps ")), "{reviewed:?}");
-        // With the detected authorizer RBAC, the router computes rights from roles, so reads cause no reviews.
+        // The router computes rights from the roles, so reads cause no reviews.
         assert_eq!(items(&fixture.user("ann", &[]).get("/api/v1/configmaps").await.ok()).len(), 6);
         assert_eq!(chain.reviewed(), Vec::<String>::new());
     }
@@ -257,8 +257,7 @@ async fn webhook_authorizer_that_denies_one_of_many_users_stays_detected() {
     }
     let why = decided(&fixture, "b", RightsDecider::Review).await;
     assert!(why.contains("the cluster denies a request that its roles and bindings allow: user \"u50\""), "{why}");
-    // The router also reviews requests of other users, whose results match the roles. These results do not end the
-    // detected state.
+    // The router also sends samples for other users, whose results match the roles. It must still send reviews.
     for _ in 0..3 {
         pass(Duration::from_secs(61)).await;
         assert!(is_asked().await);
@@ -268,7 +267,7 @@ async fn webhook_authorizer_that_denies_one_of_many_users_stays_detected() {
     decided(&fixture, "b", RightsDecider::Rbac).await;
 }
 
-/// A new connection may reach another server, which may have another authorizer.
+/// A new connection may reach another kube-apiserver with another authorizer.
 #[tokio::test]
 async fn authorizer_is_detected_again_after_a_new_connection() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;

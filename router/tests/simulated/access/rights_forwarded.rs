@@ -20,7 +20,6 @@ async fn write(client: &Client, method: &str, path: &str, body: &Value) -> crate
     client.send(method, path, &[("content-type", "application/json")], &body.to_string()).await
 }
 
-/// Returns the number of a member's ConfigMaps in the namespace `shop`.
 fn of_shop(fixture: &Fixture, member: &str) -> usize {
     let all = fixture.member(member).list("configmaps");
     all.iter().filter(|object| object["metadata"]["namespace"] == "shop").count()
@@ -44,7 +43,6 @@ async fn with_live() -> (Fixture, Arc<Chain>) {
     (fixture, chain)
 }
 
-/// The router serves no object of this member from memory, so it reads objects from the member itself.
 #[tokio::test]
 async fn get_reaches_a_member_with_live_authorization() {
     let (fixture, chain) = with_live().await;
@@ -58,7 +56,7 @@ async fn get_reaches_a_member_with_live_authorization() {
     for user in [&ann, &bob] {
         assert!(![200, 409, 503].contains(&user.send("DELETE", &path, &[], "").await.code));
     }
-    // A user whose only rights are in this member sees the member's objects.
+    // A user with rights only in `c` sees the objects of `c`.
     let c = fixture.member("c");
     grant(c, "shop", "eve");
     chain.learn(c);
@@ -67,7 +65,7 @@ async fn get_reaches_a_member_with_live_authorization() {
     eve.get(&format!("{SHOP}/one-a")).await.refused(404);
 }
 
-/// If the user may not delete a visible part of a collection, the router deletes nothing.
+/// If the user may see a part of the collection but not delete it, the router deletes nothing.
 #[tokio::test]
 async fn collection_delete_without_full_rights_deletes_nothing() {
     let fixture = ann().await;
@@ -83,7 +81,8 @@ async fn collection_delete_without_full_rights_deletes_nothing() {
     let of_a = format!("{SHOP}?labelSelector=tributary.dev%2Fcluster%3Da");
     ann.send("DELETE", &of_a, &[], "").await.ok();
     assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (0, 2));
-    // For Ann a hidden cluster does not exist. Its objects stay, and Ann gets the response for an unknown cluster name.
+    // For Ann a hidden cluster does not exist. Its objects stay, and Ann gets the same response as for an unknown
+    // cluster name.
     for nowhere in ["c", "nobodys"] {
         let path = format!("{SHOP}?labelSelector=tributary.dev%2Fcluster%3D{nowhere}");
         let message = ann.send("DELETE", &path, &[], "").await.refused(403);
@@ -118,7 +117,7 @@ async fn write_without_read_rights_goes_to_the_permitting_cluster() {
         let headers = [("content-type", "application/apply-patch+yaml")];
         dan.send("PATCH", &format!("{path}?fieldManager=dan"), &headers, &object.to_string()).await
     };
-    // Only one cluster is visible to Dan, and this cluster authorizes his request.
+    // Dan has rights in only one cluster, so the router forwards his request to this cluster.
     let_dan(0, &[("configmaps", &["create", "patch", "update"]), ("namespaces", &["get"])]);
     let (path, object) = new("none");
     until(async || write(&dan, "PUT", &path, &object).await.code == 404).await;
@@ -126,15 +125,15 @@ async fn write_without_read_rights_goes_to_the_permitting_cluster() {
     // The response is the same if Dan may get a subresource of objects that he may not get.
     let_dan(0, &[("pods/status", &["get"])]);
     until(async || dan.get("/api/v1/namespaces/shop/pods/none/status").await.code == 404).await;
-    // Two clusters are visible to Dan now, and he could read an object with the new name in the second cluster. The
-    // router knows that it has none, so the apply may create the object.
+    // Dan now has rights in two clusters, and may read objects in the second. The router knows that the second cluster
+    // has no object with this name, so the apply may create the object in the first.
     let_dan(1, &[("configmaps", &["get", "patch"])]);
     until(async || dan.get(&format!("{SHOP}/one-b")).await.code == 200).await;
     assert_eq!(apply("new").await.code, 201);
     assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (3, 2));
     dan.get(&format!("{SHOP}/new")).await.refused(404);
-    // The third cluster may have a new object with this name that Dan may change but not read, so the router refuses
-    // the apply.
+    // In the third cluster, Dan may change but not read objects. This cluster may have an object with the new name, so
+    // the router refuses the apply.
     let_dan(2, &[("configmaps", &["patch"])]);
     let attempt = std::cell::Cell::new(0);
     until(async || {
@@ -162,7 +161,7 @@ async fn bob() -> (Fixture, Client) {
     (fixture, bob)
 }
 
-/// Two clusters have the namespace. Bob may get the namespace in only one of these clusters.
+/// Two clusters have the namespace, but Bob may get the namespace in only one of them.
 #[tokio::test]
 async fn create_is_refused_if_a_hidden_namespace_makes_it_ambiguous() {
     let (fixture, bob) = bob().await;
@@ -196,7 +195,7 @@ async fn create_ignores_clusters_that_forbid_the_create() {
     assert!(!asked.iter().any(|line| line.contains("/namespaces/shop")), "{asked:?}");
 }
 
-/// In another cluster, the garbage collector would delete the object, because its owner is missing.
+/// Without its owner, the object would be deleted by the garbage collector of the other cluster.
 #[tokio::test]
 async fn object_whose_owner_is_hidden_is_not_created_in_another_cluster() {
     let (fixture, bob) = bob().await;
@@ -213,7 +212,7 @@ async fn object_whose_owner_is_hidden_is_not_created_in_another_cluster() {
     assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (2, 2));
     assert_eq!(write(&bob, "POST", SHOP, &owned("a")).await.code, 201);
     assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (3, 2));
-    // If a user may create the object in only one cluster, the choice is unambiguous.
+    // Eve may create objects in only one cluster, so the object goes to this cluster.
     let (b, eve) = (fixture.member("b"), fixture.user("eve", &[]));
     b.apply(binding("", "eve-makes", ("ClusterRole", "maker"), "eve")).unwrap();
     until(async || write(&eve, "POST", SHOP, &owned("b")).await.code == 201).await;
@@ -236,7 +235,6 @@ async fn observer_reads_the_report_while_a_live_authorization_member_is_down() {
     until(async || root.get("/readyz?verbose").await.code != 403).await;
 }
 
-/// An access review about a path goes to the members in which the user may access this path.
 #[tokio::test]
 async fn access_review_of_a_path_goes_to_permitting_clusters() {
     let fixture = ann().await;
@@ -250,8 +248,7 @@ async fn access_review_of_a_path_goes_to_permitting_clusters() {
     let said = async |client: &Client| write(client, "POST", ACCESS, &review).await.ok()["status"]["allowed"].clone();
     let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
     until(async || said(&ann).await == true).await;
-    // The simulated members themselves would allow every user everything. So a denial for Bob proves that the router
-    // asks no member.
+    // The simulated members would allow Bob everything. So a denial proves that the router asks no member.
     fixture.members.iter().for_each(|member| member.control().reset_counters());
     assert_eq!(said(&bob).await, false);
     assert_eq!(said(&ann).await, true);

@@ -44,7 +44,7 @@ async fn get_from_a_new_cluster_waits_for_its_rights() {
 #[tokio::test]
 async fn list_waits_for_rights_in_a_new_cluster_under_partial_deny() {
     let fixture = joining(Policies::default(), Control::hold_lists).await;
-    // This step ends when the router has read the discovery of `c`.
+    // The router has now read the discovery of `c`.
     until(async || fixture.router.report().await.clusters[2].version.is_some()).await;
     pass(Duration::from_millis(200)).await;
     let root = fixture.user("root", &[]);
@@ -59,7 +59,7 @@ async fn list_waits_for_rights_in_a_new_cluster_under_partial_deny() {
     assert_eq!(items(&answer.ok()).len(), 4);
 }
 
-/// After the maximum wait for a silent cluster, further requests do not wait.
+/// After the first request has waited the maximum time for a silent cluster, further requests do not wait.
 #[tokio::test]
 async fn get_from_a_silent_new_cluster_is_refused_after_waiting() {
     let fixture = joining(allow(), Control::hold_requests).await;
@@ -75,8 +75,8 @@ async fn get_from_a_silent_new_cluster_is_refused_after_waiting() {
     root.get("/api/v1/namespaces/shop/configmaps/one-a").await.ok();
 }
 
-/// The cluster may serve the collection. A user with the right to delete the collection in it gets a response with
-/// Retry-After.
+/// The router does not know whether the new cluster serves the collection. A user who may delete the collection in this
+/// cluster gets a response with Retry-After.
 #[tokio::test]
 async fn collection_delete_in_an_undiscovered_cluster_may_be_retried() {
     let fixture = ann().await;

@@ -1,6 +1,6 @@
-//! Tests of the shared mode: a long-running response of a member ends when its user loses the right. The stream of an
-//! aggregated API server below an object, such as a console, is treated like `exec` and `logs -f`. Such a stream is
-//! neither a watch nor one of Kubernetes' own subresources.
+//! Tests of the shared mode: a stream from a member ends when its user loses the right. A stream of an aggregated API
+//! server below an object, such as a console, ends like `exec` and `logs -f`, although it is neither a watch nor one of
+//! Kubernetes' own subresources.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ async fn ends_within(body: &mut Body, time: Duration) -> bool {
     false
 }
 
-/// Opens a stream of Ann below an object of `a`, which a separate binding allows.
+/// Opens a stream of Ann at a subresource of an object of `a`. A separate binding allows the stream.
 async fn opened(subresource: &str) -> (Fixture, Body) {
     let fixture = ann().await;
     let a = fixture.member("a");
@@ -57,7 +57,7 @@ async fn opened(subresource: &str) -> (Fixture, Body) {
     (fixture, body)
 }
 
-/// Returns the body of a response after its first chunk has arrived.
+/// Sends a request, and returns the response's body after the first chunk has arrived.
 async fn begun(client: &Client, path: &str) -> Body {
     let mut answer = client.call("GET", path, &[], "").await;
     assert_eq!(answer.status(), 200);
@@ -100,7 +100,7 @@ async fn unknown(fixture: &Fixture) {
     until(async || items(&ann.get("/api/v1/configmaps").await.ok()) == ["b/one-b", "b/two-b"]).await;
 }
 
-/// Ann administers a namespace of `a`, and binds herself in it to more rights than the router's limit. Another binding
+/// Ann administers a namespace of `a`, and gives herself more rights than the router's limit. A different binding
 /// allows her stream, which stays open as long as that binding exists.
 #[tokio::test]
 async fn stream_of_a_user_with_too_many_grants_ends_after_revocation() {
@@ -130,7 +130,7 @@ async fn stream_ends_minutes_after_its_right_becomes_unknown() {
     assert!(ends(body).await, "it is not known for minutes that ann has the right, and she is still sent it");
 }
 
-/// A path outside resources may also answer with a stream: `/logs/kube-apiserver.log`, or a path of an aggregated API
+/// A path that is no resource may also answer with a stream: `/logs/kube-apiserver.log`, or a path of an aggregated API
 /// server.
 #[tokio::test]
 async fn stream_at_a_non_resource_path_ends_after_revocation() {

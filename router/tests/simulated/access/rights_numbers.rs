@@ -1,5 +1,6 @@
-//! Tests of the shared mode with integer resourceVersions of objects (`itemResourceVersions: Integer`). An integer
-//! cannot contain the scope of its reader's rights, and names a cluster by an index that any user can guess.
+//! Tests of the shared mode with integer resourceVersions of objects (`itemResourceVersions: Integer`). Unlike a
+//! composite version, an integer does not contain the scope of its reader's rights. It names a cluster by an index,
+//! which any user can guess.
 
 use serde_json::json;
 use tributary_apimachinery::ItemResourceVersions;
@@ -16,8 +17,9 @@ fn integers() -> Policies {
     Policies { default, ..Policies::default() }
 }
 
-/// An informer has an object of `b`, loses its connection and its right in `b`, and resumes from the last event's
-/// integer, which is of `a`. The router must make the informer list again, because no event would remove the object.
+/// An informer has an object of `b`. It loses its connection and its right in `b`, and then resumes from the integer of
+/// the last event, which is of `a`. No event would remove the object of `b`, so the router must make the informer list
+/// again.
 #[tokio::test]
 async fn integer_version_expires_after_a_right_lost_in_another_cluster() {
     let fixture = Fixture::shared(["a", "b"], integers(), SharedMode::default()).await;
@@ -42,7 +44,7 @@ async fn integer_version_expires_after_a_right_lost_in_another_cluster() {
     assert_eq!((&event["type"], &event["object"]["code"]), (&"ERROR".into(), &410.into()), "{event}");
 }
 
-/// After a new right, no event would deliver the existing objects, so the client must list again.
+/// When a user gains a right, no event delivers the existing objects. So the client must list again.
 #[tokio::test]
 async fn integer_version_expires_after_a_right_gained_in_another_cluster() {
     let fixture = Fixture::shared(["a", "b"], integers(), SharedMode::default()).await;
@@ -68,8 +70,8 @@ async fn integer_version_expires_after_a_right_gained_in_another_cluster() {
     assert!(is_told_of_b, "of b, which may be listed by now, nothing is told: {told:?}");
 }
 
-/// Bob may list and delete in `a` and may not know of `hidden-customer`, whose index is 1. For Bob, the integers of
-/// this cluster look like the integers of an unused index.
+/// Bob may list and delete in `a`, and must not learn that `hidden-customer` (index 1) exists. For Bob, an integer of
+/// this cluster gets the same response as an integer with an unused index.
 #[tokio::test]
 async fn integer_version_of_a_hidden_cluster_looks_like_an_unused_index() {
     let fixture = Fixture::shared(["a", "hidden-customer"], integers(), SharedMode::default()).await;

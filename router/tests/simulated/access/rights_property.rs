@@ -19,7 +19,7 @@ use crate::generated::{self, Change};
 use crate::harness::{Client, Fixture, allow, cluster, name};
 use crate::reference::{Object, Reference};
 
-/// The number of sets of roles and bindings, and the number of users for each set.
+/// The number of random sets of roles and bindings, and the number of users for each set.
 const CASES: usize = 60;
 const USERS: usize = 6;
 
@@ -30,7 +30,7 @@ const NAMESPACES: [&str; 3] = ["n", "m", "o"];
 /// The visible objects by cluster, namespace and name.
 type Shown = BTreeSet<(String, String, String)>;
 
-/// Replaces all roles and bindings of a member, and waits until the router has read the last object of each collection.
+/// Replaces all roles and bindings of a member, and waits until the router has read them.
 async fn replace(fixture: &Fixture, member: &SimulatedCluster, objects: &[Object], case: usize) {
     for kind in RbacKind::ALL {
         let resource = format!("{}.{RBAC}", kind.resource());
@@ -55,14 +55,13 @@ async fn replace(fixture: &Fixture, member: &SimulatedCluster, objects: &[Object
     listed(fixture, member.name(), &within, "seen").await;
 }
 
-/// Returns whether a member would allow the request.
 fn allows(reference: &Reference, user: &UserInfo, verb: &str, resource: &str, (namespace, name): (&str, &str)) -> bool {
     let asked = ResourceAttributes { verb, version: "v1", resource, namespace, name, ..ResourceAttributes::default() };
     reference.allows(user, &Attributes::Resource(asked))
 }
 
-/// Returns the visible objects of a resource in all members. If a member refuses a list of all namespaces, the visible
-/// objects of single namespaces are included. Returns `None` if all members refuse.
+/// Returns the objects of a resource that the user may see in all members. If a member refuses a list of all
+/// namespaces, the result contains the namespaces that the user may list. Returns `None` if all members refuse.
 fn expected(
     references: &BTreeMap<&&str, &Reference>,
     user: &UserInfo,
@@ -151,7 +150,7 @@ async fn lists_contain_the_union_of_permitted_objects() {
             let told = given.groups.iter().filter(|group| *group != "system:masters").cloned();
             let groups: Vec<_> = told.chain([AUTHENTICATED.to_owned()]).collect();
             let user = &UserInfo::with_groups(&given.username, &groups);
-            // A ServiceAccount of one member has an identity only in this member.
+            // A ServiceAccount of one member is a user only in this member.
             let account = user.username.starts_with("system:").then_some(MEMBERS[0]);
             let authority = account.map_or("test".into(), |own| Authority::Member(own.parse().unwrap()));
             let told = |member: &str| account.is_none_or(|own| own == member);

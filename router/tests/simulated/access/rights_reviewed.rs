@@ -38,7 +38,7 @@ async fn shown(client: &Client, path: &str) -> Vec<String> {
     of_b
 }
 
-/// Returns the reviews of lists that a member has received since the previous call, without samples.
+/// Returns the reviews of lists that a member has received since the previous call. Samples are left out.
 fn asked(chain: &Chain) -> Vec<String> {
     let mut asked = chain.reviewed();
     asked.retain(|line| line.contains(" list configmaps "));
@@ -58,8 +58,8 @@ async fn objects_that_an_authorization_webhook_denies_are_hidden() {
     assert_eq!(items(&ann.get(ALL).await.ok()).len(), 4, "all of a");
     assert_eq!(shown(&root, ALL).await, ["one-b", "one-b", "two-b", "two-b"]);
     assert_eq!(root.get(&format!("{SHOP}/one-b")).await.code, 200);
-    // The router caches the reviews for all users, and sends none to clusters that authorize by roles. Samples are sent
-    // to all members before this step and from time to time.
+    // The router caches reviews, and sends none to clusters that authorize by roles only. Samples, which all members
+    // receive from time to time, are left out.
     let anew = at_once(async {
         chains.iter().for_each(|chain| drop(chain.reviewed()));
         for path in [ALL, SHOP] {
@@ -107,7 +107,7 @@ async fn read_at_a_members_own_path_needs_no_review() {
     assert!(asked_for(&format!("{own}?resourceVersion=%30")).await);
 }
 
-/// The match conditions of a webhook may depend on the API version of the request.
+/// A webhook may deny requests in only one API version.
 #[tokio::test]
 async fn review_has_the_api_version_of_the_request() {
     let (fixture, chains) = of_b(Mode::WebhookOfVersion("ann", "v1")).await;
@@ -124,7 +124,7 @@ async fn review_has_the_api_version_of_the_request() {
     assert_eq!(ann.get(&format!("{SHOP}/one-b")).await.code, 200);
 }
 
-/// A review of impersonation has the API version that a kube-apiserver itself uses.
+/// A review of the right to impersonate has the API version that kube-apiserver itself uses.
 #[tokio::test]
 async fn impersonation_review_has_kube_apiservers_api_version() {
     let (fixture, chains) = of_b(Mode::WebhookOfVersion("bob", "v1")).await;
@@ -141,7 +141,7 @@ async fn impersonation_review_has_kube_apiservers_api_version() {
     assert_eq!(be_ann().await, 403);
 }
 
-/// A user who may read only one object can watch the object from the version of a get.
+/// A user who may read only one object gets the object, and can watch it from the version of this get.
 #[tokio::test]
 async fn watch_of_one_object_starts_at_the_version_of_its_get() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -153,7 +153,7 @@ async fn watch_of_one_object_starts_at_the_version_of_its_get() {
     for name in ["bob", "ann"] {
         let user = fixture.user(name, &[]);
         let path = format!("{SHOP}/one-b");
-        // The change guarantees that the router's log still contains the version of the object.
+        // After this change, the router's log contains the version of the object.
         let change = |to: &str| {
             let mut changed = config_map_of("shop", "one-b");
             changed["data"]["of"] = to.into();
@@ -171,7 +171,7 @@ async fn watch_of_one_object_starts_at_the_version_of_its_get() {
         change(name);
         let event = events.soon().await;
         assert_eq!((&event["type"], &event["object"]["data"]["of"]), (&"MODIFIED".into(), &name.into()), "{event}");
-        // A repeated review with an equal result changes neither rights nor scope.
+        // A repeated review with an equal result does not end the watch.
         pass(ALLOWED_FOR + Duration::from_secs(5)).await;
         events.nothing().await;
     }
@@ -280,8 +280,8 @@ async fn rights_in_a_member_that_refuses_reviews_are_unknown() {
     assert!(listed.warnings().iter().any(|warning| warning.contains(missing)), "{:?}", listed.warnings());
 }
 
-/// If a policy denies all requests to a cluster, the router sends no reviews to it. The last results are used for five
-/// minutes, and then the rights are unknown.
+/// If a policy denies all requests to a cluster, the router sends it no reviews. The router uses the last results for
+/// five minutes. Then the rights are unknown.
 #[tokio::test]
 async fn member_with_dispatch_deny_all_gets_no_reviews() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -304,7 +304,7 @@ async fn member_with_dispatch_deny_all_gets_no_reviews() {
     assert!(is_missing(&root).await);
     let problem = report(&fixture, "b").await.rights_problem.unwrap_or_default();
     assert!(problem.contains("dispatch: DenyAll"), "{problem}");
-    // The test checks only two minutes, because the detector sends samples every five minutes even without users.
+    // The test checks only two minutes, because the router also sends samples, every five minutes.
     pass(Duration::from_secs(60)).await;
     assert!(is_missing(&root).await);
     assert_eq!(shown(&ann, ALL).await, ["one-b", "two-b"]);
@@ -318,7 +318,8 @@ async fn member_with_dispatch_deny_all_gets_no_reviews() {
     until(async || report(&fixture, "b").await.rights_problem.is_none()).await;
 }
 
-/// A cluster may forbid the reviews that its configuration requires. The reported problem then names the remedy.
+/// A cluster may be configured with `authorization: Review` and forbid reviews. The reported problem then names the
+/// remedy.
 #[tokio::test]
 async fn report_names_a_member_that_forbids_the_configured_reviews() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -353,7 +354,7 @@ async fn report_names_a_member_that_forbids_the_configured_reviews() {
 #[tokio::test]
 async fn concurrent_lists_share_one_review() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
-    // With this configuration the detector sends no samples, which could have the same attributes.
+    // With this configuration the router sends no samples, which could look like the reviews that the test counts.
     let mut setups = Vec::new();
     for member in &fixture.members {
         let own = crate::harness::setup(member, member.name()).await;
@@ -414,7 +415,7 @@ async fn lost_right_ends_a_watch_while_another_member_is_silent() {
     let mut events = ann.watch(&path).await;
     events.nothing().await;
     fixture.member("b").control().hold_requests(true);
-    // After this pause, the cached review of the member has expired.
+    // After this pause, the cached review for `b` has expired.
     pass(ALLOWED_FOR + Duration::from_secs(1)).await;
     fixture.member("a").delete("clusterrolebindings.rbac.authorization.k8s.io", "", "ann-reads").unwrap();
     let lost = tokio::time::Instant::now();
@@ -446,7 +447,6 @@ async fn review_denial_by_one_member_does_not_wait_for_another() {
     assert_eq!((&last["type"], &last["object"]["code"]), (&"ERROR".into(), &410.into()), "{last}");
 }
 
-/// Unknown rights in one member are no reason to refuse a watch of the remaining members.
 #[tokio::test]
 async fn watch_omits_members_with_unknown_rights() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -461,17 +461,17 @@ async fn watch_omits_members_with_unknown_rights() {
     events.nothing().await;
 }
 
-/// The number of changes of a binding in `c`, and the number of rounds without a change.
+/// Number of rounds with a change of a binding in `c`, and number of rounds without a change.
 const ROUNDS: usize = 5;
 
-/// Returns whether Ann's list causes a review in `b`, although a review that allows the list is cached for a minute.
+/// Returns whether Ann's list causes a review in `b`. The router caches a review that allows the list for a minute.
 async fn has_b_asked(fixture: &Fixture, chains: &[Arc<Chain>]) -> bool {
     chains[1].reviewed();
     fixture.user("ann", &[]).get(SHOP).await.ok();
     chains[1].reviewed().iter().any(|line| line == "ann list configmaps shop/")
 }
 
-/// Returns the number of rounds with a review in `b`.
+/// Returns the number of rounds in which `b` received a review.
 async fn rounds(fixture: &Fixture, chains: &[Arc<Chain>], mut change: impl AsyncFnMut(usize)) -> usize {
     has_b_asked(fixture, chains).await;
     let mut asked = 0;
@@ -482,8 +482,8 @@ async fn rounds(fixture: &Fixture, chains: &[Arc<Chain>], mut change: impl Async
     asked
 }
 
-/// A binding of `system:authenticated` in a namespace of `c`, in which Ann has no rights. The administrator of any
-/// namespace may write such bindings at any rate.
+/// The binding is for `system:authenticated`, in a namespace of `c` in which Ann has no rights. The administrator of
+/// any namespace may write such bindings at any rate.
 #[tokio::test]
 async fn binding_of_all_users_repeats_no_review_in_other_members() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -518,12 +518,12 @@ async fn binding_of_an_unknown_name_repeats_no_review() {
     assert_eq!(asked.await, 0, "nothing of Ann's has changed anywhere");
 }
 
-/// The number of requests that the client cancels immediately, each for another name. The router must send all of them
-/// before the silent member counts as unreachable.
+/// Number of requests that the client cancels immediately, each for another name. The router must send all of them
+/// before it treats the silent member as unreachable.
 const REQUESTS: usize = 400;
 
-/// Ann requests objects of `b`, which authorizes by reviews and is slow for a moment, and cancels each request. The
-/// limit of reviews in flight at a cluster (50) also limits the reviews for cancelled requests.
+/// Ann requests objects of `b`, which authorizes by reviews and is slow for a moment, and cancels each request. At most
+/// 50 reviews are in flight at a cluster, and reviews of cancelled requests are included.
 #[tokio::test]
 async fn reviews_for_cancelled_requests_are_limited() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -537,7 +537,8 @@ async fn reviews_for_cancelled_requests_are_limited() {
     let begun = tokio::time::Instant::now();
     for number in 0..REQUESTS {
         let path = format!("{SHOP}/x{number}");
-        // A reset stream has the same effect: the router executes only the part of the request before the first wait.
+        // This corresponds to a reset HTTP/2 stream: the router executes only the part of the request before the first
+        // wait.
         let taken_back = tokio::time::timeout(Duration::ZERO, ann.get(&path)).await;
         assert!(taken_back.is_err(), "{number}, after {:?}: {taken_back:?}", begun.elapsed());
     }
@@ -548,8 +549,8 @@ async fn reviews_for_cancelled_requests_are_limited() {
     assert!(asked <= 100, "{asked} questions were put for {REQUESTS} requests that were gone");
 }
 
-/// Bob has no rights. He tries to impersonate a user with the maximum number of groups, which the first review denies,
-/// and once with more groups.
+/// Bob has no rights. He tries to impersonate a user with the maximum number of groups: the first review denies it.
+/// Then he tries one more group than the maximum.
 #[tokio::test]
 async fn forbidden_impersonation_of_many_groups_costs_one_review() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -575,8 +576,8 @@ async fn forbidden_impersonation_of_many_groups_costs_one_review() {
     assert!(bob.send("GET", ALL, &headers, "").await.refused(431).contains("65545 bytes; at most 65536 are"));
 }
 
-/// Bob may impersonate Ann. While the member is silent, he repeatedly tries to be Ann in the maximum number of
-/// different groups. Only few of his requests wait for reviews. The router refuses the remaining requests with
+/// Bob may impersonate Ann. While the member is silent, he repeatedly impersonates her with the maximum number of
+/// groups, and other groups each time. Only a few of his requests wait for reviews. The router refuses the others with
 /// Retry-After.
 #[tokio::test]
 async fn user_with_too_many_reviews_in_flight_gets_429() {

@@ -51,7 +51,7 @@ async fn watch_sends_only_objects_that_its_user_may_list() {
         }
     }
     of_ann.nothing().await;
-    // A watch resumes from its last event, and from the version of a single object.
+    // A watch can resume from the version of its last event, or of a single object.
     let from = {
         fixture.member("b").apply(config_map_of("shop", "more")).unwrap();
         version(&of_ann.soon().await["object"])
@@ -66,7 +66,7 @@ async fn watch_sends_only_objects_that_its_user_may_list() {
     assert_eq!(one.brief().await, "DELETED b/more");
 }
 
-/// A watch of all objects omits an object that the user may list but not watch.
+/// The user may list this object but not watch it. A watch of all objects omits it.
 #[tokio::test]
 async fn watch_of_an_object_with_only_list_rights_is_refused() {
     let fixture = ann().await;
@@ -103,7 +103,7 @@ async fn bookmark_contains_no_hidden_cluster() {
     assert!(is_scoped && components.get("c").is_none(), "{components}");
 }
 
-/// Hidden events do not wake a watch, but its bookmarks include their revisions.
+/// Hidden events do not wake a watch, but the revisions in its bookmarks advance past them.
 #[tokio::test]
 async fn bookmark_advances_past_hidden_events() {
     let fixture = ann().await;
@@ -137,7 +137,7 @@ async fn watch_ends_within_seconds_after_its_right_is_revoked() {
     timeout(crate::harness::SOON, expires(&mut of_ann)).await.expect("an end");
     assert!(taken.elapsed() < REVOKED_WITHIN, "{:?}", taken.elapsed());
     of_root.nothing().await;
-    // A client that was disconnected during the change cannot resume with its old objects.
+    // A client that was disconnected during the change has objects that it may no longer see, so it cannot resume.
     expires(&mut ann.watch(&format!("{ALL}&resourceVersion={before}")).await).await;
     // A role that loses a verb has the same effect as a deleted binding.
     let mut of_ann = watch(&ann).await;
@@ -240,7 +240,7 @@ async fn watch_of_selected_clusters_ignores_rights_in_other_clusters() {
     expires(&mut events).await;
 }
 
-/// A watch shows no cluster outside the clusters of its ResourceRegistry, and ignores rights in such clusters.
+/// A watch omits clusters that the ResourceRegistry does not select, and ignores rights in these clusters.
 #[tokio::test]
 async fn watch_ignores_rights_in_clusters_outside_its_registry() {
     let fixture = ann().await;
@@ -258,7 +258,7 @@ async fn watch_ignores_rights_in_clusters_outside_its_registry() {
     pass(Duration::from_secs(40)).await;
     fixture.member("b").apply(config_map_of("shop", "seen")).unwrap();
     assert_eq!(events.brief().await, "ADDED b/seen");
-    // After the cluster has been added to the view, watches include the cluster.
+    // When the ResourceRegistry selects the cluster, watches include the cluster.
     let from = {
         fixture.member("b").apply(config_map_of("shop", "last")).unwrap();
         version(&events.soon().await["object"])
@@ -274,8 +274,8 @@ async fn watch_ignores_rights_in_clusters_outside_its_registry() {
     assert!(told.iter().all(|event| event.starts_with("ADDED c/")), "{told:?}");
 }
 
-/// When a cluster begins to serve the resource, watches of users who may list the resource in this cluster end. A
-/// resumed watch receives the objects of the cluster. A cluster without the resource ends no watch.
+/// When a cluster begins to serve the resource, watches end if their users may list the resource in this cluster. A
+/// resumed watch receives the cluster's objects. A cluster without the resource ends no watch.
 #[tokio::test]
 async fn resumed_watch_receives_objects_of_a_newly_serving_cluster() {
     const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";

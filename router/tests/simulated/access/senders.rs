@@ -24,7 +24,7 @@ fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// Returns a policy for the requests of these users, or for all requests if the list is empty.
+/// Returns a policy for the requests of these users. An empty list means all users.
 fn of(users: &[&str], action: Action, log_mode: Option<LogMode>) -> Policy {
     let all = || texts(&["*"]);
     let users = texts(users);
@@ -48,8 +48,8 @@ fn ops_and_tenants() -> Vec<Policy> {
     vec![passing(&["ops-*"], "ops", Some(LogMode::Disabled)), passing(&[], "tenants", Some(LogMode::Enabled))]
 }
 
-/// Starts members `a` and `b` with these policies, which apply to the merged view and to `a`. Each of these users may
-/// impersonate all users in one member, and `root` may do everything.
+/// Starts members `a` and `b` with these policies, for the merged view and for the path of `a`. Each pair in
+/// `be_anybody` is a user and the member in which this user may impersonate all users. `root` may do everything.
 async fn fixture(be_anybody: &[(&str, &str)], policies: Vec<Policy>) -> Fixture {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     for member in &fixture.members {
@@ -82,7 +82,7 @@ fn set(fixture: &Fixture, policies: Vec<Policy>) {
     fixture.router.set_dispatch(DispatchSettings { merged: place, clusters, ..DispatchSettings::default() });
 }
 
-/// Returns the code of the response, the schema of the request, and the log mode.
+/// Returns the status code, and the schema and log mode that the policies chose for the request.
 async fn sent(client: &Client, place: &str, headers: &[(&str, &str)]) -> (u16, String, Option<LogMode>) {
     let trace = RequestTrace::default();
     let mut request = Request::get(format!("{place}{CONFIG_MAPS}"));
@@ -102,13 +102,13 @@ fn passed(code: u16, schema: &str) -> (u16, String, Option<LogMode>) {
     (code, schema.to_owned(), Some(log_mode))
 }
 
-/// The router selects the policy for flow control and the access log before it checks rights. A forbidden impersonation
-/// must not select the policy of the impersonated user.
+/// The router selects the policy for flow control and the access log before it checks rights. An attempt to impersonate
+/// a user, without the right to do so, must not select this user's policy.
 #[tokio::test]
-async fn forbidden_impersonation_does_not_select_the_policy() {
+async fn policy_is_selected_by_the_real_user_if_impersonation_is_forbidden() {
     let fixture = fixture(&[("dash", "a"), ("dash", "b"), ("half", "a")], ops_and_tenants()).await;
     let [eve, dash, half, ops] = ["eve", "dash", "half", "ops-y"].map(|name| fixture.user(name, &[]));
-    // A dashboard impersonates its users, and the limits of these users apply.
+    // A dashboard impersonates its users, so their limits apply.
     until(async || sent(&dash, "", &[OPS]).await == passed(403, "ops")).await;
     for place in ["", "/clusters/a"] {
         assert_eq!(sent(&eve, place, &[OPS]).await, passed(403, "tenants"), "{place}");
@@ -119,8 +119,8 @@ async fn forbidden_impersonation_does_not_select_the_policy() {
         // The request of an ops user still uses the schema `ops` if the user tries a forbidden impersonation.
         assert_eq!(sent(&ops, place, &[("impersonate-user", "eve")]).await, passed(403, "ops"), "{place}");
     }
-    // The user `half` is an administrator of member `a` only, and may impersonate any user there. So the impersonated
-    // user's schema applies to requests to `a`, but not in the merged view.
+    // The user `half` may impersonate any user, but only in member `a`. So the impersonated user's schema applies to
+    // the path of `a`, but not to the merged view.
     until(async || sent(&half, "/clusters/a", &[OPS]).await == passed(403, "ops")).await;
     assert_eq!(sent(&half, "", &[OPS]).await, passed(403, "tenants"));
     // The loss of the right takes effect immediately.
@@ -129,10 +129,10 @@ async fn forbidden_impersonation_does_not_select_the_policy() {
     assert_eq!(sent(&dash, "/clusters/a", &[OPS]).await, passed(403, "ops"));
 }
 
-/// In a cluster that authorizes by reviews, the request itself causes the review. Until the result arrives,
-/// impersonated names select no policy, whatever names a user invents.
+/// In a cluster that authorizes by reviews, the request itself causes the review of the right to impersonate. Until the
+/// review is complete, the impersonated name selects no policy.
 #[tokio::test]
-async fn impersonation_without_a_review_does_not_select_the_policy() {
+async fn policy_is_selected_by_the_real_user_until_impersonation_is_reviewed() {
     let policies = vec![passing(&["ops-*"], "ops", Some(LogMode::Disabled))];
     let fixture = fixture(&[("dash", "a"), ("dash", "b")], policies).await;
     let mut setups = Vec::new();
@@ -151,17 +151,18 @@ async fn impersonation_without_a_review_does_not_select_the_policy() {
     {
         let name = format!("ops-{number}{}", place.len());
         let answer = sent(&eve, place, &[("impersonate-user", &name)]).await;
-        // No policy matches Eve, and the router has not reviewed whether she may impersonate the user.
+        // No policy matches Eve, and no review has allowed her to impersonate this user.
         assert_eq!(answer, (403, String::new(), None), "{place} {name}");
     }
-    // After the review, the policy of the impersonated user applies to a caller with the right to impersonate.
+    // After the review, the policy of the impersonated user applies, because the caller has the right to impersonate
+    // this user.
     for place in ["", "/clusters/a"] {
         until(async || sent(&dash, place, &[OPS]).await == passed(403, "ops")).await;
     }
 }
 
-/// The member may answer a TokenReview with any user name and any groups, so these names must not select policies for
-/// other members.
+/// A member answers a TokenReview with any user name and any groups. These names must not select policies of other
+/// members.
 #[tokio::test]
 async fn token_review_identity_selects_only_policies_of_its_member() {
     let fixture = fixture(&[], ops_and_tenants()).await;
@@ -173,18 +174,17 @@ async fn token_review_identity_selects_only_policies_of_its_member() {
     assert_eq!(sent(&ops, "", &[]).await, passed(403, "tenants"));
     assert_eq!(sent(&ops, "/clusters/a", &[]).await, passed(403, "ops"), "the limits are that member's");
     assert_eq!(sent(&fixture.user("ops-x", &[]), "", &[]).await, passed(403, "ops"));
-    // If no policy matches the user's valid names, the request has no policy.
+    // In the merged view, the name is not valid, so no policy matches and the router answers 500.
     set(&fixture, vec![passing(&["ops-*"], "ops", None)]);
     assert_eq!(sent(&ops, "", &[]).await.0, 500);
     assert_eq!(sent(&ops, "/clusters/a", &[]).await.0, 403);
-    // The member's authentication also determines the groups of its users, so a policy that matches a group applies
-    // only in this member.
+    // The groups are also from this member's TokenReview, so a policy for a group applies only at this member's path.
     let mut by_group = passing(&[], "ops", None);
     by_group.rules[0].user_groups = texts(&["ops"]);
     set(&fixture, vec![by_group, passing(&[], "tenants", None)]);
     assert_eq!(sent(&ops, "", &[]).await.1, "tenants");
     assert_eq!(sent(&ops, "/clusters/a", &[]).await.1, "ops");
-    // A cluster names its own ServiceAccounts, so policies of the merged view may match these names.
+    // Each cluster names its own ServiceAccounts, so a policy of the merged view may match such a name.
     let robot = "system:serviceaccount:ci:robot";
     set(&fixture, vec![passing(&[robot], "ops", None), passing(&[], "tenants", None)]);
     assert_eq!(sent(&of_a(robot), "", &[]).await.1, "ops");
@@ -205,8 +205,8 @@ async fn policy_denial_of_a_user_applies_to_impersonating_requests() {
         set(&fixture, vec![denying(&["root"]), passing(&[], "tenants", None)]);
         let refused = dash.send("GET", &format!("{place}{CONFIG_MAPS}"), &[ROOT], "").await.refused(403);
         assert!(refused.starts_with("not you ("), "{refused}");
-        // The sender matches no policy and is not denied. The router knows that the sender may impersonate `root`, and
-        // a policy matches `root`.
+        // Only `root` has a policy. The router knows that Dash may impersonate `root`, so the policy applies. Eve may
+        // not.
         set(&fixture, vec![passing(&["root"], "tenants", None)]);
         assert_eq!(sent(&dash, place, &[ROOT]).await.0, 200);
         assert_eq!(sent(&eve, place, &[ROOT]).await.0, 500);

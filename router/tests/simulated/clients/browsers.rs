@@ -1,4 +1,5 @@
-//! Security limits for browsers, and for clients that forge headers of a proxy in front of a member.
+//! Protection against scripts in browsers, and against clients that forge headers which a proxy in front of a member
+//! trusts.
 
 use std::sync::Arc;
 
@@ -27,7 +28,8 @@ impl Authorizer for Headers {
 }
 
 impl Headers {
-    /// Returns which of the given headers the last request with this end of the path had.
+    /// Returns those of the names that the last request had as headers, among the requests whose target ends with
+    /// `end`.
     fn came(&self, end: &str, names: &[&'static str]) -> Vec<&'static str> {
         let came = self.0.lock();
         let (_, headers) = came.iter().rev().find(|(target, _)| target.ends_with(end)).expect("a request");
@@ -35,8 +37,8 @@ impl Headers {
     }
 }
 
-/// Proxies in front of members trust headers that no deny list can completely enumerate. The router therefore forwards
-/// only the headers of an allow list.
+/// Proxies in front of members trust many headers, which no deny list can enumerate. So the router forwards only the
+/// headers of an allow list.
 #[tokio::test]
 async fn member_receives_only_headers_of_the_kubernetes_api() {
     let fixture = Fixture::with([config("a")], allow()).await;
@@ -66,7 +68,8 @@ async fn member_receives_only_headers_of_the_kubernetes_api() {
     }
 }
 
-/// All clusters share one web origin. A page of a workload must not act with the rights of the user who opens it.
+/// All clusters share one web origin. So a page that a workload serves must not act with the rights of the user who
+/// opens it.
 #[tokio::test]
 async fn responses_of_workloads_cannot_run_scripts_in_shared_mode() {
     let with_pods = || SimulatorConfig { pods: 1, rbac: true, ..config("a") };

@@ -13,24 +13,21 @@ use serde_json::Value;
 use crate::harness::{Client, Events, cluster, name, version};
 
 pub(crate) struct Informer {
-    /// The replicas that may answer the informer's requests.
     clients: Vec<Client>,
     path: String,
     /// The maximum number of objects in a page; 0 for lists without pages.
     limit: usize,
     random: StdRng,
-    /// The data of each object by cluster and name.
     pub(crate) objects: BTreeMap<(String, String), Value>,
-    /// The cluster of each name, as in clients that identify objects only by name. The last object of a name is stored.
+    /// The cluster of the last received object of each name, for clients that identify objects only by name.
     pub(crate) names: BTreeMap<String, String>,
     pub(crate) from: Option<String>,
-    /// The number of lists since the start.
     pub(crate) lists: usize,
-    /// The number of watches of all informers that share this counter.
+    /// Number of watches, shared by several informers.
     pub(crate) watches: Rc<Cell<usize>>,
     /// The number of additional pages of all lists.
     pub(crate) pages: usize,
-    /// Whether an older value of an object is an error. The values are numbers that only increase.
+    /// Whether an older value of an object is an error, because the values are numbers that only increase.
     pub(crate) forward: bool,
 }
 
@@ -80,8 +77,8 @@ impl Informer {
         loop {
             let answer = self.client().send("GET", &path, &[], "").await;
             if answer.code != 200 || !answer.warnings().is_empty() {
-                // The informer keeps its objects after these errors. A list whose continue token has expired is
-                // incomplete, too.
+                // After these errors the informer keeps its objects. A list whose continue token has expired is
+                // discarded, because it is incomplete.
                 assert!(matches!(answer.code, 200 | 410 | 429 | 504), "{answer:?}");
                 return None;
             }
@@ -102,7 +99,8 @@ impl Informer {
         };
         let keys: BTreeSet<_> = items.iter().map(|item| (cluster(item), name(item))).collect();
         assert_eq!(keys.len(), items.len(), "an object is listed twice");
-        // A new list may be older than events from another replica, so the list replaces all objects.
+        // A new list may be older than events from another replica. So the list replaces all objects, without a
+        // comparison.
         (self.objects, self.names) = Default::default();
         items.iter().for_each(|item| self.add(item));
         self.from = Some(of);
@@ -138,7 +136,7 @@ impl Informer {
         self.from = Some(version(object));
     }
 
-    /// Follows the collection until `done` is true. Closes each stream after some time, like a client that loses its
+    /// Lists and watches until `done` is true. Closes each stream after some time, like a client that loses its
     /// connection.
     pub(crate) async fn follow(&mut self, done: impl Fn(&Self) -> bool) {
         loop {

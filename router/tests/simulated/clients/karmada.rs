@@ -22,7 +22,7 @@ const SEARCH: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
 const CACHED_FROM: &str = "resource.karmada.io/cached-from-cluster";
 const NOT_FOUND: &str = "resource not found or don't have permission to get it\n";
 
-/// The discovery document of a kube-apiserver's aggregated API groups.
+/// The Accept header for the aggregated discovery document.
 const AGGREGATED: (&str, &str) = ("accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
 
 /// The encodings of a list.
@@ -51,7 +51,6 @@ fn is_plain_text(answer: &Answer, code: u16, text: &str) {
     assert_eq!(answer.headers["x-content-type-options"], "nosniff");
 }
 
-/// Checks that both annotations name the cluster.
 #[track_caller]
 fn is_marked(object: &Value, cluster: &str) {
     let annotations = &object["metadata"]["annotations"];
@@ -79,10 +78,10 @@ async fn named_object_of_all_clusters_is_found_or_refused_in_karmadas_words() {
     for path in ["/apis/none.test/v1/things", "/apis/none.test/v1/things/x", "/api/v1/things"] {
         is_plain_text(&client.get(&format!("{ALL}{path}")).await, 404, NOT_FOUND);
     }
-    // At the search proxy, refusals are Statuses.
+    // The search proxy answers with Statuses.
     client.get(&format!("{SEARCH}{CONFIG_MAPS}/none")).await.refused(404);
     client.get(&format!("{SEARCH}{CONFIG_MAPS}/both")).await.refused(409);
-    // The path of one cluster passes on the cluster's own refusal.
+    // The path of a single cluster returns the cluster's own 404.
     client.get(&format!("/apis/cluster.karmada.io/v1alpha1/clusters/a/proxy{CONFIG_MAPS}/none")).await.refused(404);
 }
 
@@ -101,7 +100,7 @@ async fn unnamed_request_to_all_clusters_may_only_list() {
         is_plain_text(&answer, 405, &format!("Request verb {verb} is not support\n"));
     }
     assert_eq!(fixture.config_maps_of_members(), before);
-    // The search proxy watches, and a create names its cluster.
+    // The search proxy also allows watches, and creates whose annotation names the cluster.
     let mut events = client.watch(&format!("{SEARCH}{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
     let mut created = config_map("new", "1");
     created["metadata"]["annotations"] = json!({CACHED_FROM: "a", ANNOTATION: "b"});
@@ -128,7 +127,7 @@ async fn log_of_a_named_pod_of_all_clusters_comes_from_the_pods_cluster() {
     is_plain_text(&client.get(&missing).await, 404, NOT_FOUND);
 }
 
-/// Karmada drops a cluster that is down without a word.
+/// Karmada omits an unreachable cluster without a Warning.
 #[tokio::test]
 async fn list_of_all_clusters_warns_of_a_cluster_that_is_down() {
     let (fixture, client) = start().await;
@@ -141,8 +140,8 @@ async fn list_of_all_clusters_warns_of_a_cluster_that_is_down() {
     }
 }
 
-/// Each encoding in which Tributary writes its own annotation also has Karmada's annotation at Karmada's doors, and
-/// nowhere else.
+/// At Karmada's doors, an object has Tributary's and Karmada's annotations in each encoding. At all other paths, it has
+/// only Tributary's annotation.
 #[tokio::test]
 async fn both_annotations_are_written_in_each_encoding() {
     let (fixture, client) = start().await;
@@ -178,7 +177,7 @@ async fn both_annotations_are_written_in_each_encoding() {
     }
 }
 
-/// Tributary lists a resource that is not registered in the members.
+/// The router does not cache the resource, so it reads the objects from the members.
 #[tokio::test]
 async fn live_list_has_both_annotations_in_each_encoding() {
     let policies = Policies { registered: Some(Vec::new()), ..allow() };
@@ -212,8 +211,8 @@ async fn watches_of_both_doors_share_the_log_but_not_the_annotations() {
     assert_eq!(marked, plain);
 }
 
-/// A client replaces an object that it has read at a door of Karmada, or patches the annotations. Karmada's annotation
-/// never reaches a member.
+/// A client replaces an object that it has read at a door of Karmada, or patches the annotations. The member must not
+/// receive Karmada's annotation.
 #[tokio::test]
 async fn karmadas_annotation_never_reaches_a_member() {
     let (fixture, client) = start().await;
@@ -243,8 +242,9 @@ async fn karmadas_annotation_never_reaches_a_member() {
     );
 }
 
-/// Karmada's search proxy writes the versions of a list as base64 without padding of a JSON object with sorted keys
-/// (`newMultiClusterResourceVersionFromString`). A watch of Karmada resumes at Tributary, and the other way round.
+/// Karmada's search proxy writes the version of a list as base64 without padding, of a JSON object with sorted keys
+/// (`newMultiClusterResourceVersionFromString`). A watch can resume at Tributary with a version from Karmada, and at
+/// Karmada with a version from Tributary.
 #[tokio::test]
 async fn versions_are_interchangeable_with_karmadas() {
     let (fixture, client) = start().await;
@@ -254,12 +254,12 @@ async fn versions_are_interchangeable_with_karmadas() {
     assert_eq!(own.keys().collect::<Vec<_>>(), ["a", "b"]);
     assert!(own.values().all(|version| version.as_str().unwrap().bytes().all(|byte| byte.is_ascii_digit())));
     assert_eq!(version(&list), composite(&json!(own)), "the text has the only spelling");
-    // Karmada's own spelling of the same version.
+    // The form in which Karmada writes the same version.
     let karmadas = composite(&json!({"a": own["a"], "b": own["b"]}));
     let mut events = client.watch(&format!("{SEARCH}{CONFIG_MAPS}?watch=1&resourceVersion={karmadas}")).await;
     fixture.put("a", "later", "1");
     assert_eq!(events.brief().await, "ADDED a/later");
-    // A version from before a cluster joined lacks its component: the watch gets the cluster's objects.
+    // The version is from before `b` was added, so it has no component of `b`. The watch receives all objects of `b`.
     let of_a = composite(&json!({"a": own["a"]}));
     let mut events = client.watch(&format!("{SEARCH}{CONFIG_MAPS}?watch=1&resourceVersion={of_a}")).await;
     let mut seen = [events.brief().await, events.brief().await];
@@ -278,7 +278,8 @@ impl Recorder {
         recorder
     }
 
-    /// Returns and removes method and target of each request, with its `Authorization` and `Impersonate-*` headers.
+    /// Removes and returns the recorded requests: the method and target, and the `Authorization` and `Impersonate-*`
+    /// headers.
     fn came(&self) -> Vec<(String, Vec<String>)> {
         std::mem::take(&mut self.0.lock())
     }
@@ -301,7 +302,8 @@ impl Authorizer for Recorder {
     }
 }
 
-/// Returns Karmada's own servers: the control plane, and an old server for each group.
+/// Returns the servers of Karmada that Tributary forwards to: the control plane, and an earlier server for each API
+/// group.
 async fn servers(hub: &SimulatedCluster, old: &[(&str, &SimulatedCluster)]) -> KarmadaServers {
     let mut by_group = BTreeMap::new();
     for (group, server) in old {
@@ -310,7 +312,7 @@ async fn servers(hub: &SimulatedCluster, old: &[(&str, &SimulatedCluster)]) -> K
     KarmadaServers::new(setup(hub, "hub").await.client.unwrap(), by_group)
 }
 
-/// Returns a client of the user ann with all attributes of a user.
+/// Returns a client of Ann with every attribute that a user can have.
 fn ann(fixture: &Fixture) -> Client {
     let groups = ["dev", "system:masters", "system:authenticated"].map(str::to_owned);
     let mut ann = fixture.user("ann", &groups);
@@ -319,7 +321,7 @@ fn ann(fixture: &Fixture) -> Client {
     ann
 }
 
-/// Karmada's impersonator may impersonate exactly the users and groups with the right to `clusters/proxy`.
+/// Karmada's impersonator may impersonate only the users and groups with the right to `clusters/proxy`.
 #[tokio::test]
 async fn member_gets_exactly_user_and_groups_from_its_impersonator() {
     let (fixture, _) = fixture(["a", "b"]).await;
@@ -333,7 +335,8 @@ async fn member_gets_exactly_user_and_groups_from_its_impersonator() {
     fixture.router.set_clusters(setups);
     let (direct, karmada) = (ann(&fixture), ann(&fixture).at_doors_of_karmada(&["a", "b"]));
     let recorders = ["a", "b"].map(|name| Recorder::of(fixture.member(name)));
-    // Until both members are synchronized, the router asks them for the owner of an object.
+    // Until the router has read both members, it asks them which cluster has an object. The recorders would contain
+    // these requests.
     until(async || {
         recorders.iter().for_each(|recorder| drop(recorder.came()));
         let answer = direct.get(&format!("{SHOP}/of-a")).await;
@@ -363,7 +366,7 @@ async fn member_gets_exactly_user_and_groups_from_its_impersonator() {
     ];
     assert!(recorders[0].came().iter().all(|(_, own)| *own == expected));
     assert!(recorders[1].came().is_empty(), "b has no object of the name");
-    // A member without an impersonator gets the same names from Tributary's account.
+    // Without an impersonator, Tributary's account impersonates the same user and groups.
     karmada.get(&format!("/apis/cluster.karmada.io/v1alpha1/clusters/b/proxy{SHOP}/of-b")).await.ok();
     let expected = [&[format!("authorization: Bearer {}", fixture.member("b").token())], &groups[..]].concat();
     assert!(recorders[1].came().iter().all(|(_, own)| *own == expected));
@@ -387,7 +390,7 @@ async fn refusal_of_a_limited_impersonator_is_the_answer_of_the_member() {
     patch(&direct, &format!("/clusters/a{SHOP}/of-a")).await.refused(503);
 }
 
-/// Karmada sends these requests with its own rights (karmada-io/karmada#5485).
+/// Karmada's search proxy sends these requests with its own rights instead of the caller's (karmada-io/karmada#5485).
 #[tokio::test]
 async fn karmada_5485_requests_without_a_member_reach_the_control_plane_as_the_caller() {
     let (fixture, rbac) = fixture(["a"]).await;
@@ -423,18 +426,19 @@ async fn karmada_5485_requests_without_a_member_reach_the_control_plane_as_the_c
     let nodes = client.get(&format!("{SEARCH}/api/v1/nodes")).await.ok();
     assert_eq!(nodes["items"].as_array().unwrap().len(), 1, "{nodes}");
     assert_eq!(nodes["items"][0]["metadata"]["annotations"][ANNOTATION], Value::Null);
-    // The hub itself impersonates before it forwards a request, so nobody else may.
+    // The kube-apiserver of the hub handles impersonation itself before it forwards a request. So Tributary accepts no
+    // impersonation headers from other clients here.
     let impersonated = client.send("GET", &format!("{SEARCH}/version"), &[("impersonate-user", "root")], "").await;
     assert!(impersonated.refused(403).contains("only the kube-apiserver of the hub"));
-    // Names that no cluster gets do not reach the hub either.
+    // Tributary sends the name `system:masters` to no cluster, and not to the hub.
     let masters = fixture.user("system:masters", &[]).at_doors_of_karmada(&["a"]);
     masters.get(&format!("{SEARCH}/version")).await.refused(403);
     hub.control().stop_listening().await;
     assert_eq!(client.get(&format!("{SEARCH}/version")).await.code, 503);
 }
 
-/// The Service behind an APIService of Karmada leads to Tributary, so Tributary sends the rest of the group to the old
-/// server.
+/// Karmada's APIService leads to Tributary, which implements only a part of the API group. Tributary forwards all other
+/// requests of the group to the earlier server.
 #[tokio::test]
 async fn rest_of_karmadas_groups_reaches_the_old_server_as_the_caller() {
     let (fixture, rbac) = fixture(["a"]).await;
@@ -510,7 +514,7 @@ async fn discovery_and_openapi_join_members_and_control_plane() {
     fixture.user("bob", &[]).at_doors_of_karmada(&["a"]).get(&format!("{SEARCH}/apis/member.test")).await.ok();
     let asked: Vec<_> = recorder.came().into_iter().map(|(line, _)| line).collect();
     assert_eq!(asked, ["GET /apis/member.test"]);
-    // Without the control plane, the members' documents are served with a Warning.
+    // If the control plane is unreachable, Tributary serves the members' documents with a Warning.
     hub.control().stop_listening().await;
     until(async || {
         let answer = client.get(&format!("{SEARCH}/api")).await;

@@ -1,4 +1,4 @@
-//! Failures that other projects of this kind had. Each test has the name of a failure and covers the router's part.
+//! Failures that similar projects had. Each test has the name of a failure and covers the router's part.
 //! `docs/precedents.md` lists all failures.
 
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::harness::{
     CONFIG_MAPS, Fixture, allow, brief, cluster, config, config_map, items, name, setup, until, version,
 };
 
-/// Returns the requests to members that contain this text, since the last reset of the counters.
+/// Returns the requests to all members that contain this text, since the last reset of the counters.
 fn asked(fixture: &Fixture, part: &str) -> Vec<String> {
     let all = fixture.members.iter().flat_map(|member| member.control().request_log());
     all.filter(|line| line.contains(part)).collect()
@@ -82,8 +82,8 @@ async fn cve_2022_3162_no_spelling_of_a_path_reads_another_resource() {
     assert_eq!(fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok()["data"]["v"], "shown");
 }
 
-/// As in kube-apiserver, the first of two parameters with one name is used. A gateway that checks one and forwards the
-/// other may show more than allowed.
+/// As in kube-apiserver, the first of two parameters with the same name is used. If a gateway checked one and forwarded
+/// the other, a user could see too many objects.
 #[tokio::test]
 async fn capsule_proxy_5_second_selector_shows_no_additional_objects() {
     let only_pods = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() };
@@ -116,7 +116,7 @@ async fn capsule_proxy_5_second_selector_shows_no_additional_objects() {
         let by_name =
             format!("{CONFIG_MAPS}?fieldSelector=metadata.name%3Dweb-a&fieldSelector=metadata.name%3Dother-b");
         assert_eq!(items(&fixture.get(&by_name).await.ok()), ["a/web-a"]);
-        // The first selector decides which objects and clusters the deletion affects.
+        // The first selector decides which objects are deleted, and in which clusters.
         let deleted = "labelSelector=app%3Dweb,tributary.dev%2Fcluster%3Da&labelSelector=&labelSelector=app";
         fixture.client().send("DELETE", &format!("{CONFIG_MAPS}?{deleted}"), &[], "").await.ok();
         let left = fixture.members.iter().flat_map(|member| member.list("configmaps"));
@@ -187,7 +187,7 @@ async fn removed_member_disappears_from_watches_and_reads() {
         .get(&format!("{CONFIG_MAPS}?{own}&limit=1&continue={}", page["metadata"]["continue"].as_str().unwrap()))
         .await;
     match rest.code {
-        // A list that began before the removal may finish at its own earlier state.
+        // A list that began before the removal may finish at an earlier state of the remaining cluster.
         200 => assert!(rest.ok()["items"].as_array().unwrap().iter().all(|item| cluster(item) == "b")),
         410 => {}
         _ => panic!("{rest:?}"),

@@ -81,12 +81,13 @@ async fn request_above_a_size_limit_is_refused_and_names_the_limit() {
         assert_eq!(answer.code, code, "{what}, at the bound: {}", String::from_utf8_lossy(&answer.body));
         assert_eq!(fixture.get(&above).await.refused(400), message, "{what}");
     }
-    // Requests to a workload have no such limit: the member answers that the workload does not exist.
+    // A request to a workload has no limit of query parameters. The member's 404 shows that the router has forwarded
+    // the request.
     let many = times(QUERY_PARAMETERS + 1, |number| format!("p{number}=1"), "&");
     fixture.get(&format!("/api/v1/namespaces/default/services/s/proxy/?{many}")).await.refused(404);
 }
 
-/// A kube-apiserver answers 200, although the conversion of its seconds to nanoseconds overflows.
+/// In kube-apiserver, the conversion of these seconds to nanoseconds overflows, but the answer is 200.
 #[tokio::test]
 async fn watch_with_the_longest_timeout_opens() {
     let fixture = Fixture::start(["a"]).await;
@@ -122,8 +123,8 @@ async fn cluster_above_the_memory_limit_is_not_cached() {
     assert!(held.is_some_and(|line| line.ends_with(" 102400")), "{held:?}");
 }
 
-/// A user with the right to create objects can create any number of them, in any number of clusters. The growth of one
-/// cluster must not displace the cached objects of other clusters.
+/// A user with the right to create objects can fill a cluster with them. The growth of one cluster must not remove the
+/// objects of other clusters from memory.
 #[tokio::test]
 async fn total_memory_limit_keeps_only_the_new_cluster_out_of_memory() {
     let large = SimulatorConfig { pods: 400, namespaces: 1, ..config("large") };
@@ -154,20 +155,19 @@ async fn total_memory_limit_keeps_only_the_new_cluster_out_of_memory() {
     assert!(report.limits.iter().any(|own| own.limit == "total_collection_bytes" && own.max == 400 << 10));
 }
 
-/// While the router lists a reconfigured cluster, it serves the cluster's old objects. Other clusters must not use the
+/// While the router lists a reconfigured cluster again, it serves the old objects. Other clusters must not get the
 /// memory of the old objects.
 #[tokio::test]
 async fn reconfigured_cluster_keeps_its_reserved_memory() {
     let limits = Limits { total_collection_bytes: 400 << 10, ..Limits::default() };
     let fixture = Fixture::within(limits, [config("a"), config("greedy")], allow()).await;
-    // The object uses a quarter of the limit. After the other cluster has filled the remaining memory, no block of this
-    // size is free.
+    // The object needs a quarter of the limit. When the other cluster has filled the remaining memory, the router could
+    // not reserve so much again.
     fixture.put_and_see("a", "x", &"x".repeat(100 << 10)).await;
     fixture.put_and_see("greedy", "y", "").await;
     let (a, greedy) = (fixture.member("a"), fixture.member("greedy"));
     a.control().hold_lists(true);
-    // The test reconfigures the cluster twice, because the second configuration replaces a view whose first list is not
-    // complete.
+    // The second configuration arrives before the first list of the new view is complete.
     for address in ["another address", "a third address"] {
         a.control().reset_counters();
         let changed = ClusterSetup { address: ClusterAddress::from_description(address), ..setup(a, "a").await };

@@ -39,7 +39,7 @@ async fn create(client: &Client, cluster: &str, name: &str) -> Answer {
     client.send("POST", SHOP, &[("content-type", "application/json")], &object).await
 }
 
-/// Eve writes constantly while the watches of a member are delayed. Only reads by Eve wait for Eve's writes.
+/// Eve writes constantly, and the watches of a member are delayed. Reads of other users must not wait for her writes.
 #[tokio::test]
 async fn reads_wait_only_for_writes_of_their_own_user() {
     let fixture = fixture(["a", "b"], &[("ann", "a"), ("ann", "b"), ("eve", "a")], Limits::default()).await;
@@ -55,16 +55,16 @@ async fn reads_wait_only_for_writes_of_their_own_user() {
     assert!(items(&ann.get(SHOP).await.ok()).contains(&"b/of-ann".to_owned()));
     ann.get(&format!("{SHOP}/of-ann")).await.ok();
     ann.get(&format!("{SHOP}/of-eve")).await.refused(404);
-    // Ann waits for her own writes. Her write to a named object waits for the writes of all users, because the router
-    // must find the object's cluster.
+    // Ann's reads wait for her own writes. To find the cluster of a named object, a write waits for the writes of all
+    // users.
     create(&ann, "b", "second").await.ok();
     ann.get(&format!("{SHOP}/second")).await.ok();
     let refused = ann.send("DELETE", &format!("{SHOP}/of-eve"), &[], "").await;
     assert!(refused.refused(504).contains("Too large resource version"), "{refused:?}");
 }
 
-/// Ann has no rights in the cluster of Eve's writes. These writes neither delay Ann's reads nor reveal the cluster,
-/// even for a name that exists in both clusters.
+/// Eve writes in a cluster in which Ann has no rights. Her writes must neither delay Ann's reads nor reveal the
+/// cluster, even if both clusters have an object with the same name.
 #[tokio::test]
 async fn reads_do_not_wait_for_writes_in_a_hidden_cluster() {
     let fixture = fixture(["a", "b"], &[("ann", "b"), ("eve", "a")], Limits::default()).await;
@@ -97,8 +97,8 @@ async fn request_limit_of_a_user_covers_all_connections_of_the_user() {
         assert!(answer.refused(429).contains("this client uses"), "{answer:?}");
     }
     let answers = async {
-        // Ann's request uses a connection that Eve also uses, as behind a front proxy. The limit counts per user and
-        // not per connection.
+        // Ann and Eve share a connection, as behind a front proxy. The limit is for each user, so Ann's request
+        // succeeds.
         ann.clone().by_port(1).get(&format!("{SHOP}?resourceVersion=0")).await.ok();
         let message = eve.clone().by_port(7).get(&format!("{SHOP}?resourceVersion=0")).await.refused(429);
         assert!(message.contains("other clients use 0 and this client uses 3"), "{message}");
@@ -133,22 +133,22 @@ async fn watches_of_one_user_do_not_exhaust_the_limit() {
                         that other clients do not use";
         assert_eq!((&*message, &refused.headers["retry-after"]), (expected, &"1".parse().unwrap()));
     }
-    // Ann's request uses a connection that Eve also uses, as behind a front proxy. Reads have a separate limit, so Eve
-    // can still list.
+    // Ann and Eve share a connection, as behind a front proxy. The limit is for each user, so Ann's watch opens. Reads
+    // have a different limit, so Eve can list.
     let of_ann = ann.clone().by_port(1).call("GET", &paths[0], &[], "").await;
     assert_eq!(of_ann.status(), StatusCode::OK);
     eve.get(SHOP).await.ok();
     let exposition = fixture.router.metrics().expose();
     assert!(exposition.contains(r#"tributary_limit_used{limit="long_running_requests"} 7"#), "{exposition}");
     assert!(exposition.contains(r#"tributary_limit_refused_total{limit="long_running_requests"} 3"#), "{exposition}");
-    // A long query stays in memory until its watch ends, so the watch counts as several requests. This watch counts as
-    // five, and the limit allows four more.
+    // A watch keeps its query in memory, so a watch with a long query needs several permits. This watch needs five, and
+    // only four are free.
     let long = format!("{}&fieldSelector=metadata.name%21%3D{}", paths[0], "x".repeat(40_000));
     let refused = ann.clone().by_port(2).call("GET", &long, &[], "").await;
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     let message = String::from_utf8(refused.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap();
     assert!(message.contains("other clients use 6 and this client uses 1"), "{message}");
-    // The limit is free again after the client closes a stream, and after a request whose response was no stream.
+    // Permits return when the client closes a stream. A request that fails without a stream also returns its permit.
     drop((open, of_ann));
     for _ in 0..20 {
         ann.get("/clusters/a/api/v1/namespaces/shop/pods/none/log").await.refused(404);

@@ -23,7 +23,7 @@ fn tokens(name: &str, qps: u32, burst: u32, by: &[Dimension]) -> Schema {
     Schema { name: name.into(), kind: SchemaKind::TokenBucket(limited) }
 }
 
-/// Returns a schema that limits requests in flight and also counts long-running requests.
+/// Returns a schema that limits requests in flight, including long-running requests.
 fn all_in_flight(name: &str, max: u32) -> Schema {
     in_flight_by(name, max, &[])
 }
@@ -34,7 +34,7 @@ fn in_flight_by(name: &str, max: u32, by: &[Dimension]) -> Schema {
     Schema { name: name.into(), kind: SchemaKind::MaxRequestsInflight(limited) }
 }
 
-/// Returns the settings of an endpoint whose requests all pass one schema.
+/// Returns settings with which all requests to an endpoint use this schema.
 fn all_pass(schema: Schema) -> EntryPointSchemas {
     EntryPointSchemas { all: Some(schema.name.clone()), schemas: vec![schema] }
 }
@@ -53,7 +53,6 @@ fn passed(answer: &Answer, schema: &str) {
     assert_eq!(answer.headers[SCHEMA_HEADER], schema, "{answer:?}");
 }
 
-/// Checks that a schema refused a request with this message.
 #[track_caller]
 fn refused(answer: &Answer, schema: &str, message: &str) {
     assert_eq!(answer.refused(429), message);
@@ -62,7 +61,8 @@ fn refused(answer: &Answer, schema: &str, message: &str) {
     passed(answer, schema);
 }
 
-/// Repeats a request until the schema refuses it. One token returns each second, and a request takes less time.
+/// Repeats a request until the schema refuses it. This ends, because a request takes less time than the second after
+/// which a token returns.
 async fn until_refused(fixture: &Fixture, path: &str) -> Answer {
     loop {
         let answer = fixture.get(path).await;
@@ -89,7 +89,7 @@ async fn reads_from_memory_pass_the_flow_control_schema() {
     passed(&fixture.get(&format!("{CONFIG_MAPS}/nothing")).await, "reads");
     fixture.get(&format!("/clusters/a{CONFIG_MAPS}")).await.ok();
     assert_eq!(fixture.get("/readyz").await.code, 200);
-    // A client that writes Events must not retry, so the refusal has no Retry-After.
+    // A client that records Events would retry with Retry-After, so the refusal omits this header.
     let events = "/api/v1/namespaces/default/events";
     let event = until_refused(&fixture, events).await;
     assert!(!event.headers.contains_key("retry-after"));
@@ -104,7 +104,7 @@ async fn reads_from_memory_pass_the_flow_control_schema() {
     }
 }
 
-/// As in KubeGateway, a schema may count watches (`countLongRunning`).
+/// As in KubeGateway, the option `countLongRunning` includes watches in the limit.
 #[tokio::test]
 async fn watch_that_a_schema_counts_is_in_flight_until_it_ends() {
     let fixture = Fixture::start(["a"]).await;
@@ -119,7 +119,7 @@ async fn watch_that_a_schema_counts_is_in_flight_until_it_ends() {
         let whose = if place.is_empty() { "" } else { "cluster a: " };
         let message = format!("{whose}flow control schema \"one\" admits 1 request in flight; there were more");
         refused(&fixture.get(&list).await, "one", &message);
-        // The watch counts as in flight after the limit has been raised, and after it has been lowered.
+        // The open watch stays included in the requests in flight when the limit changes.
         fixture.router.set_flow_control(settings(all_in_flight("one", 2))).unwrap();
         fixture.get(&list).await.ok();
         fixture.router.set_flow_control(settings(all_in_flight("one", 1))).unwrap();
@@ -156,8 +156,8 @@ async fn watch_uses_no_permit_of_a_flow_control_schema_by_default() {
     until(async || fixture.router.metrics().expose().contains(&format!("{apart} 0"))).await;
 }
 
-/// Fifty requests of one connection wait when a request of another connection arrives. The router admits one of the
-/// fifty and then the new request.
+/// Fifty requests of one connection wait. Then a request of another connection arrives. The router admits one of the
+/// fifty, and then the new request.
 #[tokio::test]
 async fn flood_of_one_client_does_not_delay_another_client() {
     let fixture = Fixture::start(["a"]).await;
@@ -191,7 +191,7 @@ async fn flood_of_one_client_does_not_delay_another_client() {
     assert!(fixture.router.metrics().expose().contains(&format!("{waits} 0")));
 }
 
-/// Returns the number of requests in this state, for a schema of the merged view.
+/// Returns the number of requests in a state (for example `waiting`) for a schema of the merged view, from the metrics.
 fn shown(fixture: &Fixture, state: &str, schema: &str) -> usize {
     let series = format!("tributary_flow_control_requests_{state}{{cluster=\"\",schema=\"{schema}\"}} ");
     let exposition = fixture.router.metrics().expose();
@@ -199,18 +199,18 @@ fn shown(fixture: &Fixture, state: &str, schema: &str) -> usize {
     value.unwrap_or_else(|| panic!("no {series}in {exposition}")).parse().unwrap()
 }
 
-/// Each list has some MB. The test compares the progress of two tenants, so that it does not depend on speed. While one
-/// tenant's lists finish one by one, only few of the other tenant's many lists are in flight, and only few finish.
+/// Each list has several MB. Ann sends one list after another, while Eve sends many lists at the same time. The test
+/// compares their progress, so it does not depend on speed: during Ann's lists, only few of Eve's lists are in flight,
+/// and only few finish.
 #[tokio::test]
 async fn large_lists_of_one_tenant_do_not_delay_another_tenant() {
     const OBJECTS: usize = 160;
     const OBJECT_BYTES: usize = 24 << 10;
-    // All requests are from one user, and at most 50 requests of a user may wait.
+    // At most 50 requests of a user may wait, and all lists are from one user.
     const STORM: usize = 40;
     const AT_ONCE: u32 = 2;
     const LISTS: usize = 20;
-    // Two or three lists of the busy tenant finish during one list of the other tenant. Without a schema at least
-    // sixteen finish.
+    // During one list of Ann, two or three lists of Eve finish. Without a schema, at least sixteen finish.
     const ENDED_MEANWHILE: usize = 12;
     let fixture = Fixture::start(["a"]).await;
     for number in 0..OBJECTS {
@@ -256,7 +256,8 @@ async fn large_lists_of_one_tenant_do_not_delay_another_tenant() {
     }
 }
 
-/// A cancelled request counts as in flight until the member completes it, because the member continues to work on it.
+/// The member continues to work on a cancelled request. So the request stays in flight until the member has finished
+/// it.
 #[tokio::test]
 async fn cancelled_request_is_in_flight_until_the_member_completes_it() {
     let fixture = Fixture::start(["a"]).await;
@@ -303,8 +304,8 @@ async fn invalid_flow_control_settings_are_rejected_and_change_nothing() {
     }
 }
 
-/// Returns a policy that sends requests through this schema. An empty list of users means all users. `None` means no
-/// schema.
+/// Returns a policy that applies this schema, or no schema, to the requests of these users. An empty list means all
+/// users.
 fn passing(schema: Option<&str>, users: &[&str]) -> Policy {
     let all = || vec!["*".to_owned()];
     let users = users.iter().map(|user| (*user).to_owned()).collect();
@@ -314,7 +315,7 @@ fn passing(schema: Option<&str>, users: &[&str]) -> Policy {
     Policy { rules: vec![rule], outcome: Outcome { action, ..Outcome::default() }, ..Policy::default() }
 }
 
-/// Configures schemas and policies for the merged view, without a schema for all requests.
+/// Sets the schemas and policies of the merged view. No schema applies to all requests.
 fn govern(fixture: &Fixture, schemas: Vec<Schema>, policies: Vec<Policy>) {
     let merged = EntryPointSchemas { schemas, all: None };
     fixture.router.set_flow_control(FlowSettings { merged, ..FlowSettings::default() }).unwrap();
@@ -332,7 +333,7 @@ async fn request_passes_the_schema_of_its_policy() {
     let [root, bob, ann] = ["root", "bob", "ann"].map(|name| fixture.user(name, &[]));
     let message = "flow control schema \"none\" admits no requests";
     refused(&ann.get(CONFIG_MAPS).await, "none", message);
-    // The schema also refuses writes, and no cluster receives any part of a refused request.
+    // The schema also refuses a create, and the cluster does not receive it.
     let created = config_map("of-ann", "x").to_string();
     let json = [("content-type", "application/json")];
     refused(&ann.send("POST", CONFIG_MAPS, &json, &created).await, "none", message);
@@ -343,7 +344,7 @@ async fn request_passes_the_schema_of_its_policy() {
     let unlimited = bob.get(CONFIG_MAPS).await;
     unlimited.ok();
     assert!(!unlimited.headers.contains_key(SCHEMA_HEADER));
-    // A policy may name another schema, and a schema may get another limit.
+    // A policy may use the schema for all users, and the schema may get a higher limit.
     govern(&fixture, vec![all_in_flight("none", 1)], vec![passing(Some("none"), &[])]);
     for client in [&root, &bob, &ann] {
         let answer = client.get(CONFIG_MAPS).await;
@@ -352,7 +353,7 @@ async fn request_passes_the_schema_of_its_policy() {
     }
 }
 
-/// All paths share the limit, and each request spends one token.
+/// A global policy applies at every path, so all paths share the tokens.
 #[tokio::test]
 async fn request_at_any_path_spends_one_token_of_a_global_schema() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -363,7 +364,7 @@ async fn request_at_any_path_spends_one_token_of_a_global_schema() {
     let a = ClusterName::new("a").unwrap();
     let flow = FlowSettings { merged, clusters: [(a.clone(), own)].into() };
     fixture.router.set_flow_control(flow).unwrap();
-    // The request passes only the global schema, and not the schema of its endpoint.
+    // If a global policy selects a schema, the policy and schema of the endpoint do not apply.
     let policies = EntryPointPolicies { policies: vec![passing(Some("none"), &[])], denies_all: false };
     let global = vec![passing(Some("few"), &[])];
     let settings = DispatchSettings { global, clusters: [(a, policies)].into(), ..DispatchSettings::default() };
@@ -386,7 +387,7 @@ async fn request_at_any_path_spends_one_token_of_a_global_schema() {
     }
 }
 
-/// Schemas are replaced before the policies that name them, so that no request passes without a limit in the meantime.
+/// The router replaces schemas before the policies that name them. No request may pass without a limit in the meantime.
 #[tokio::test]
 async fn removed_flow_control_schema_applies_until_no_policy_names_it() {
     let fixture = Fixture::start(["a"]).await;
@@ -451,7 +452,7 @@ async fn each_value_of_a_schema_key_has_a_separate_limit() {
 /// A list from all clusters spends one token, and so does a search in all clusters.
 #[tokio::test]
 async fn request_to_several_clusters_spends_one_token() {
-    // The router does not cache ConfigMaps, so a list of ConfigMaps is read from the clusters.
+    // The router does not cache ConfigMaps, so it reads them from all clusters.
     let policies = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() };
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     fixture.put("a", "of-a", "x");
@@ -467,8 +468,8 @@ async fn request_to_several_clusters_spends_one_token() {
     assert!(fixture.router.metrics().expose().contains(admitted), "{}", fixture.router.metrics().expose());
 }
 
-/// Flow control applies before the search for a cluster that serves the path. A client must not get additional limits
-/// by inventing names.
+/// Flow control applies before the router looks for a cluster that serves the path. With invented resource names, a
+/// client must not get additional limits.
 #[tokio::test]
 async fn invented_resource_names_share_one_limit() {
     const ASKED: usize = 100;

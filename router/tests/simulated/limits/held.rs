@@ -1,4 +1,4 @@
-//! Limits of requests in flight, of buffered bytes, and of the requests to members that one client's request causes.
+//! Limits of requests in flight, of bodies in memory, and of the requests that one client causes to members.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,7 +21,6 @@ fn peer(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// Creates a body of `bytes` spaces that never ends.
 fn endless(bytes: usize) -> Body {
     let begin = futures::stream::iter([Ok(Frame::data(Bytes::from(vec![b' '; bytes])))]);
     StreamBody::new(futures::StreamExt::chain(begin, futures::stream::pending())).boxed_unsync()
@@ -48,7 +47,7 @@ async fn get(fixture: &Fixture, from: SocketAddr, path: &str) -> Answer {
     call(fixture, from, "GET", path, tributary_apimachinery::body::empty()).await
 }
 
-/// Checks that the router refused a request with 429, and that the message names the limit.
+/// Checks that the response is a 429 whose message names the limit, with Retry-After of 1 s.
 #[track_caller]
 fn refused_for_now(answer: &Answer, bound: &str) {
     let message = answer.refused(429);
@@ -86,7 +85,7 @@ async fn request_bodies_of_one_client_do_not_exhaust_the_memory() {
     let exposition = fixture.router.metrics().expose();
     assert!(exposition.contains(r#"tributary_limit_used{limit="held_bytes"} 307200"#), "{exposition}");
     assert!(exposition.contains(r#"tributary_limit_refused_total{limit="held_bytes"} 17"#), "{exposition}");
-    // The body counts twice towards the limit: in the request and in the response.
+    // The limit includes the request body and the response body of this create.
     let body = tributary_apimachinery::body::full(config_map_in("a", "x", &"y".repeat(100 << 10)).to_string());
     let made = call(&fixture, peer(2), "POST", CONFIG_MAPS, body).await.ok();
     assert_eq!(cluster(&made), "a");
@@ -113,8 +112,8 @@ async fn memory_for_a_write_response_is_reserved_before_sending() {
     let held = || held_now(&fixture);
     let control = fixture.member("a").control();
     let writes = || control.requests_of(RequestKind::Write, "configmaps");
-    // For the member's response, the router reserves the size of the object plus a small extra. The member receives the
-    // requests and never answers.
+    // For the response, the router reserves the size of the object and a small extra. The member never answers, so the
+    // reservation lasts.
     let before = writes();
     control.answer_writes(WriteAnswers::SilentAfter(0));
     let path = format!("{CONFIG_MAPS}/x");
@@ -133,14 +132,14 @@ async fn memory_for_a_write_response_is_reserved_before_sending() {
     drop((first, second));
     assert_eq!(held(), 0);
     control.answer_writes(WriteAnswers::Whole);
-    // The router forwards a response above its reservation if memory is free.
+    // If memory is free, the router accepts a response that is larger than its reservation.
     let made = patch(&fixture, peer(1), &path, DOUBLE).await.ok();
     assert_eq!(made["data"]["copy"].as_str().map(str::len), Some(150 << 10));
     assert_eq!(held(), 0);
 }
 
-/// If the memory for the response is exhausted, the listener ends a request body with an error. The router must then
-/// not send the incomplete body to the member.
+/// If memory is exhausted, the listener ends a request body with an error. The router must then not send the incomplete
+/// body to the member.
 #[tokio::test]
 async fn write_with_an_incomplete_body_is_not_executed() {
     let fixture = Fixture::start(["a"]).await;
@@ -175,7 +174,7 @@ async fn upload_at_a_clusters_path_has_no_size_limit() {
     send(&fixture, peer(1), "POST", &path, "application/json", upload()).await.refused(413);
     let is_heard = || fixture.member("a").control().request_log().iter().any(|line| line.starts_with("POST"));
     assert!(!is_heard(), "an object of that size is refused here");
-    // The router forwards a body that is no Kubernetes object, for example the source of a build.
+    // A larger body is forwarded if it is no Kubernetes object, for example the source of a build.
     let answer = send(&fixture, peer(1), "POST", &path, "application/octet-stream", upload()).await;
     assert!(is_heard(), "{}: the member judges", answer.code);
 }
@@ -185,7 +184,7 @@ async fn executed_write_whose_response_exceeds_free_memory_gets_a_502() {
     let limits = Limits { held_bytes: 1 << 20, ..Limits::default() };
     let fixture = Fixture::within(limits, [config("a")], allow()).await;
     fixture.put_and_see("a", "x", &"x".repeat(250 << 10)).await;
-    // The patch doubles the object. Twice 250 KiB are more than three eighths of a megabyte, the limit of one client.
+    // The patch doubles the object to 500 KiB, more than the three eighths of a megabyte that one client may use.
     let answer = patch(&fixture, peer(1), &format!("{CONFIG_MAPS}/x"), DOUBLE).await;
     let message = answer.refused(502);
     assert!(message.contains("--max-held-bytes") && message.contains("may have been carried out"), "{message}");
@@ -199,7 +198,7 @@ async fn executed_write_whose_response_exceeds_free_memory_gets_a_502() {
 
 #[tokio::test]
 async fn list_after_a_collection_delete_is_empty() {
-    // The memory limit of one client is enough for the responses of two clusters.
+    // One client may use enough memory for the responses of two of the four clusters at a time.
     let limits = Limits { held_bytes: 2 << 20, ..Limits::default() };
     let names = ["a", "b", "c", "d"];
     let fixture = Fixture::within(limits, names.map(config), allow()).await;
@@ -210,7 +209,7 @@ async fn list_after_a_collection_delete_is_empty() {
     call(&fixture, peer(1), "DELETE", CONFIG_MAPS, tributary_apimachinery::body::empty()).await.ok();
     let list = in_time(|| get(&fixture, peer(1), CONFIG_MAPS)).await.ok();
     assert_eq!(items(&list), Vec::<String>::new());
-    // Without free memory the router deletes nothing.
+    // While a different request of the client uses the memory, the router deletes nothing.
     let hog = call(&fixture, peer(1), "POST", CONFIG_MAPS, endless(500 << 10));
     fixture.put_and_see("a", "x", "").await;
     let refused = async {
@@ -232,14 +231,14 @@ async fn requests_in_flight_of_one_client_do_not_exhaust_the_limit() {
     let fixture = Fixture::within(limits, [config("a"), config("b")], allow()).await;
     get(&fixture, peer(1), CONFIG_MAPS).await.ok();
     fixture.member("a").control().half_open(true);
-    // One client may use three of the eight permits.
+    // The client sends six requests, and may use three of the eight permits.
     let frozen = (0..6).map(|_| get(&fixture, peer(1), "/clusters/a/api/v1/namespaces/default/configmaps"));
     let mut frozen: futures::stream::FuturesUnordered<_> = frozen.map(Box::pin).collect();
     for _ in 0..3 {
         let answer = futures::StreamExt::next(&mut frozen).await.unwrap();
         refused_for_now(&answer, "requests in flight (--max-requests-inflight)");
     }
-    // Health checks are always answered, and long-running requests do not count.
+    // Health checks and long-running requests need no permit.
     let asked = async {
         assert_eq!(get(&fixture, peer(1), "/livez").await.code, 200);
         assert_eq!(get(&fixture, peer(1), "/readyz").await.code, 200);
@@ -275,7 +274,7 @@ async fn oversized_reviews_and_delete_options_are_refused() {
     fixture.write("DELETE", CONFIG_MAPS, &options(1 << 10)).await.ok();
 }
 
-/// The router reads a member's responses to its own requests up to a limit, even if they never end.
+/// A member's response to a request of the router itself may never end. The router stops reading at a limit.
 #[tokio::test]
 async fn endless_member_responses_to_tributarys_requests_are_limited() {
     let only_pods = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() };
@@ -306,7 +305,6 @@ async fn endless_member_responses_to_tributarys_requests_are_limited() {
     }
 }
 
-/// Returns the number of buffered bytes from the metrics.
 fn held_now(fixture: &Fixture) -> u64 {
     let exposition = fixture.router.metrics().expose();
     let text = exposition.lines().find_map(|line| line.strip_prefix(r#"tributary_limit_used{limit="held_bytes"} "#));
@@ -341,7 +339,7 @@ async fn concurrent_requests_for_one_name_share_a_lookup() {
     let asked = || control.requests_of(RequestKind::Get, "configmaps");
     let ask = || Box::pin(call(&fixture, peer(1), "DELETE", &path, tributary_apimachinery::body::empty()));
 
-    // Each request waits for a lookup, because the member does not answer.
+    // The member does not answer, so each request waits for a lookup.
     control.half_open(true);
     let mut asking: Vec<_> = (0..10).map(|_| ask()).collect();
     for request in &mut asking {
@@ -354,8 +352,8 @@ async fn concurrent_requests_for_one_name_share_a_lookup() {
     }
     assert_eq!(asked() - before, 2, "the first one's, and that of the nine others");
 
-    // The first client disconnects while its lookup is in flight. The second client disconnects, too, although the
-    // remaining clients share its lookup.
+    // The first client disconnects during its lookup. The second client disconnects, too, and the other clients still
+    // get the result of their shared lookup.
     control.half_open(true);
     let mut asking: Vec<_> = (0..10).map(|_| ask()).collect();
     for request in &mut asking {
@@ -369,8 +367,7 @@ async fn concurrent_requests_for_one_name_share_a_lookup() {
     }
     assert!((1..=2).contains(&(asked() - before)), "the first one's may have got there");
 
-    // All clients disconnect, so the router sends no further lookup for them, and the next client does not wait for
-    // their lookups.
+    // All clients disconnect. The router then sends no lookup for them, and the next client does not wait for one.
     control.half_open(true);
     let mut asking: Vec<_> = (0..10).map(|_| ask()).collect();
     for request in &mut asking {
@@ -413,10 +410,10 @@ async fn invented_names_of_one_client_do_not_block_other_lookups() {
     }));
     let flood = select(made_up, known);
     let asked = async {
-        // The busy client's requests are in flight before the other client's request.
+        // First, 200 requests of the busy client are in flight.
         until(|| async { in_flight() >= 200 }).await;
-        // If a cluster received a lookup and does not answer, the router uses the objects in memory. If the router
-        // could send no lookup, it answers 429.
+        // If a cluster does not answer a lookup, the router uses its objects in memory, which gives a 404. A 429 would
+        // mean that the router could not send the lookup.
         let (own, known) = join(delete(peer(2), "nothing".to_owned()), delete(peer(2), "known".to_owned())).await;
         own.refused(404);
         known.refused(404);
@@ -434,12 +431,13 @@ async fn object_created_by_another_replica_is_found() {
         for round in 0..5 {
             let path = format!("{CONFIG_MAPS}/x{round}");
             fixture.client().send("DELETE", &path, &[], "").await.refused(404);
-            // Another replica creates the object. A client of both replicas must be able to delete the object at this
-            // replica immediately.
+            // Another replica creates the object. A client that uses both replicas must be able to delete it here
+            // immediately.
             fixture.put("b", &format!("x{round}"), "1");
             fixture.client().send("DELETE", &path, &[], "").await.ok();
         }
-        // A client whose request arrives during the lookup of another client must also be able to delete the object.
+        // The object is created during the lookup for another client. A client whose request arrives in this time must
+        // also be able to delete it.
         for round in 0..20 {
             let path = format!("{CONFIG_MAPS}/y{round}");
             let made = async {

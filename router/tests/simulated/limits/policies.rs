@@ -11,7 +11,7 @@ use tributary_router::{DispatchSettings, EntryPointPolicies, RequestContext, Rou
 use crate::access::rights::{ann as anns, binding};
 use crate::harness::{CONFIG_MAPS, Events, Fixture, SOON, config_map, config_map_in, items, until, vector, version};
 
-/// The maximum time until a new policy ends a stream that it denies.
+/// Maximum time until a stream ends after a new policy denies it.
 const REFUSED_WITHIN: Duration = Duration::from_secs(2);
 
 fn texts(texts: &[&str]) -> Vec<String> {
@@ -28,7 +28,6 @@ fn deny(message: &str, rule: Rule) -> Policy {
     Policy { rules: vec![rule], outcome: Outcome { action, ..Outcome::default() }, ..Policy::default() }
 }
 
-/// Returns a policy that admits everything.
 fn pass() -> Policy {
     let rule = Rule { non_resource_urls: texts(&["*"]), ..rule(&["*"], &["*"]) };
     Policy { rules: vec![rule], ..Policy::default() }
@@ -43,7 +42,6 @@ fn of_cluster(name: &str, policies: Vec<Policy>) -> DispatchSettings {
     DispatchSettings { clusters: clusters.into(), ..DispatchSettings::default() }
 }
 
-/// Returns policies that deny all requests for ConfigMaps in a cluster.
 fn no_config_maps(name: &str) -> DispatchSettings {
     of_cluster(name, vec![deny("not here", rule(&["*"], &["configmaps"])), pass()])
 }
@@ -52,7 +50,7 @@ const SAID_BY_A: &str = "not here (UpstreamCluster \"a\": spec.dispatchPolicies[
 const NOT_THERE: &str = "299 - \"the dispatch policies of a refuse this request; the answer omits the objects of \
                          these clusters\"";
 
-/// Starts members with these names. Each has one object, whose name contains the member's name.
+/// Starts members, each with an object `of-` and the member's name.
 async fn fixture<const N: usize>(names: [&str; N]) -> Fixture {
     let fixture = Fixture::start(names).await;
     for name in names {
@@ -65,7 +63,7 @@ async fn names(fixture: &Fixture) -> Vec<String> {
     items(&fixture.get(CONFIG_MAPS).await.ok())
 }
 
-/// Checks that the next event is an ERROR with this code, and that the stream ends after the event.
+/// Checks that the next event is an ERROR with this code, and that the stream then ends. Returns the time of the end.
 async fn ends_with(events: &mut Events, code: u16) -> Instant {
     let event = timeout(SOON, events.soon()).await.expect("an end");
     assert_eq!((&event["type"], &event["object"]["code"]), (&"ERROR".into(), &code.into()), "{event}");
@@ -92,7 +90,8 @@ async fn merged_view_refuses_requests_that_its_policies_deny() {
     assert!(!fixture.router.metrics().expose().contains("tributary_dispatch_policy_total{"));
 }
 
-/// A member might parse the query differently from the router and answer a request that no policy has checked.
+/// A member may parse an ambiguous query differently from the router. It could then answer a request whose policies the
+/// router has not checked.
 #[tokio::test]
 async fn ambiguous_query_is_sent_to_no_member() {
     let fixture = Fixture::start(["a"]).await;
@@ -124,19 +123,19 @@ async fn ambiguous_query_is_sent_to_no_member() {
         }
     }
     assert_eq!(came(), 0);
-    // An unambiguous query is forwarded, or the policies deny it.
+    // The policies decide about an unambiguous query.
     let named = "fieldSelector=metadata.name%3Dpub";
     fixture.get(&format!("/clusters/a{secrets}?{named}")).await.ok();
     fixture.client().at_host_of("a").get(&format!("{secrets}?{named}")).await.ok();
     assert_eq!(came(), 2);
     assert!(fixture.get(&format!("/clusters/a{secrets}")).await.refused(403).starts_with("not these"));
-    // The policies do not parse the query of a request to a workload.
+    // The router does not parse the query of a request to a workload.
     let proxied = "/api/v1/namespaces/only-here/services/s/proxy/?a;b&x=%ff&y=%zz";
     assert_eq!(fixture.get(&format!("/clusters/a{proxied}")).await.code, 200);
     assert_eq!(came(), 3);
 }
 
-/// All spellings of `[scheme:]name:port` mean one service.
+/// A client may write the name of a service as `name`, `name:port` or `scheme:name:port`.
 #[tokio::test]
 async fn policy_denies_a_service_proxy_in_each_spelling_of_its_name() {
     let fixture = Fixture::start(["a"]).await;
@@ -153,7 +152,7 @@ async fn policy_denies_a_service_proxy_in_each_spelling_of_its_name() {
     }
 }
 
-/// Returns the requests that a member received from the test's clients. The router's own requests have other paths.
+/// Returns the requests of the test's clients that a member received. The router itself uses other paths.
 fn sent(fixture: &Fixture, member: &str) -> Vec<String> {
     let log = fixture.member(member).control().request_log();
     log.into_iter().filter(|line| line.contains(CONFIG_MAPS) || line.ends_with(" /version")).collect()
@@ -269,7 +268,7 @@ async fn reads_from_memory_obey_the_policies_of_a_cluster() {
     assert_eq!(watch.brief().await, "ADDED b/of-b");
     fixture.put("a", "later", "x");
     watch.nothing().await;
-    // An object that exists only in the denied cluster counts as missing.
+    // The policy denies cluster `a`, so an object that exists only there looks like a missing object.
     let missing = fixture.get(&format!("{CONFIG_MAPS}/of-a")).await;
     assert_eq!(missing.code, 404);
     assert_eq!(missing.warnings(), [NOT_THERE]);
@@ -277,10 +276,10 @@ async fn reads_from_memory_obey_the_policies_of_a_cluster() {
     assert_eq!(deleted.code, 404, "{deleted:?}");
     assert!(fixture.member("a").get("configmaps", "default", "of-a").is_some());
     fixture.get(&format!("{CONFIG_MAPS}/of-b")).await.ok();
-    // The policy does not affect other resources. A request to the denied cluster's own path gets the policy's message.
+    // Other resources are not affected. At the path of the denied cluster, the response contains the policy's message.
     assert!(fixture.get("/api/v1/namespaces").await.warnings().is_empty());
     assert_eq!(fixture.get(&format!("/clusters/a{CONFIG_MAPS}")).await.refused(403), SAID_BY_A);
-    // If the policies of every cluster deny a request, the response contains a policy's message.
+    // If the policies of all selected clusters deny a request, the response contains the message of one policy.
     let selected = format!("{CONFIG_MAPS}?labelSelector=tributary.dev%2Fcluster%3Da");
     assert_eq!(fixture.get(&selected).await.refused(403), SAID_BY_A);
     let DispatchSettings { mut clusters, merged, .. } = no_config_maps("a");
@@ -306,7 +305,7 @@ async fn create_that_a_clusters_policy_denies_gets_a_403() {
     assert_eq!(created.code, 201, "{created:?}");
 }
 
-/// The policies deny writes and admit reads, so the client may know the object, and the response may quote the policy.
+/// The policies deny only writes. The client may read the object, so the response may contain the policy's message.
 #[tokio::test]
 async fn write_that_a_clusters_policy_denies_gets_the_policys_message() {
     let fixture = fixture(["a", "b"]).await;
@@ -322,7 +321,7 @@ async fn write_that_a_clusters_policy_denies_gets_the_policys_message() {
     until(async || names(&fixture).await == ["a/of-a"]).await;
 }
 
-/// A policy applies immediately. Watches end when objects become invisible, and also when objects become visible again.
+/// A new policy applies immediately. A watch ends when a policy hides or shows objects.
 #[tokio::test]
 async fn open_watch_ends_when_policies_change_its_objects() {
     let fixture = fixture(["a", "b"]).await;
@@ -334,7 +333,7 @@ async fn open_watch_ends_when_policies_change_its_objects() {
     let set = Instant::now();
     fixture.router.set_dispatch(no_config_maps("a"));
     assert!(ends_with(&mut watch, 410).await - set < REFUSED_WITHIN);
-    // A client that was disconnected during the change still has objects that are now hidden.
+    // A client that was disconnected has objects that are hidden now, so it cannot resume.
     ends_with(&mut fixture.watch(&from(&list)).await, 410).await;
     let limited = fixture.get(CONFIG_MAPS).await.ok();
     assert_eq!(items(&limited), ["b/of-b"]);
@@ -345,7 +344,7 @@ async fn open_watch_ends_when_policies_change_its_objects() {
     let mut watch = fixture.watch(&from(&limited)).await;
     assert_eq!(watch.brief().await, "ADDED a/of-a");
     watch.nothing().await;
-    // A policy of the merged view ends the watch, and the client cannot resume.
+    // A policy of the merged view denies watches: the open watch ends, and the client cannot resume.
     fixture.router.set_dispatch(of_merged(vec![deny("no watches", rule(&["watch"], &["*"])), pass()]));
     ends_with(&mut watch, 403).await;
 }
@@ -408,8 +407,8 @@ async fn cluster_with_dispatch_deny_all_is_served_only_from_memory() {
     fixture.get(&format!("/clusters/a{CONFIG_MAPS}")).await.ok();
 }
 
-/// A cluster that denies all requests also gets no requests that Tributary sends under its own name for a client. Token
-/// reviews are an exception, because users of all clusters may depend on them.
+/// With `dispatch: DenyAll`, a cluster also gets no requests that Tributary sends with its own account on behalf of a
+/// client. Token reviews are an exception, because users of all clusters may need them.
 #[tokio::test]
 async fn cluster_with_dispatch_deny_all_gets_token_reviews_but_no_discovery() {
     let fixture = fixture(["a", "b"]).await;
@@ -432,7 +431,8 @@ async fn cluster_with_dispatch_deny_all_gets_token_reviews_but_no_discovery() {
     assert_eq!(logs(reviews), [1, 0], "{answer:?}");
 }
 
-/// Precedent 20 of docs/precedents.md: a WebSocket client opens an exec by GET.
+/// Precedent 20 of docs/precedents.md: a WebSocket client opens an exec by GET, so a policy for `create` must also
+/// match the GET.
 #[tokio::test]
 async fn policy_denies_exec_by_get_and_by_post() {
     let fixture = fixture(["a"]).await;
@@ -451,7 +451,7 @@ async fn policy_denies_exec_by_get_and_by_post() {
     }
 }
 
-/// As in kube-apiserver, rules match the impersonated user.
+/// As in kube-apiserver, a rule for a user matches requests that impersonate this user.
 #[tokio::test]
 async fn policy_rules_match_the_impersonated_user() {
     let fixture = fixture(["a"]).await;
@@ -465,7 +465,7 @@ async fn policy_rules_match_the_impersonated_user() {
     client.send("GET", &own, &as_bob("staff"), "").await.refused(403);
 }
 
-/// Rules also match the groups that a cluster adds to each user, even for a user without other groups.
+/// Rules also match groups that a cluster adds implicitly, such as `system:authenticated`.
 #[tokio::test]
 async fn policy_rules_match_the_implicit_groups_of_users() {
     let fixture = fixture(["a"]).await;
@@ -508,21 +508,21 @@ async fn users_see_only_objects_that_policies_and_rights_allow() {
     let said = "the dispatch policies of some clusters refuse this request; the answer omits the objects of these \
                 clusters";
     assert!(shown.warnings().iter().any(|warning| warning.contains(said)), "{:?}", shown.warnings());
-    // A watch of the remaining clusters stays open.
+    // The watch stays open, because it contains only the remaining clusters.
     let mut of_ann = ann.watch(&format!("{all}?watch=1&resourceVersion={}", version(&shown.json()))).await;
     of_ann.nothing().await;
     crate::harness::pass(Duration::from_secs(31)).await;
     of_ann.nothing().await;
     fixture.router.set_dispatch(DispatchSettings::default());
     assert_eq!(timeout(SOON, of_ann.next()).await.expect("an end"), None);
-    // If policies of all clusters deny a request, the response contains the message of a cluster that the user may know
-    // of.
+    // If the policies of all clusters deny a request, the response contains a message from a cluster that the user may
+    // know.
     let DispatchSettings { mut clusters, merged, .. } = of_cluster("a", vec![deny("not ann", denied.clone()), pass()]);
     clusters.extend(of_cluster("b", vec![deny("not ann", denied.clone()), pass()]).clusters);
     fixture.router.set_dispatch(DispatchSettings { merged, clusters, ..DispatchSettings::default() });
     let message = ann.get(all).await.refused(403);
     assert_eq!(message, "not ann (UpstreamCluster \"a\": spec.dispatchPolicies[0].rules[0] denies this request)");
-    // Ann may not know that cluster `c` exists.
+    // Ann may not know that cluster `c` exists, so no response may contain its policy's message.
     let everybody = Rule { users: Vec::new(), ..denied };
     fixture.router.set_dispatch(of_cluster("c", vec![deny("nobody", everybody), pass()]));
     assert_eq!(items(&ann.get(all).await.ok()), before);
@@ -530,8 +530,7 @@ async fn users_see_only_objects_that_policies_and_rights_allow() {
     assert!(!events.refused(403).contains("nobody"), "{events:?}");
 }
 
-/// If a policy denies the request, the response is as if the cluster did not exist, even if the user's rights alone
-/// would deny the request.
+/// If a policy denies the request, the response must not reveal the cluster, even if the user also lacks the rights.
 #[tokio::test]
 async fn refusal_hides_missing_roles_in_a_policy_denied_cluster() {
     let fixture = anns().await;
@@ -546,8 +545,8 @@ async fn refusal_hides_missing_roles_in_a_policy_denied_cluster() {
     }
 }
 
-/// The audit level is that of the endpoint's policies. The policies of the merged view do not affect the paths of
-/// clusters and vice versa, and health checks pass no policy.
+/// The policies of the merged view determine the audit level of requests to the merged view, and the policies of a
+/// cluster that of requests to its path. No policy applies to health checks.
 #[tokio::test]
 async fn audit_level_is_from_the_policies_of_the_requested_endpoint() {
     let at = |level, rule: Rule| {
@@ -594,14 +593,14 @@ fn of_all_places(policies: Vec<Policy>) -> DispatchSettings {
     DispatchSettings { global: policies, ..DispatchSettings::default() }
 }
 
-/// If a global policy denies a request, the router evaluates no policy of a cluster or of the merged view.
+/// If a global policy denies a request, the router evaluates no other policies.
 #[tokio::test]
 async fn global_policy_applies_at_each_path_and_is_counted_once() {
     let fixture = fixture(["a", "b"]).await;
     let lists = fixture.client().at_host_of("a");
     let denial = deny("name what you want", rule(&["list"], &["configmaps"]));
     let mut settings = of_all_places(vec![denial]);
-    // A policy of an endpoint that admits every request does not override the global denial.
+    // These policies admit every request, but the global policy denies it first.
     settings.merged.policies = vec![pass()];
     settings.clusters = of_cluster("a", vec![pass()]).clusters;
     fixture.router.set_dispatch(settings);
@@ -624,7 +623,7 @@ async fn global_policy_applies_at_each_path_and_is_counted_once() {
         assert_eq!(answer.refused(403), said, "{number}");
     }
     assert_eq!(denied(&fixture.router.metrics().expose()), 4);
-    // A request that the global policy does not match is admitted, also to an endpoint without policies.
+    // If the global policy does not match, a request is admitted, even at an endpoint without policies.
     for path in ["", "/clusters/a", "/clusters/b"] {
         let pods = fixture.get(&format!("{path}/api/v1/namespaces/default/pods")).await;
         assert!(pods.code != 403 && pods.code != 500, "{path}: {pods:?}");

@@ -1,4 +1,5 @@
-//! Tests with a client that does not read its responses from a cluster. The router still serves other clients.
+//! Tests with a client that does not read the responses that the router streams from a cluster. The router must still
+//! serve other clients.
 
 use std::net::SocketAddr;
 
@@ -15,7 +16,6 @@ use crate::harness::{
     Answer, CONFIG_MAPS, Events, Fixture, QUIET, SOON, allow, cluster, config, config_map, setup, setup_through,
 };
 
-/// Sends a request over a client connection with this port.
 async fn call(fixture: &Fixture, port: u16, request: http::request::Builder, body: Body) -> Response<Body> {
     let mut request = request.body(body).unwrap();
     let mut context = RequestContext::for_user(&User::named("test", "tester"), &request);
@@ -31,7 +31,6 @@ async fn patch(fixture: &Fixture, port: u16, path: &str, kind: &str, object: &Va
     Answer { code: head.status.as_u16(), headers: head.headers, body: body.collect().await.unwrap().to_bytes() }
 }
 
-/// Starts a member `a` with six connections for clients' requests, and `b` as the default placement.
 async fn with_few_connections() -> Fixture {
     let allow = allow();
     let policies = Policies {
@@ -40,7 +39,7 @@ async fn with_few_connections() -> Fixture {
     };
     let fixture = Fixture::with([SimulatorConfig { http2: false, ..config("a") }, config("b")], policies).await;
     let member = fixture.member("a");
-    // The router uses six of these twelve connections for clients' requests.
+    // The router uses half of the twelve connections for clients' requests.
     let tuning = ClientTuning { max_http1_requests: 12, ..ClientTuning::default() };
     let few = setup_through(member, "a", &[member.url().parse().unwrap()], tuning).await;
     let few = ClusterSetup { client_generation: 1, ..few };
@@ -64,7 +63,8 @@ async fn unread_responses_of_one_client_do_not_block_other_clients() {
     let made = patch(&fixture, 2, &path, "apply-patch+yaml", &config_map("new", "")).await;
     assert_eq!(cluster(&made.ok()), "b");
 
-    // The router still finds the cluster of an object after clients have used all connections for clients' requests.
+    // Clients' requests now use all their connections. The router has other connections for lookups, so it still finds
+    // the cluster of an object.
     for port in 3..20 {
         unread.push(call(&fixture, port, Request::get(&own), body::empty()).await);
     }
@@ -84,24 +84,24 @@ async fn unread_responses_of_one_client_do_not_block_other_clients() {
     }
     assert_eq!(refusal.headers["retry-after"], "1");
 
-    // A response that was read frees its connection.
+    // A connection is free again when the client has read its response.
     for answer in given {
         answer.into_body().collect().await.unwrap();
     }
     assert_eq!(call(&fixture, 1, Request::get(&own), body::empty()).await.status(), 200);
 }
 
-/// Returns an upgrade request for a client connection that supports upgrades.
 fn switching(method: &str, path: &str) -> http::request::Builder {
     let request = Request::builder().method(method).uri(path).header("connection", "Upgrade");
     request.header("upgrade", "websocket").extension(hyper::upgrade::on(Request::new(())))
 }
 
-/// If the target does not switch protocols, a member answers an upgrade request like any other request.
+/// If the target does not switch protocols, the response to an upgrade request uses a connection like any other
+/// response.
 #[tokio::test]
 async fn upgrade_request_without_a_protocol_switch_occupies_a_connection() {
     let fixture = with_few_connections().await;
-    // Only an aggregated API server could accept the upgrade, and the member has none.
+    // The member answers 404, because no aggregated API server serves the path.
     let own = "/clusters/a/apis/example.com/v1/namespaces/default/widgets/w";
     let ask = async |port| call(&fixture, port, switching("GET", own), body::empty()).await;
     let mut unread = Vec::new();
@@ -115,13 +115,13 @@ async fn upgrade_request_without_a_protocol_switch_occupies_a_connection() {
     assert_eq!(ask(1).await.status(), 404, "what is dropped gives its place back");
 }
 
-/// Each upgrade gets a separate connection to the member. For a path without upgrades the router ignores the header, as
-/// a kube-apiserver does.
+/// An upgrade needs its own connection to the member. At a path that has no upgrades, the router ignores the header,
+/// like a kube-apiserver.
 #[tokio::test]
 async fn upgrade_header_is_ignored_for_paths_without_upgrades() {
     let fixture = Fixture::start(["a"]).await;
     let member = fixture.member("a");
-    // The member has no free connection for upgrades, so a request that the router treated as an upgrade would fail.
+    // No connections for upgrades are permitted. So the request fails if the router treats it as an upgrade.
     let tuning = ClientTuning { tunnel_permits: PermitPool::new(0), ..ClientTuning::default() };
     let without = setup_through(member, "a", &[member.url().parse().unwrap()], tuning).await;
     fixture.router.set_clusters(vec![ClusterSetup { client_generation: 1, ..without }]);
@@ -151,12 +151,11 @@ async fn upgrade_header_is_ignored_for_paths_without_upgrades() {
     assert_eq!(call(&fixture, 1, switching("GET", CONFIG_MAPS), body::empty()).await.status(), 200);
 }
 
-/// Over HTTP/2, responses share the flow-control window of a connection, which reopens as the client reads. Unread
-/// responses must not exhaust the window for other clients or for the router's own requests.
+/// Over HTTP/2, all responses of a connection share a flow-control window, which opens again only when the client
+/// reads. Unread responses must not use up the window for other clients or for the router's own requests.
 #[tokio::test]
 async fn unread_http2_responses_do_not_block_other_clients() {
     let own = format!("/clusters/a{CONFIG_MAPS}");
-    // The test covers lists and long-running requests.
     for unread_path in [own.clone(), format!("{own}?watch=1")] {
         let fixture = Fixture::with([config("a")], allow()).await;
         let member = fixture.member("a");
@@ -176,7 +175,7 @@ async fn unread_http2_responses_do_not_block_other_clients() {
             assert_eq!(answer.status(), 200, "{unread_path}: answer {number}");
             unread.push(answer);
         }
-        // During the pause, the member fills the flow-control windows.
+        // In this time, the member sends until the flow-control windows are full.
         tokio::time::sleep(QUIET).await;
 
         let changes = format!("{own}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
@@ -198,7 +197,7 @@ async fn unread_http2_responses_do_not_block_other_clients() {
     }
 }
 
-/// Returns the number of bytes that unread responses of clusters may occupy now, from the metrics.
+/// Returns the number of bytes that are reserved for unread responses of clusters, from the metrics.
 fn unread_bytes(fixture: &Fixture) -> Option<String> {
     let text = fixture.router.metrics().expose();
     let value =
@@ -206,15 +205,16 @@ fn unread_bytes(fixture: &Fixture) -> Option<String> {
     value.map(str::to_owned)
 }
 
-/// Returns the message of the 429 for a request of the first connection.
+/// Sends a request with the first connection. Returns the message of the 429.
 async fn refused(fixture: &Fixture, path: &str) -> String {
     let (head, body) = call(fixture, 1, Request::get(path), body::empty()).await.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     Answer { code: head.status.as_u16(), headers: head.headers, body }.refused(429)
 }
 
-/// The connections of each cluster can buffer unread data, and the sum for a large fleet exceeds the memory. Logs of
-/// other clusters may exhaust the limit, so the error message must not suggest a watch of the merged view.
+/// Each connection to a cluster can buffer unread data, and in a large fleet the sum would exceed the memory. So one
+/// limit applies to all clusters. Here the unread responses are logs, so the message must not suggest a watch of the
+/// merged view instead.
 #[tokio::test]
 async fn unread_logs_of_all_clusters_have_one_limit() {
     for http2 in [false, true] {
@@ -223,7 +223,7 @@ async fn unread_logs_of_all_clusters_have_one_limit() {
 }
 
 async fn have_one_bound(http2: bool) {
-    // One client may have 12 unread responses, three eighths of the 32 responses that the limit allows.
+    // The limit allows 32 unread responses, and one client may have three eighths of them: 12.
     let limits = Limits { member_unread_bytes: 8 << 20, ..Limits::default() };
     let members = ["a", "b"].map(|name| SimulatorConfig { http2, pods: 1, ..config(name) });
     let fixture = Fixture::within(limits, members, allow()).await;
@@ -252,7 +252,7 @@ async fn have_one_bound(http2: bool) {
         }
         assert!(!message.contains("watch without"), "{message}");
     }
-    // Other clients get responses, and requests that are not long-running do not count.
+    // Other clients still get responses. The limit applies only to long-running requests.
     assert_eq!(call(&fixture, 2, Request::get(&paths[0]), body::empty()).await.status(), 200);
     let short = format!("/clusters/b{CONFIG_MAPS}");
     let unread = call(&fixture, 1, Request::get(&short), body::empty()).await;
@@ -261,7 +261,8 @@ async fn have_one_bound(http2: bool) {
     assert_eq!(call(&fixture, 1, Request::get(&paths[1]), body::empty()).await.status(), 200);
 }
 
-/// Watches of a single cluster's path share HTTP/2 connections whose streams have a smaller flow-control window.
+/// Watches at the path of a single cluster use HTTP/2 connections with a smaller flow-control window for each stream.
+/// The limit counts this window.
 #[tokio::test]
 async fn http2_watch_is_counted_with_its_stream_window() {
     let fixture = Fixture::start(["a"]).await;

@@ -10,7 +10,7 @@ const CLUSTERS: &str = "/apis/aggregation.tributary.dev/v1alpha1/clusters";
 const GROUP_VERSION: &str = "aggregation.tributary.dev/v1alpha1";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
-/// Formats an event as `TYPE name READY REASON`.
+/// Formats an event as `TYPE name STATUS REASON`, with the status and reason of the condition Ready.
 fn brief(event: &Value) -> String {
     let ready = &event["object"]["status"]["conditions"][0];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -32,14 +32,14 @@ async fn read_fleet() -> Fixture {
     fixture
 }
 
-/// Checks that a watch sends no event for three seconds, in which it looks for changes three times.
+/// Checks that a watch sends no event for three seconds. In this time the router looks for changes three times.
 pub(crate) async fn calm(events: &mut Events) {
     if let Ok(event) = tokio::time::timeout(Duration::from_secs(3), events.next()).await {
         panic!("nothing was to come, but: {event:?}");
     }
 }
 
-/// Returns the next event about a cluster whose reason is `wanted`, without the events before it.
+/// Returns the next event whose object has the reason `wanted` in the condition Ready. Skips the events before it.
 async fn until_reason(events: &mut Events, wanted: &str) -> Value {
     loop {
         let event = events.soon().await;
@@ -142,7 +142,7 @@ async fn watch_of_clusters_shows_a_member_that_goes_and_returns() {
         last = events.soon().await;
     }
     assert!(last["object"]["status"]["staleSince"].as_str().unwrap().ends_with('Z'), "{last}");
-    // A state that does not change causes no events.
+    // As long as the state of the cluster does not change, the watch sends no events.
     calm(&mut events).await;
     fixture.member("us").control().start_listening().await;
     let back = until_reason(&mut events, "Synced").await;
@@ -175,7 +175,8 @@ async fn watch_of_clusters_sends_initial_events_and_bookmarks() {
     pass(Duration::from_secs(30)).await;
     assert_eq!(events.soon().await["type"], "BOOKMARK");
     assert_eq!(events.next().await, None);
-    // The watch's selector excludes the other cluster. A drain ends the watch with a bookmark.
+    // The watch selects only the cluster `us`. The drain of the router ends the watch, with a bookmark as the last
+    // event.
     let mut events = fixture.watch(&format!("{CLUSTERS}?{query}&fieldSelector=metadata.name%3Dus")).await;
     assert_eq!(brief(&events.soon().await), "ADDED us True Synced");
     assert_eq!(events.soon().await["type"], "BOOKMARK");

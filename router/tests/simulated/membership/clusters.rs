@@ -27,7 +27,7 @@ async fn open_watch_receives_added_and_removed_clusters() {
     fixture.put("a", "x", "still");
     assert_eq!(events.brief().await, "MODIFIED a/x");
     events.nothing().await;
-    // A client that resumes from a version before the cluster was added receives the cluster's objects, too.
+    // When the cluster is added again, the open watch receives its objects again.
     fixture.set_clusters(&["a", "b"]).await;
     assert_eq!([events.brief().await, events.brief().await], ["ADDED b/y", "ADDED b/z"]);
 }
@@ -47,7 +47,7 @@ async fn host_name_of_a_cluster_serves_the_clusters_own_view() {
     }
     let object = host.get(&one).await.ok();
     assert!(object["metadata"]["annotations"].is_null() && version(&object).parse::<u64>().is_ok(), "{object}");
-    // No path of this host reaches another cluster.
+    // No path at the host of `a` reaches other clusters or the merged view.
     for path in ["/clusters/b/api/v1/namespaces", "/clusters/a/api/v1/namespaces", "/tributary/status"] {
         assert_eq!(host.get(path).await.code, 404, "{path}");
     }
@@ -93,7 +93,6 @@ async fn metric_counts_object_names_that_several_clusters_have() {
     until(async || metric() == Some(0)).await;
 }
 
-/// Returns the namespace and name of an object.
 fn full_name(object: &Value) -> String {
     let of = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
     format!("{}/{}", of("namespace"), of("name"))
@@ -113,7 +112,7 @@ async fn cluster_annotation_of_a_write_selects_among_objects_of_one_name() {
     assert_eq!(fixture.member("a").get("configmaps", "default", "twin").unwrap()["data"]["v"], "of a");
     let stored = fixture.member("b").get("configmaps", "default", "twin").unwrap();
     assert_eq!((&stored["data"]["v"], cluster(&stored).as_str()), (&json!("new"), ""), "the annotation is not stored");
-    // A changed cluster annotation cannot move an object.
+    // A changed annotation cannot move an object to another cluster.
     fixture.put("a", "only", "");
     let mut moved = config_map("only", "");
     moved["metadata"]["annotations"] = json!({ crate::harness::ANNOTATION: "b" });
@@ -206,15 +205,15 @@ async fn invalid_cluster_names_and_methods_are_refused() {
     }
 }
 
-/// The path of a single cluster accepts versions and annotations from the merged view, and refuses those of other
-/// clusters.
+/// At the path of a cluster, a client may use versions and annotations from the merged view if they are of this
+/// cluster.
 #[tokio::test]
 async fn path_of_a_cluster_accepts_versions_of_the_merged_view() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "1").await;
     fixture.put_and_see("b", "y", "1").await;
     let own = format!("/clusters/a{CONFIG_MAPS}");
-    // The client writes an object with its version from the merged view.
+    // The client writes an object with the version and annotation from the merged view.
     let mut object = fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok();
     assert_eq!(cluster(&object), "a");
     object["data"]["v"] = json!("2");
@@ -222,7 +221,7 @@ async fn path_of_a_cluster_accepts_versions_of_the_merged_view() {
     let stored = fixture.member("a").get("configmaps", "default", "x").unwrap();
     assert_eq!((&stored["data"]["v"], cluster(&stored).as_str()), (&json!("2"), ""), "the annotation is not stored");
     fixture.write("PUT", &format!("{own}/x"), &object).await.refused(409);
-    // The path of a single cluster neither writes nor reads an object of another cluster.
+    // At the path of a cluster, an object of another cluster can be neither written nor read.
     let other = fixture.get(&format!("{CONFIG_MAPS}/y")).await.ok();
     let message = fixture.write("POST", &own, &config_map_in("b", "z", "")).await.refused(409);
     let expected = "kubectl --context b …, or remove the annotation: configmaps \"z\" has ";
@@ -242,7 +241,7 @@ async fn path_of_a_cluster_accepts_versions_of_the_merged_view() {
     let error = events.soon().await;
     assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)));
     assert!(events.next().await.is_none());
-    // The cluster's list and watch accept the version of a merged list, but not its continue token.
+    // A list and a watch accept the version of a merged list. A list refuses the continue token of a merged list.
     let list = fixture.get(&format!("{CONFIG_MAPS}?limit=1")).await.ok();
     let token = list["metadata"]["continue"].as_str().unwrap();
     fixture.get(&format!("{own}?limit=1&continue={token}")).await.refused(410);
@@ -250,11 +249,11 @@ async fn path_of_a_cluster_accepts_versions_of_the_merged_view() {
     let mut events = fixture.watch(&format!("{own}?watch=1&resourceVersion={}", version(&list))).await;
     fixture.put("a", "later", "");
     while brief(&events.soon().await) != "ADDED /later" {}
-    // The path accepts continue tokens of its own lists.
+    // Continue tokens from this path are accepted.
     let native = fixture.get(&format!("{own}?limit=1")).await.ok();
     let token = native["metadata"]["continue"].as_str().unwrap();
     fixture.get(&format!("{own}?limit=1&continue={token}")).await.ok();
-    // The version of an event covers the event's object.
+    // The version of an event is a valid precondition for the event's object.
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
     let mut told = loop {
         let event = events.soon().await;
@@ -266,7 +265,7 @@ async fn path_of_a_cluster_accepts_versions_of_the_merged_view() {
     fixture.write("PUT", &format!("{own}/later"), &told).await.ok();
 }
 
-/// The view in memory may be older than a client's version, so the router cannot use it to translate the version.
+/// The client's version is newer than memory, so the router cannot use memory to translate it.
 #[tokio::test]
 async fn path_of_a_cluster_accepts_a_version_newer_than_memory() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -286,7 +285,7 @@ async fn path_of_a_cluster_accepts_a_version_of_a_single_namespace() {
     fixture.put("a", "later", "1");
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let mut object = fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok();
-    // The version of the list covers the object, so it is a valid precondition.
+    // The version of a list is a valid precondition for the objects in it.
     object["metadata"]["resourceVersion"] = version(&list).into();
     fixture.write("PUT", &format!("/clusters/a{CONFIG_MAPS}/x"), &object).await.ok();
 }

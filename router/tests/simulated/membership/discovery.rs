@@ -43,7 +43,8 @@ async fn aggregated_discovery_documents_have_etags() {
     assert_eq!(fixture.get("/version").await.ok()["minor"], "36");
 }
 
-/// A cluster without discovery documents may serve any resource.
+/// Without the discovery of every cluster, the set of served resources is unknown, because the missing cluster may
+/// serve any resource.
 #[tokio::test]
 async fn served_resources_are_known_after_every_cluster_has_answered() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -55,7 +56,7 @@ async fn served_resources_are_known_after_every_cluster_has_answered() {
     let names = served.iter().find(|(resource, _)| *resource.resource == *"pods").map(|(_, names)| names.collect());
     let names: Vec<_> = names.unwrap();
     assert!(names.contains(&"Pod"), "{names:?}");
-    // After the second configuration, cluster `b` is unreachable, so the set of served resources is unknown.
+    // Cluster `b` is configured again while it is unreachable, so the set of served resources is unknown.
     fixture.member("b").control().stop_listening().await;
     fixture.set_clusters(&["a"]).await;
     until(async || fixture.router.served_resources().is_some()).await;
@@ -67,7 +68,8 @@ async fn served_resources_are_known_after_every_cluster_has_answered() {
     assert!(fixture.router.served_resources().is_none());
 }
 
-/// The router asks members for the hashes of storage versions. The document is useful without these hashes.
+/// The router gets the hashes of storage versions from the members. The document must not wait for them, because it is
+/// useful without hashes.
 #[tokio::test]
 async fn legacy_discovery_does_not_wait_for_members() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -163,13 +165,13 @@ async fn tables_and_metadata_objects_contain_the_cluster() {
     let yaml = client.send("GET", &format!("{CONFIG_MAPS}/x"), &[("accept", "application/yaml")], "").await;
     assert_eq!(yaml.headers["content-type"], "application/yaml");
     assert!(String::from_utf8_lossy(&yaml.body).contains("tributary.dev/cluster: a"));
-    // Responses to writes have the same forms as responses to reads.
+    // A response to a write has the requested form, like a response to a read.
     let headers = [("accept", table), ("content-type", "application/merge-patch+json")];
     let patched = client.send("PATCH", &format!("{CONFIG_MAPS}/y"), &headers, r#"{"data":{"v":"2"}}"#).await.ok();
     assert_eq!(patched["rows"][0]["cells"].as_array().unwrap()[..2], ["y", "b"]);
 }
 
-/// An audit log may already have parsed the path, and the router must not parse the path differently.
+/// The caller has parsed the path, for example for an audit log. The router must use this result, so that both agree.
 #[tokio::test]
 async fn request_with_a_parsed_path_is_not_parsed_again() {
     let router = crate::harness::router(crate::harness::allow());

@@ -14,12 +14,10 @@ use crate::outages::liveness::{Probes, others_live};
 
 const PODS: usize = 3;
 
-/// Returns the setup of an in-process member.
 pub(crate) async fn setup(member: &Arc<SimulatedCluster>) -> ClusterSetup {
     setup_tuned(member, ClientTuning::default()).await
 }
 
-/// Returns the setup of an in-process member, with this tuning of the router's client.
 pub(crate) async fn setup_tuned(member: &Arc<SimulatedCluster>, tuning: ClientTuning) -> ClusterSetup {
     let mut config = kube::Config::new(Uri::from_static("http://member.invalid"));
     config.auth_info.token = Some(member.token().to_owned().into());
@@ -41,8 +39,8 @@ pub(crate) async fn setup_tuned(member: &Arc<SimulatedCluster>, tuning: ClientTu
     }
 }
 
-/// Starts `count` members and a router at the same time, then reads, watches and writes. Returns the longest time
-/// without a response to another client's request.
+/// Starts `count` members and a router at the same time, then reads, watches and writes. Returns the longest time in
+/// which the router did not answer another client.
 async fn a_fleet_of(count: usize) -> Duration {
     let mut members = Vec::new();
     for number in 0..count {
@@ -62,11 +60,11 @@ async fn a_fleet_of(count: usize) -> Duration {
     fixture.router.set_clusters(setups);
     fixture.router.asked_once(SOON * 6).await;
 
-    // The policy denies partial responses, so each response contains all clusters.
+    // The policy denies partial responses, so the list contains all clusters.
     let page = fixture.get("/api/v1/pods?limit=5").await.ok();
     assert_eq!(page["items"].as_array().map(Vec::len), Some(5));
     assert_eq!(page["metadata"]["remainingItemCount"], count * PODS - 5);
-    // Shortly after the router has read the uid of the last member, versions have the compact form.
+    // When the router has read the uids of the members, versions have the compact form.
     let is_compact = || async { version(&fixture.get("/api/v1/pods?limit=5").await.ok()).starts_with("c1.") };
     until(is_compact).await;
     let from = version(&fixture.get("/api/v1/pods?limit=5").await.ok());

@@ -40,7 +40,7 @@ fn member(name: &str, identity: IdentityPolicy) -> ForeignMember {
     }
 }
 
-/// Returns rules that map ann to a different user, and give bob the stored credential.
+/// Returns rules that map Ann to the user `mapped`, and Bob to the credential that is stored for the member.
 fn rules() -> IdentityPolicy {
     let user = |name: &str| RuleSource { user: Some(name.to_owned()), ..RuleSource::default() };
     let mapped =
@@ -52,7 +52,7 @@ fn rules() -> IdentityPolicy {
     IdentityPolicy::Rules(IdentityRules::from_iter(rules))
 }
 
-/// Opens the door of cluster-gateway, with three names of the member `a`.
+/// Opens the door of cluster-gateway, which has three names for member `a`, each with another identity policy.
 fn open_door(router: &Router) -> Mount {
     let members = [
         member("eu.example", IdentityPolicy::Impersonate),
@@ -75,7 +75,7 @@ fn user(fixture: &Fixture, mount: &Mount, name: &str) -> Client {
     fixture.user(name, &["dev".to_owned()]).at_mount(mount.clone())
 }
 
-/// Returns the user that the member sees in the only request, or `*` for the stored credential.
+/// Returns the users of the recorded requests that contain `line`. `*` stands for the stored credential.
 fn seen(rbac: &Rbac, line: &str) -> Vec<String> {
     let came: Vec<Came> = rbac.all_came().into_iter().filter(|came| came.line.contains(line)).collect();
     came.into_iter().map(|came| came.user.unwrap_or_else(|| "*".to_owned())).collect()
@@ -102,7 +102,8 @@ async fn identity_of_a_request_belongs_to_the_name_in_the_path() {
     }
 }
 
-/// Memory has the object, but the stored user may have fewer rights in the member than Tributary's cache.
+/// The router has the object in memory, but must not use it, because the user of the stored credential may have fewer
+/// rights than Tributary's account.
 #[tokio::test]
 async fn member_with_a_stored_identity_answers_each_request_itself() {
     let (fixture, rbac, mount) = start().await;
@@ -164,7 +165,7 @@ async fn unknown_names_get_the_answer_of_cluster_gateway() {
     assert_eq!(ann.get(&format!("{GATEWAYS}/a/health")).await.refused(500), "no such cluster a");
     assert_eq!(ann.get(&format!("{GATEWAYS}/a")).await.code, 404);
     assert_eq!(ann.get(&format!("{VIRTUAL_CLUSTERS}/a")).await.code, 404);
-    // A request that arrived before the name was removed.
+    // The client still uses the path of a name that has been removed.
     fixture.router.set_foreign_members(Arc::default());
     let message = ann.get(&format!("{GATEWAYS}/stored/proxy{SHOP}")).await.refused(500);
     assert_eq!(message, "no such cluster stored");
@@ -219,7 +220,7 @@ async fn resources_of_cluster_gateway_are_read_only_without_watches() {
     }
 }
 
-/// A writer that records each written health. Clones share the records.
+/// Records the health of each member that the router writes. Clones share the records.
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<(SecretPlace, GatewayHealth)>>>);
 

@@ -71,7 +71,7 @@ async fn cluster_without_discovery_causes_a_warning_about_its_kinds() {
         }
         let message = fixture.write("POST", DEPLOYMENTS, &deployment("new")).await.refused(503);
         assert!(message.contains("b may serve deployments.apps, too, and cannot be queried"), "{message}");
-        // Without a valid discovery document, the cluster may serve the kind.
+        // The discovery of `b` is unknown, so `b` may serve any kind.
         fixture.get("/apis/unknown.io/v1/namespaces/default/things/x").await.refused(503);
         fixture.member("b").control().reject(None);
         until(async || fixture.get(&format!("{DEPLOYMENTS}/of-b")).await.code == 200).await;
@@ -79,8 +79,8 @@ async fn cluster_without_discovery_causes_a_warning_about_its_kinds() {
     }
 }
 
-/// client-go repeats a request with Retry-After ten times, and kubectl is silent meanwhile. So only a fault that may
-/// end within seconds gets Retry-After.
+/// With Retry-After, client-go repeats a request ten times, and kubectl prints nothing meanwhile. So the response has
+/// Retry-After only if the fault may end within seconds.
 #[tokio::test]
 async fn only_a_passing_fault_of_discovery_gets_retry_after() {
     for (code, passes) in [(403, false), (404, true), (429, true), (503, true)] {
@@ -90,7 +90,8 @@ async fn only_a_passing_fault_of_discovery_gets_retry_after() {
         fixture.get("/apis/unknown.io/v1").await;
         fixture.out_of_reach("b").await;
         let name = format!("{DEPLOYMENTS}/of-b");
-        // A starting kube-apiserver answers 403, too. So a 403 counts as a lasting fault only after half a minute.
+        // A kube-apiserver that is starting also answers 403. So the router treats a 403 as lasting only after half a
+        // minute.
         pass(Duration::from_secs(31)).await;
         let (unknown, advice) = ("/apis/unknown.io/v1/namespaces/default/things", |after| passes.then_some(after));
         for (method, path, refused, seconds) in [
@@ -109,7 +110,8 @@ async fn only_a_passing_fault_of_discovery_gets_retry_after() {
     }
 }
 
-/// A router without the discovery of a cluster waits for it, unless the cluster needs a repair.
+/// A complete list waits for the discovery of a cluster. It does not wait if an administrator must first repair the
+/// cluster.
 #[tokio::test]
 async fn complete_list_is_refused_at_once_while_a_cluster_needs_a_repair() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -144,7 +146,7 @@ async fn placement_uses_the_last_discovery_of_an_unreachable_cluster() {
     assert_eq!(cluster(&fixture.patch(&apply, "apply-patch+yaml", &deployment("applied")).await.ok()), "a");
 }
 
-/// The members serve no CustomResourceDefinitions, so that Tributary cannot watch them.
+/// The members do not serve CustomResourceDefinitions, so Tributary cannot watch them for new kinds.
 #[tokio::test]
 async fn kind_is_asked_for_each_second_where_definitions_cannot_be_watched() {
     let group = json!({"metadata": {"name": "late.example"}, "versions": [{"version": "v1", "freshness": "Current",
@@ -166,7 +168,7 @@ async fn kind_is_asked_for_each_second_where_definitions_cannot_be_watched() {
             tokio::time::sleep(Duration::from_secs(4)).await;
             asked() - before
         };
-        // A read of Kubernetes' own kinds causes no discovery request.
+        // A read of a built-in kind causes no discovery request.
         fixture.get(DEPLOYMENTS).await.ok();
         assert!(asked_meanwhile().await <= 1, "{path}");
         read().await;
@@ -270,14 +272,14 @@ async fn invalid_discovery_of_one_version_affects_only_this_version() {
     let message = answer.refused(429);
     assert_eq!(answer.headers.get("retry-after"), None, "{message}");
     fixture.router.set_policies(allow());
-    // The group is complete again after the document has become valid.
+    // When the document is valid again, the list contains the cluster again.
     fixture.member("a").control().describe(vec![group(resource(Value::Null))]);
     pass(Duration::from_secs(15)).await;
     let list = fixture.get(policies).await;
     assert!(!format!("{:?}", list.warnings()).contains("cluster a"), "{list:?}");
 }
 
-/// The age in a Warning is the time since the last discovery document that contained the version.
+/// The Warning contains the time since the last discovery document with this API version.
 #[tokio::test]
 async fn warning_age_counts_from_the_last_discovery_with_the_version() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -320,7 +322,8 @@ async fn path_missing_in_discovery_goes_to_the_versions_only_cluster() {
     }
     fixture.get(&path("shared.example")).await.refused(404);
     assert_eq!((asked("a", "s0-queue"), asked("b", "s0-queue")), (2, 0), "several have the version");
-    // Cluster `b` may serve the path now, so the router answers a read and refuses a write.
+    // The discovery of `b` is unknown now, so `b` may serve the path. The router still answers a read, and refuses a
+    // write.
     refuse_discovery(&fixture, "b").await;
     fixture.write("POST", &external, &json!({})).await.refused(503);
     assert_eq!(asked("a", &external), 2);
@@ -328,7 +331,7 @@ async fn path_missing_in_discovery_goes_to_the_versions_only_cluster() {
     assert_eq!(asked("a", &external), 3);
 }
 
-/// Servers of custom metrics describe a subresource, and a parent resource without verbs.
+/// The discovery of custom metrics contains a subresource, and a parent resource without verbs.
 #[tokio::test]
 async fn subresource_without_a_readable_parent_is_forwarded() {
     let described = json!({"metadata": {"name": "custom.metrics.k8s.io"}, "versions": [{"version": "v1beta1",
@@ -352,7 +355,8 @@ async fn subresource_without_a_readable_parent_is_forwarded() {
     assert_eq!((asked("a"), asked("b")), (2, 1), "each is asked");
 }
 
-/// A slow member that lacks a kind delays the first 404 for the kind until it answers, and each later 404 only shortly.
+/// A slow member lacks the kind. The first 404 for the kind waits for the member's answer. Later 404s wait only a short
+/// time.
 #[tokio::test]
 async fn slow_cluster_without_the_kind_delays_only_the_first_404() {
     let fixture = second_without_deployments(allow()).await;
@@ -366,7 +370,7 @@ async fn slow_cluster_without_the_kind_delays_only_the_first_404() {
     ];
     let mut waited = Vec::new();
     for (method, path, body, code) in requests {
-        // Tributary sends at most one such request in 2 s to a member. After this pause, it may send the next.
+        // Tributary reads the discovery of a member at most once in 2 s. After this pause, it may read it again.
         pass(Duration::from_millis(2500)).await;
         slow.hold_requests(true);
         let begun = tokio::time::Instant::now();

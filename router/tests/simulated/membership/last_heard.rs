@@ -13,7 +13,8 @@ use crate::harness::{Fixture, SOON, allow, config, items, setup, until};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
-/// A router and its members. The router stores the members' discovery and OpenAPI documents.
+/// A router with its members, as one process. `kept` is the file in which the router stores discovery and OpenAPI
+/// documents.
 struct Process {
     fixture: Fixture,
     kept: Arc<Mutex<Vec<u8>>>,
@@ -48,7 +49,7 @@ impl Process {
         Self { fixture, kept }
     }
 
-    /// Ends the process when `is_enough` accepts the stored documents. Returns the members and the documents.
+    /// Ends the process. Checks the stored documents with `is_enough`, and returns the members and the documents.
     async fn end(self, is_enough: impl Fn(&str) -> bool) -> (Vec<SimulatedCluster>, LastHeard) {
         self.fixture.router.drain();
         self.fixture.router.last_heard_is_kept().await;
@@ -74,7 +75,7 @@ async fn stored_discovery_serves_the_kinds_of_an_unreachable_cluster() {
     let (members, heard) = process.end(|text| text.contains("/openapi/v3/apis/apps/v1")).await;
 
     members[1].control().stop_listening().await;
-    // Without the stored documents, the router does not know which kinds the cluster serves.
+    // Without the stored documents, the router does not know the kinds of the unreachable cluster.
     let process = Process::start(members, LastHeard::default()).await;
     process.fixture.get(DEPLOYMENTS).await.refused(429);
 
@@ -82,7 +83,7 @@ async fn stored_discovery_serves_the_kinds_of_an_unreachable_cluster() {
     let fixture = &process.fixture;
     assert_eq!(fixture.get("/apis/apps/v1").await.ok()["resources"][0]["name"], "deployments");
     assert_eq!(fixture.get(&url).await.body, document.body);
-    // The stored documents contain the kinds, but not the objects.
+    // With the stored documents, the router knows the kinds, but has no objects.
     let list = fixture.get(DEPLOYMENTS).await;
     assert!(items(&list.ok()).is_empty());
     assert!(list.warnings().iter().any(|text| text.contains("cluster b: deployments.apps are missing")), "{list:?}");
@@ -99,13 +100,13 @@ async fn discovery_response_replaces_the_stored_discovery() {
     members[1].control().serve("deployments.apps", false);
     let process = Process::start(members, heard).await;
     process.fixture.get(DEPLOYMENTS).await.refused(404);
-    // The router also removes the kind from the stored documents, so the next process does not serve it.
+    // The router also removes the kind from the stored documents, so that the next process does not know it.
     let (_, heard) = process.end(|text| text.contains("configmaps") && !text.contains("deployments")).await;
     assert_ne!(heard, LastHeard::default());
 }
 
-/// A kube-apiserver that has just started serves discovery before it has read its CustomResourceDefinitions. So a kind
-/// that is missing in this discovery may still exist.
+/// A kube-apiserver that is starting serves discovery before it has read its CustomResourceDefinitions. A kind that is
+/// missing in this discovery may exist.
 #[tokio::test]
 async fn starting_kube_apiserver_does_not_remove_stored_kinds() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
@@ -132,7 +133,7 @@ async fn discovery_of_a_removed_cluster_is_not_stored() {
     process.end(|text| text.contains("configmaps") && !text.contains("deployments")).await;
 }
 
-/// Each process stores the documents of an unreachable cluster for the next process.
+/// While a cluster is unreachable, each process stores the documents that it got from the previous process.
 #[tokio::test]
 async fn stored_discovery_survives_several_restarts() {
     let (members, mut heard) = Process::first().await.end(|text| text.contains("deployments")).await;
@@ -145,7 +146,8 @@ async fn stored_discovery_survives_several_restarts() {
     }
 }
 
-/// New rules for users or authorization do not change the identity of the cluster.
+/// New rules for users or for authorization do not make the cluster another cluster, so its stored documents stay
+/// valid.
 #[tokio::test]
 async fn stored_discovery_survives_new_authorization_rules() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;

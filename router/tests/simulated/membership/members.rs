@@ -20,11 +20,10 @@ use crate::reference::{Object, Reference};
 pub(crate) struct Rbac {
     rules: Mutex<Reference>,
     came: Mutex<Vec<Came>>,
-    /// Whether the member forbids Tributary to impersonate users.
+    /// Whether the member forbids Tributary's account to impersonate users.
     closed: Mutex<bool>,
 }
 
-/// A recorded request to a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Came {
     /// The impersonated user; `None` for a request under Tributary's own identity.
@@ -35,7 +34,7 @@ pub(crate) struct Came {
 }
 
 impl Rbac {
-    /// Makes a member authorize by its current roles and bindings.
+    /// Makes a member authorize by its current roles and bindings. Later changes need a call of `learn`.
     pub(crate) fn judge(member: &SimulatedCluster) -> Arc<Self> {
         let rbac = Arc::new(Self::default());
         rbac.learn(member);
@@ -43,7 +42,7 @@ impl Rbac {
         rbac
     }
 
-    /// Reads the current roles and bindings of a member for future decisions.
+    /// Reads the current roles and bindings of a member. Later decisions use this copy.
     pub(crate) fn learn(&self, member: &SimulatedCluster) {
         let all = RbacKind::ALL.into_iter().flat_map(|kind| {
             let objects = member.list(&format!("{}.{RBAC}", kind.resource()));
@@ -52,18 +51,18 @@ impl Rbac {
         *self.rules.lock() = Reference::from_objects(&all.collect::<Vec<_>>());
     }
 
-    /// Returns and removes the recorded requests under users' names.
+    /// Removes and returns the recorded requests that impersonate a user.
     pub(crate) fn came(&self) -> Vec<Came> {
         self.came.lock().extract_if(.., |own| own.user.is_some()).collect()
     }
 
-    /// Returns and removes all recorded requests.
+    /// Removes and returns all recorded requests.
     pub(crate) fn all_came(&self) -> Vec<Came> {
         std::mem::take(&mut *self.came.lock())
     }
 
-    /// Returns the writes and the reads of single objects under Tributary's own identity. Requests that serve all
-    /// users, such as lists, are left out.
+    /// Returns the recorded requests under Tributary's own identity: the writes, and the reads of single objects.
+    /// Requests on behalf of all users, such as lists, are left out.
     pub(crate) fn came_as_ourselves(&self) -> Vec<String> {
         let came = self.came.lock();
         let own = came.iter().filter(|own| own.user.is_none()).map(|own| own.line.clone());
@@ -83,7 +82,7 @@ fn told(headers: &HeaderMap) -> Vec<(String, String)> {
     own.map(|(name, value)| (name.to_string(), text(value))).collect()
 }
 
-/// Returns the user in the headers, with the group that kube-apiserver adds.
+/// Returns the impersonated user and groups in the headers, with the group that kube-apiserver adds.
 pub(crate) fn acting(headers: &HeaderMap) -> Option<(String, Vec<String>)> {
     let told = told(headers);
     let of = |wanted: &str| -> Vec<String> {
@@ -134,7 +133,6 @@ impl Authorizer for Rbac {
     }
 }
 
-/// Returns the `resourceAttributes` of an access review.
 pub(crate) fn resource_attributes(asked: &Value) -> ResourceAttributes<'_> {
     let text = |field: &str| asked[field].as_str().unwrap_or_default();
     ResourceAttributes {
@@ -228,8 +226,8 @@ async fn member_receives_the_configured_parts_of_the_user() {
     }
 }
 
-/// The name of a ServiceAccount gives rights in a cluster only if this cluster authenticated the user. From another
-/// authority the name gives no rights, neither for reads from memory nor for requests to the member.
+/// The name of a ServiceAccount gives rights in a cluster only if this cluster authenticated the user. If another
+/// authenticator assigned the name, it gives no rights, neither for reads from memory nor for requests to the member.
 #[tokio::test]
 async fn service_account_has_rights_only_in_its_own_cluster() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
@@ -275,12 +273,12 @@ async fn refusal_names_the_cluster_that_forbids_impersonation_and_the_remedy() {
     assert!(said.contains("impersonate") && said.contains("docs/shared-mode.md"), "{said}");
     let said = ann.get("/clusters/a/api/v1/configmaps").await.refused(503);
     assert!(said.starts_with("cluster \"a\" does not allow"), "{said}");
-    // The member itself formats the 403, because the router forwards the request as the user.
+    // The router forwards the request as the user, so the 403 is the member's.
     let said = ann.send("DELETE", &format!("{SHOP}/of-b"), &[], "").await.refused(403);
     assert!(said.contains("User \"ann\" cannot delete resource \"configmaps\""), "{said}");
 }
 
-/// Tests the response of `kubectl auth whoami` from the router and from each member.
+/// Tests `kubectl auth whoami`, at the merged view and at the path of each member.
 #[tokio::test]
 async fn self_subject_review_is_answered_by_the_router() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
@@ -310,8 +308,8 @@ async fn self_subject_review_is_answered_by_the_router() {
     assert!(message.contains("User \"ann\" cannot impersonate resource \"serviceaccounts\""), "{message}");
 }
 
-/// A client impersonates a user with `--as`. The rules of each cluster decide about the impersonation, and reads from
-/// memory show the impersonated user's objects.
+/// A client uses `--as`. The roles of each cluster decide about the impersonation, and reads from memory show the
+/// objects of the impersonated user.
 #[tokio::test]
 async fn rbac_of_each_cluster_decides_about_impersonation() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
@@ -382,7 +380,7 @@ async fn rbac_of_each_cluster_decides_about_impersonation() {
             assert_eq!(client.send(method, path, &headers, "").await.refused(403), expected, "{method} {path}");
         }
     }
-    // The request to the member names only the impersonated user.
+    // The member receives only the impersonated user's name, not the caller's.
     rbac.iter().for_each(|own| drop(own.came()));
     let headers = [root, dev, ("impersonate-uid", "u"), ("impersonate-extra-scope", "x")];
     bob.send("DELETE", &format!("{SHOP}/of-a"), &headers, "").await.refused(404);
@@ -402,8 +400,8 @@ async fn rbac_of_each_cluster_decides_about_impersonation() {
     bob.send("GET", "/clusters/b/api/v1/configmaps", &[root], "").await.ok();
 }
 
-/// The router refuses to impersonate identities that it never sends to a cluster, whatever the clusters' rules allow.
-/// The router does not silently drop a part of the identity.
+/// Some identities are never sent to a cluster, so the router refuses to impersonate them, whatever the clusters' roles
+/// allow. It must not silently drop a part of the identity.
 #[tokio::test]
 async fn impersonation_of_an_identity_that_is_never_sent_is_refused() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
@@ -487,7 +485,7 @@ async fn system_groups_of_the_token_review_cluster_apply_only_there() {
     let expected =
         [("impersonate-extra-scopes", "x"), ("impersonate-group", "system:oauth"), ("impersonate-user", "eve")];
     assert_eq!(told, expected);
-    // A watch ends when the group loses its right in the cluster.
+    // A watch ends when its user's group loses the right in the cluster.
     let mut watch =
         eve.watch(&format!("{all}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")).await;
     fixture.member("a").delete(&format!("clusterrolebindings.{}", crate::access::rights::RBAC), "", "oauth").unwrap();
@@ -495,8 +493,8 @@ async fn system_groups_of_the_token_review_cluster_apply_only_there() {
     eve.get(all).await.refused(403);
 }
 
-/// Precedent 9 of docs/precedents.md: users who send equal requests at the same time over one connection never get each
-/// other's responses.
+/// Precedent 9 of docs/precedents.md: several users send the same request at the same time over one connection. No user
+/// may get the response for a different user.
 #[tokio::test]
 async fn users_with_equal_concurrent_requests_get_their_own_responses() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;

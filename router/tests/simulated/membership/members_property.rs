@@ -60,8 +60,8 @@ async fn send(client: &Client, (method, path, body): &(&'static str, String, Str
     client.send(method, path, &[("content-type", kind)], body).await
 }
 
-/// Returns the part of a response that the test compares. For an object this is only its cluster, because uids and
-/// versions differ between fixtures.
+/// Returns the parts of a response that the test compares. An object is represented by its cluster only, because uids
+/// and versions differ between the two fixtures.
 fn told(answer: &Answer) -> (u16, String, Vec<String>) {
     let text = String::from_utf8_lossy(&answer.body).into_owned();
     let text = match serde_json::from_str::<Value>(&text) {
@@ -82,7 +82,7 @@ fn apply_pod(member: &SimulatedCluster, namespace: &str, name: &str) {
     member.apply(pod).unwrap();
 }
 
-/// Generates a right to use verbs on pods of a member, in one namespace or all namespaces.
+/// Generates a right for pods of a member, in one namespace or in all: the member, and the role with its binding.
 fn grant() -> impl Strategy<Value = (usize, [Object; 2])> {
     let verbs = subsequence(&["get", "list", "create", "update", "patch", "delete"][..], 1..=6);
     let namespace = prop_oneof![3 => select(&NAMESPACES[..]), 1 => Just("")];

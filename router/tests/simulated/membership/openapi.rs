@@ -45,7 +45,7 @@ async fn openapi_document_shared_by_all_members_is_fetched_once() {
     for unknown in ["/openapi/v1", "/openapi"] {
         fixture.get(unknown).await.no_route();
     }
-    // kube-openapi's handler sends only the status code, for any media type.
+    // As in kube-openapi, the 404 has no body, whatever media type the client accepts.
     for accept in ["application/json", "text/html"] {
         for unknown in ["/openapi/v3/apis/nobody.io/v1", "/openapi/v3/"] {
             let answer = fixture.client().send("GET", unknown, &[("accept", accept)], "").await;
@@ -93,19 +93,19 @@ async fn malformed_openapi_document_is_omitted_from_the_merged_document() {
         fixture.member(member).control().break_openapi(true);
     }
     tokio::time::sleep(std::time::Duration::from_millis(2100)).await;
-    // All members serve an equal broken document, and the router forwards it.
+    // All members serve the same broken document, so the router has no better one and forwards it.
     assert_eq!(fixture.get("/openapi/v3/apis/apps/v1").await.code, 200);
     fixture.member("c").control().break_openapi(false);
     tokio::time::sleep(std::time::Duration::from_millis(2100)).await;
     assert_eq!(document("/openapi/v3/apis/apps/v1".to_owned()).await, whole);
 }
 
-/// The router caches documents by hash, for all users. The document of a member that forges another member's hash gets
-/// a separate cache entry, which is removed with the member.
+/// The router caches documents by hash, for all users. If a member forges the hash of another member's document, its
+/// own document gets a separate cache entry, which is removed with the member.
 #[tokio::test]
 async fn forged_openapi_hash_does_not_replace_another_members_document() {
     const DEPLOYMENT: &str = "simulated.v1.Deployment";
-    // If several members have one version, the router prefers the first member by name.
+    // If several members serve an API version, the router prefers the first member by name, which is the forger here.
     let fixture = Fixture::start(["a", "b", "c"]).await;
     fixture.member("a").control().forge_openapi(true);
     let schemas = async |fixture: &Fixture| {
@@ -150,13 +150,13 @@ async fn silent_member_does_not_block_version_and_openapi() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get("/openapi/v3").await.ok();
     fixture.member("a").control().half_open(true);
-    // The router has read a version before, so it answers from memory and does not wait for the members.
+    // The router has read the version before, so it answers from memory and does not wait for the silent member.
     assert_eq!(at_once(fixture.get("/version")).await.ok()["gitVersion"], "v1.36.3");
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     let begun = tokio::time::Instant::now();
     let index = fixture.get("/openapi/v3").await.ok();
     assert!(index["paths"]["api/v1"].is_object());
-    // The timeout for a member's response head is more than a minute. This request must be faster.
+    // The router must not wait for the whole timeout of a member's response, which is more than a minute.
     assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
     fixture.member("a").control().half_open(false);
     fixture.member("a").control().stop_listening().await;
@@ -171,7 +171,7 @@ async fn silent_member_does_not_block_version_and_openapi() {
 async fn openapi_documents_of_an_unreachable_cluster_remain() {
     let fixture = Fixture::start(["a", "b"]).await;
     let protobuf = [("accept", V2_PROTOBUF)];
-    // The document differs from that of `a`, so the router fetches both.
+    // Broken OpenAPI of `b` makes its document differ from that of `a`, so the router fetches both documents.
     fixture.member("b").control().break_openapi(true);
     let index = fixture.get("/openapi/v3").await;
     let url = index.ok()["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
@@ -190,9 +190,9 @@ async fn openapi_documents_of_an_unreachable_cluster_remain() {
     assert_eq!(kept["paths"]["apis/apps/v1"]["serverRelativeURL"], *url);
     assert_eq!(fixture.get(&url).await.body, document.body);
     assert_eq!(fixture.client().send("GET", "/openapi/v2", &protobuf, "").await.body, whole.body);
-    // The router has not fetched a JSON document, and does not convert the members' documents.
+    // Only the protobuf document is in the cache, and the router does not convert it to JSON.
     assert!(fixture.get("/openapi/v2").await.refused(503).contains("no cluster"));
-    // The router builds a requested form for the first time from the cached documents.
+    // The router can compress the cached document, although no client has requested this form before.
     let form = [("accept-encoding", "gzip")];
     assert_eq!(fixture.client().send("GET", &url, &form, "").await.code, 200);
 }

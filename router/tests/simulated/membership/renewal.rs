@@ -17,29 +17,27 @@ use crate::harness::{
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// The path of the ConfigMaps of all namespaces.
 const ALL: &str = "/api/v1/configmaps";
 
-/// The maximum time from a member's first 403 to the removal of its old objects: a minute, the interval until the check
-/// and one additional request, and the interval until the next check.
+/// Maximum time from a member's first 403 until the router drops the member's old objects: one minute, the wait for the
+/// next check, the additional request, and the wait for the check after it.
 const FORBIDDEN_GOES_WITHIN: Duration = Duration::from_secs(60 + 10 + 10 + 1);
 
 /// The time for which the router serves old objects after a member's first 403.
 const FORBIDDEN_HELD_FOR: Duration = Duration::from_secs(60);
 
-/// The maximum time after a renewal of credentials until the router knows the rights of the new credential.
+/// Maximum time after new credentials until the router uses the new credential's rights.
 const RIGHTS_KNOWN_WITHIN: Duration = Duration::from_secs(60);
 
 fn made() -> String {
     format!("{CONFIG_MAPS}?{FILTER}")
 }
 
-/// Starts clusters `a` and `b` with one object each, waits until the router has read them, and returns their setups.
 async fn synced(policies: Policies) -> (Fixture, Vec<ClusterSetup>) {
     synced_with(policies, None).await
 }
 
-/// Like [`synced`], but `b` refuses some requests from the beginning.
+/// Like [`synced`], but `b` rejects requests from the beginning.
 async fn synced_with(policies: Policies, refused: Option<Rejection>) -> (Fixture, Vec<ClusterSetup>) {
     let mut members = Vec::new();
     for name in ["a", "b"] {
@@ -58,24 +56,24 @@ async fn synced_with(policies: Policies, refused: Option<Rejection>) -> (Fixture
     (fixture, setups)
 }
 
-/// Returns a rejection of lists and watches of all namespaces, but not of single namespaces.
+/// Returns a rejection (403) of lists and watches of all namespaces. Requests for single namespaces are allowed.
 fn forbidden_cluster_wide() -> Rejection {
     Rejection { kinds: vec![RequestKind::List, RequestKind::Watch], cluster_wide_only: true, ..Rejection::all(403) }
 }
 
-/// Returns policies that deny partial responses.
 fn deny() -> Policies {
     Policies { default: ResourcePolicy { partial: Partial::Deny, ..ResourcePolicy::default() }, ..Policies::default() }
 }
 
-/// Replaces the router's token for the member.
+/// Replaces the token with which the router authenticates at the member.
 async fn renew(client: &ClusterClient, member: &SimulatedCluster, token: &str) {
     let kubeconfig = Kubeconfig::from_yaml(&member.kubeconfig().replace(member.token(), token)).unwrap();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     client.set_user(&config).await.unwrap();
 }
 
-/// Returns the requests with which the router relists a collection of ConfigMaps.
+/// Returns the requests with which the router listed ConfigMaps again. Watches from a version and lists of one object
+/// are left out.
 pub(crate) fn lists(member: &SimulatedCluster) -> Vec<String> {
     let taken_anew = |line: &String| {
         line.contains("/configmaps?") && !line.ends_with("limit=1") && !line.contains("watch=1&resourceVersion=")
@@ -90,7 +88,7 @@ async fn renewed_credentials_cause_no_relist_and_end_no_watch() {
     let mut events = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
     let control = fixture.member("a").control();
     control.reset_counters();
-    // The member delays all lists, so a relist would show as a Warning about old objects.
+    // All lists wait. If the router relisted the member, lists would have a Warning about old objects.
     control.hold_lists(true);
     control.accept("renewed", None);
     renew(setups[0].client.as_ref().unwrap(), fixture.member("a"), "renewed").await;
@@ -109,8 +107,7 @@ async fn renewed_credentials_cause_no_relist_and_end_no_watch() {
     events.nothing().await;
 }
 
-/// Replaces the address of `a` while the test delays the member's lists. The fingerprint of a setup contains the
-/// address and the CA.
+/// Changes the address of `a`, which changes the fingerprint of its setup, while the member delays all lists.
 async fn reached_otherwise(policies: Policies, refused: Option<Rejection>) {
     let (fixture, mut setups) = synced_with(policies, refused).await;
     let from = version(&fixture.get(&made()).await.ok());
@@ -171,8 +168,8 @@ async fn single_namespaces_of_a_cluster_with_a_new_address_are_served() {
     reached_otherwise(allow(), Some(forbidden_cluster_wide())).await;
 }
 
-/// Replaces the credential of `a` by a credential with this rejection. Returns when responses show the rejection. This
-/// takes the time until the rights are known, plus the grace period of a broken watch.
+/// Gives the router a credential for `a` that this rejection limits. Returns when the Warnings of responses show the
+/// rejection.
 async fn lessen(fixture: &Fixture, setups: &[ClusterSetup], rejection: Rejection) {
     lessen_for(fixture, setups, rejection, ALL).await;
 }
@@ -191,7 +188,7 @@ async fn lessen_for(fixture: &Fixture, setups: &[ClusterSetup], rejection: Rejec
     }
 }
 
-/// Waits until the router has removed the old objects of cluster `a`: a minute after the first 403, and after one
+/// Waits until the router has dropped the old objects of `a`. This happens a minute after the first 403, and after one
 /// additional 403.
 async fn given_up(fixture: &Fixture) {
     pass(FORBIDDEN_HELD_FOR).await;
@@ -202,20 +199,19 @@ async fn given_up(fixture: &Fixture) {
     .await;
 }
 
-/// Restores the first credential of cluster `a`, and waits until the router uses it.
+/// Gives the router the first credential of `a` again, and waits until responses have no Warning.
 async fn restore(fixture: &Fixture, setups: &[ClusterSetup]) {
     renew(setups[0].client.as_ref().unwrap(), fixture.member("a"), fixture.member("a").token()).await;
     pass(Duration::from_secs(60)).await;
     until(|| async { fixture.get(ALL).await.warnings().is_empty() }).await;
 }
 
-/// Returns the only Warning of a response. Checks that the Warning names the cluster, the resource and the refusal.
+/// Returns the only Warning of a response, which must name the cluster, ConfigMaps, and the rejection.
 #[track_caller]
 fn forbidden(answer: &Answer) -> String {
     forbidden_of("configmaps", answer)
 }
 
-/// Like [`forbidden`], for another resource.
 #[track_caller]
 fn forbidden_of(resource: &str, answer: &Answer) -> String {
     let [warning] = &answer.warnings()[..] else { panic!("one warning is due: {:?}", answer.warnings()) };
@@ -231,7 +227,7 @@ async fn forbidden_list_loses_its_objects_after_a_minute_with_a_warning() {
     let mut events =
         fixture.watch(&format!("{ALL}?watch=1&fieldSelector=metadata.name=x&resourceVersion={from}")).await;
     lessen(&fixture, &setups, Rejection::all(403)).await;
-    // The loop covers the list of all namespaces, and the list of one namespace, which is also forbidden.
+    // Both the list of all namespaces and the list of one namespace are forbidden.
     for path in [format!("{ALL}?{FILTER},metadata.namespace=default"), made()] {
         let list = fixture.get(&path).await;
         assert_eq!(items(&list.ok()), ["a/x", "b/y"], "{path}");
@@ -246,12 +242,12 @@ async fn forbidden_list_loses_its_objects_after_a_minute_with_a_warning() {
         assert_eq!(vector(&version(&list.ok())).as_object().unwrap().len(), 1, "its component goes with it");
     }
     assert_eq!(events.brief().await, "DELETED a/x");
-    // A client that missed the deletion learns of it immediately: a list gets 410, and a watch from the old version
-    // gets the deletion from the log.
+    // A client that missed the deletion must learn of it: a list at the old version gets 410, and a watch from the old
+    // version receives the deletion from the log.
     fixture.get(&format!("{ALL}?resourceVersion={from}&resourceVersionMatch=NotOlderThan")).await.refused(410);
     let mut late = fixture.watch(&format!("{ALL}?watch=1&fieldSelector=metadata.name=x&resourceVersion={from}")).await;
     assert_eq!(late.brief().await, "DELETED a/x");
-    // The objects return after the next request of the router to the member.
+    // With the first credential, the router reads the objects again.
     restore(&fixture, &setups).await;
     assert_eq!(items(&fixture.get(&made()).await.ok()), ["a/x", "b/y"]);
     assert_eq!(events.brief().await, "ADDED a/x");
@@ -275,16 +271,16 @@ async fn list_forbidden_for_less_than_a_minute_removes_no_objects() {
     assert_eq!(lists(fixture.member("a")), before, "it went on where it was");
 }
 
-/// The next regular request to the cluster would happen after the router drops the old objects. The router therefore
-/// sends one additional request before.
+/// The next regular request to the cluster would be too late: the router would have dropped the old objects. So the
+/// router sends one additional request before it drops them.
 #[tokio::test]
 async fn list_forbidden_for_almost_a_minute_removes_no_objects() {
     let (fixture, setups) = synced(allow()).await;
     let from = version(&fixture.get(ALL).await.ok());
     let mut events = fixture.watch(&format!("{ALL}?watch=1&resourceVersion={from}")).await;
     let control = fixture.member("a").control();
-    // The additional request happens a little less than a minute after the 403. The regular request would happen a
-    // minute later.
+    // The Retry-After moves the regular request to a time after the minute. The additional request happens a little
+    // before the end of the minute.
     let retry_after = Some(Duration::from_secs(60));
     lessen(&fixture, &setups, Rejection { retry_after, ..Rejection::all(403) }).await;
     control.reset_counters();
@@ -310,7 +306,8 @@ async fn readable_namespace_is_served_after_cluster_wide_lists_are_forbidden() {
     let from = version(&fixture.get(&made()).await.ok());
     let mut events = fixture.watch(&format!("{}&allowWatchBookmarks=true", watch(&from))).await;
     lessen(&fixture, &setups, Rejection { cluster_wide_only: true, ..Rejection::all(403) }).await;
-    // The view of all namespaces no longer contains this namespace, so the watch ends with a version to resume from.
+    // The view of all namespaces can no longer serve this namespace, so the watch ends. Its last bookmark has the
+    // version to resume from.
     let mut from = None;
     while let Some(event) = timeout(SOON, events.next()).await.expect("the end") {
         assert_eq!(event["type"], "BOOKMARK");
@@ -322,7 +319,8 @@ async fn readable_namespace_is_served_after_cluster_wide_lists_are_forbidden() {
         assert_eq!(events.brief().await, "MODIFIED a/x");
         let list = fixture.get(&made()).await;
         assert_eq!((items(&list.ok()), list.warnings()), (vec!["a/x".to_owned(), "b/y".to_owned()], vec![]));
-        // The view of all namespaces drops its old objects, and the view of this namespace keeps its objects.
+        // In this time, the view of all namespaces drops its old objects. The view of the single namespace must keep
+        // its objects.
         pass(FORBIDDEN_GOES_WITHIN).await;
     }
     forbidden(&fixture.get(ALL).await);
@@ -343,10 +341,10 @@ async fn objects_dropped_during_a_wait_for_a_version_are_reported_missing() {
         put("a", "of-a");
         until(|| async { fixture.get(&format!("{nodes}/of-a")).await.code == 200 }).await;
         lessen_for(&fixture, &setups, Rejection::all(403), nodes).await;
-        // The test stops two or three seconds before the router drops the old objects.
+        // After this pause, the router drops the old objects within two or three seconds.
         pass(FORBIDDEN_HELD_FOR - Duration::from_secs(2)).await;
-        // The watch of `b` was idle during this time. Without an event, `b` could count as silent during the wait for
-        // the version.
+        // The watch of `b` was idle in this time. Without this event, `b` could become silent for the router while a
+        // read waits for a version.
         put("b", "heard");
         until(|| async { fixture.get(&format!("{nodes}/heard")).await.code == 200 }).await;
         fixture.member("b").control().lag_watches(Duration::from_millis(2500));
@@ -378,7 +376,7 @@ async fn objects_dropped_during_a_wait_for_a_version_are_reported_missing() {
             assert_eq!(at_once(told).await, "DELETED a/of-a");
         };
         let (list, initial, object, ()) = tokio::join!(read(&list), read(&initial), read(&object), give_up);
-        // The cluster does not forbid reads of single objects, so Tributary reads the object from the cluster.
+        // Single objects may still be read, so the router reads this object from the cluster.
         assert_eq!(object.ok()["metadata"]["name"], "of-a");
         match policies.default.partial {
             Partial::Deny => {
@@ -401,8 +399,7 @@ async fn objects_dropped_during_a_wait_for_a_version_are_reported_missing() {
 async fn read_at_a_version_waits_for_the_reconfigured_clusters_new_cacher() {
     let quorum = ResourcePolicy { consistency: Consistency::Quorum, ..deny().default };
     let quorum = Policies { default: quorum, ..Policies::default() };
-    // The cases are a view of all namespaces, and the view of a single namespace, which exists because `b` forbids
-    // reads of all namespaces.
+    // In the last two cases, `b` forbids reads of all namespaces, so the read uses a view of a single namespace.
     let cases = [
         (deny(), None),
         (quorum.clone(), None),
@@ -460,7 +457,7 @@ async fn read_that_waits_for_a_write_warns_when_the_address_changes() {
         member.control().hold_lists(true);
         fixture.router.set_clusters(setups.clone());
         until(|| async { !lists(member).is_empty() }).await;
-        // The delay is longer than the router's wait for a write.
+        // This pause is longer than a read waits for a write.
         pass(Duration::from_secs(4)).await;
     };
     let path = made();
@@ -473,8 +470,8 @@ async fn read_that_waits_for_a_write_warns_when_the_address_changes() {
     );
 }
 
-/// Cluster `a` forbids reads of all namespaces and delays each list. In the meantime the router serves the old objects
-/// of a namespace that it may read. `refused` is the rejection of `b` from the beginning.
+/// Cluster `a` forbids reads of all namespaces, and delays each list. Until the router has listed a namespace, it
+/// serves the namespace's old objects. `refused` is the rejection of `b` from the beginning.
 async fn forbidden_while_nothing_is_listed(refused: Option<Rejection>) {
     let (fixture, setups) = synced_with(deny(), refused).await;
     let control = fixture.member("a").control();
@@ -494,8 +491,8 @@ async fn forbidden_while_nothing_is_listed(refused: Option<Rejection>) {
         passed += Duration::from_secs(1);
         warnings = list().await;
     }
-    // The list may take longer than the time for which the router keeps the old objects of all namespaces. The old
-    // objects of this namespace stay until the list is complete.
+    // The list of the namespace may take longer than the minute for which the router keeps old objects. The old objects
+    // of this namespace stay until the list is complete.
     for _ in 0..2 {
         let warnings = at_once(list()).await;
         assert_eq!(warnings.len(), 1, "{warnings:?}");
@@ -508,14 +505,15 @@ async fn forbidden_while_nothing_is_listed(refused: Option<Rejection>) {
 
 #[tokio::test]
 async fn namespace_is_served_from_memory_until_its_own_list_arrives() {
-    // The view of the namespace starts when `a` forbids reads of all namespaces, or exists before because `b` forbids
-    // them.
+    // With `None`, the view of the namespace starts when `a` forbids reads of all namespaces. With a rejection of `b`,
+    // the view has existed before.
     for refused in [None, Some(forbidden_cluster_wide())] {
         forbidden_while_nothing_is_listed(refused).await;
     }
 }
 
-/// Cluster `b` forbids reads of all namespaces. Then `a` gets a new address, before a client reads a single namespace.
+/// Cluster `b` forbids reads of all namespaces, and `a` gets a new address. Then a client reads a single namespace for
+/// the first time.
 async fn reached_otherwise_before_a_namespace_is_read(
     policies: Policies,
     prepare: impl Fn(&SimulatedCluster),
@@ -525,7 +523,7 @@ async fn reached_otherwise_before_a_namespace_is_read(
     control.reject(Some(Rejection { resources: vec!["configmaps".to_owned()], ..forbidden_cluster_wide() }));
     control.cut_streams();
     until(|| async { fixture.get(ALL).await.warnings().iter().any(|text| text.contains("cluster b")) }).await;
-    // This request makes the router read the namespaces.
+    // This request makes the router cache the namespaces of the clusters.
     fixture.get("/api/v1/namespaces").await.ok();
     let member = fixture.member("a");
     prepare(member);
@@ -551,7 +549,7 @@ async fn first_namespaced_read_after_an_address_change_uses_memory() {
     fixture.put("a", "during", "");
     fixture.member("a").control().hold_lists(false);
     assert_eq!(events.brief().await, "ADDED a/during", "the list is a relist, and nobody has to begin anew");
-    // The watch delivers the cluster's objects shortly before the router marks the cluster as fresh.
+    // The watch delivers the object shortly before the router removes the Warning.
     until(|| async { fixture.get(&made()).await.warnings().is_empty() }).await;
     assert_eq!(items(&fixture.get(&made()).await.ok()).len(), 3);
 }

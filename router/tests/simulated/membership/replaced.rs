@@ -25,19 +25,18 @@ use crate::harness::{
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const ALL: &str = "/api/v1/configmaps";
 
-/// Returns the setup of a member under the cluster name `a`.
 async fn as_a(member: &SimulatedCluster) -> ClusterSetup {
     setup(member, "a").await
 }
 
-/// Reassigns the name `a` to cluster `b`, and waits until the router sends requests to `b`.
+/// Gives the name `a` to member `b`, and waits until the router has sent requests to `b`.
 async fn switch(fixture: &Fixture) {
     let b = fixture.member("b");
     fixture.router.set_clusters(vec![as_a(b).await]);
     until(async || b.control().requests(RequestKind::Discovery) > 0).await;
 }
 
-/// Starts two clusters with one object each. The router serves only `a`.
+/// Starts members `a` and `b` with one object each. The router serves only `a`.
 async fn a_before_b(policies: Policies, mode: Option<SharedMode>) -> Fixture {
     let fixture = match mode {
         Some(mode) => Fixture::shared(["a", "b"], policies, mode).await,
@@ -57,7 +56,8 @@ fn refuse_config_maps(member: &SimulatedCluster, code: u16) {
     member.control().reject(Some(rejection));
 }
 
-/// Fault F6 of docs/precedents.md, with a new cluster that refuses lists (403) or fails (500).
+/// Fault F6 of docs/precedents.md: the new cluster answers lists with 403 or 500, so the router cannot replace the old
+/// objects.
 #[tokio::test]
 async fn objects_of_a_replaced_cluster_are_hidden_from_new_rights() {
     for (code, policies) in [(403, allow()), (403, Policies::default()), (500, allow()), (500, Policies::default())] {
@@ -81,7 +81,7 @@ async fn objects_of_a_replaced_cluster_are_hidden_from_new_rights() {
     }
 }
 
-/// Fault F6 of docs/precedents.md, with a new cluster that answers every request.
+/// Fault F6 of docs/precedents.md: the new cluster answers all requests, so the watch deletes the old objects.
 #[tokio::test]
 async fn watch_deletes_the_objects_of_a_replaced_cluster() {
     let fixture = a_before_b(Policies::default(), None).await;
@@ -97,9 +97,9 @@ async fn watch_deletes_the_objects_of_a_replaced_cluster() {
     assert_eq!(late.soon().await["object"]["code"], 410);
 }
 
-/// Without the successor's mark, a replica that knows the successor would refuse the version as a version of the
-/// earlier cluster. A replica that does not know the successor would accept the version as a version of the earlier
-/// cluster.
+/// The watch must mark its versions with the new cluster's uid. Without this mark, the version would be a version of
+/// the earlier cluster: a replica that knows the new cluster would refuse it, and a replica that does not would accept
+/// it by mistake.
 #[tokio::test]
 async fn open_watch_marks_the_versions_of_a_successor() {
     let fixture = a_before_b(Policies::default(), None).await;
@@ -115,7 +115,7 @@ async fn open_watch_marks_the_versions_of_a_successor() {
     assert_eq!(later.brief().await, "ADDED a/later");
 }
 
-/// "If the cluster still has the same uid, its objects stay" (docs/operating.md).
+/// Checks a promise of docs/operating.md: "If the cluster still has the same uid, its objects stay".
 #[tokio::test]
 async fn cluster_with_a_new_address_and_the_same_uid_keeps_its_objects() {
     let fixture = a_before_b(Policies::default(), None).await;
@@ -138,7 +138,8 @@ async fn cluster_with_a_new_address_and_the_same_uid_keeps_its_objects() {
     assert_eq!(events.brief().await, "ADDED a/more");
 }
 
-/// A new address that does not answer may belong to another cluster, so the router must not serve the cached objects.
+/// If the new address does not answer, it may belong to another cluster. So the router must not serve the objects in
+/// memory.
 #[tokio::test]
 async fn cluster_with_an_unknown_uid_starts_without_cached_objects() {
     let fixture = a_before_b(allow(), None).await;
@@ -152,7 +153,7 @@ async fn cluster_with_an_unknown_uid_starts_without_cached_objects() {
     until(async || items(&fixture.get(CONFIG_MAPS).await.ok()).is_empty()).await;
 }
 
-/// Forwards connections to one of two clusters, like a load balancer or a virtual address.
+/// A relay to one of two clusters, like a load balancer or a virtual IP address.
 struct Switch {
     port: u16,
     target: Arc<Mutex<std::net::SocketAddr>>,
@@ -185,7 +186,7 @@ impl Switch {
         format!("https://127.0.0.1:{}", self.port).parse().unwrap()
     }
 
-    /// Forwards new connections to another cluster. Open connections stay.
+    /// Relays new connections to this cluster. Open connections stay.
     fn lead_to(&self, member: &SimulatedCluster) {
         *self.target.lock() = member.address();
     }
@@ -195,8 +196,8 @@ impl Switch {
     }
 }
 
-/// Serves cluster `a` at an address that can be switched to `b`. Both clusters accept the same credentials, and their
-/// certificates are equal.
+/// Serves cluster `a` at a relay that can switch to `b`, and waits for the first connection. Both members accept the
+/// same credentials and have equal certificates, so only the uid differs.
 async fn behind_a_switch(fixture: &Fixture) -> Switch {
     let switch = at_a_switch(fixture).await;
     let root = fixture.user("root", &[]);
@@ -220,7 +221,7 @@ async fn at_a_switch(fixture: &Fixture) -> Switch {
     switch
 }
 
-/// Fault F6 of docs/precedents.md, with an unchanged address that reaches the new cluster.
+/// Fault F6 of docs/precedents.md: the address stays the same and now leads to another cluster.
 #[tokio::test]
 async fn cluster_replaced_behind_its_address_shows_no_earlier_objects() {
     let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
@@ -245,7 +246,7 @@ async fn cluster_replaced_behind_its_address_shows_no_earlier_objects() {
     until(async || items(&bob.get(ALL).await.json()) == ["a/of-b"]).await;
 }
 
-/// Tests fault F8 of docs/precedents.md: a name now means another cluster.
+/// Fault F8 of docs/precedents.md: a name now means another cluster.
 #[tokio::test]
 async fn watch_at_the_path_of_a_replaced_cluster_ends() {
     let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
@@ -272,7 +273,7 @@ async fn watch_at_the_path_of_a_replaced_cluster_ends() {
     assert!(!told.contains("late"), "{told}");
 }
 
-/// The first connection to a new address leads to the known cluster, and the next connections to a different cluster.
+/// The first connection to a new address reaches the same cluster. Later connections reach a different cluster.
 #[tokio::test]
 async fn cluster_replaced_while_its_new_address_is_checked_shows_no_earlier_objects() {
     for pause in 0..12 {
@@ -292,7 +293,7 @@ async fn cluster_replaced_while_its_new_address_is_checked_shows_no_earlier_obje
     }
 }
 
-/// A load balancer in front of two clusters must not make the router drop all objects again and again.
+/// If an address alternates between two clusters, the router must not drop all objects each time.
 #[tokio::test]
 async fn address_alternating_between_two_clusters_drops_objects_ever_more_rarely() {
     let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
@@ -315,13 +316,14 @@ async fn address_alternating_between_two_clusters_drops_objects_ever_more_rarely
     let sums_of_pauses = (1..).map(|doublings| Duration::from_secs(10) * (2_u32.pow(doublings) - 1));
     let allowed = 1 + sums_of_pauses.take_while(|pauses| *pauses <= elapsed).count();
     assert!(count <= allowed, "{count} replacements in {elapsed:?}, and {allowed} are allowed");
-    // On a busy machine, no cluster answers twice in a row within 700 ms.
+    // On a busy machine, 700 ms may be too short for a replacement, so the loop may have caused none. This switch has
+    // no time limit.
     switch.lead_to(fixture.member("b"));
     switch.cut();
     until(async || replaced.load(Ordering::SeqCst) > 0).await;
 }
 
-/// Tests fault F9 of docs/precedents.md: a client resumes with a version of the replaced cluster.
+/// Fault F9 of docs/precedents.md: after a restart, a client resumes with a version of the replaced cluster.
 #[tokio::test]
 async fn version_of_a_replaced_cluster_is_refused_after_a_restart() {
     let kept = Arc::new(Mutex::new(Epochs::default()));
@@ -357,7 +359,7 @@ async fn version_of_a_replaced_cluster_is_refused_after_a_restart() {
     }
     let mut watch = later.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={own}")).await;
     assert_eq!(watch.brief().await, "MODIFIED a/of-b");
-    // A write with the current version of the object succeeds.
+    // A write with the object's version from the new cluster succeeds.
     let read = later.get(&format!("{CONFIG_MAPS}/of-b")).await.ok();
     let mut object = config_map_in("a", "of-b", "written");
     object["metadata"]["resourceVersion"] = version(&read).into();

@@ -1,4 +1,4 @@
-//! Tests of several processes over the same members, with clients whose requests reach any process. Each process
+//! Tests of several router processes over the same members. A client's requests may reach any process. Each process
 //! accepts the versions of the others, in the long and the compact form.
 
 use std::cell::Cell;
@@ -19,13 +19,12 @@ use crate::harness::{
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// The number of changes to the members while the informers run.
 const ROUNDS: usize = 250;
 
-/// The minimum number of changes between two watches of each informer.
+/// Each informer opens a watch at least once in this number of changes. The changes wait for it.
 const ROUNDS_PER_WATCH: usize = 25;
 
-/// Changes members and injects faults at random. The changes wait for the informers. The values of objects only
+/// Changes members and injects faults at random. Waits for the informers from time to time. The values of objects only
 /// increase.
 async fn churn(fixture: &Fixture, mut random: StdRng, relists: bool, watches: &Cell<usize>) {
     for round in 1..=ROUNDS {
@@ -55,7 +54,7 @@ async fn churn(fixture: &Fixture, mut random: StdRng, relists: bool, watches: &C
 
 const INFORMERS: usize = 4;
 
-/// Runs informers over two replicas of these members, until the changes end and all informers are up to date.
+/// Runs informers whose requests reach either of two replicas, until the changes end and all informers are up to date.
 async fn led_about(fixture: &Fixture, seed: u64, relists: bool) -> Vec<Informer> {
     let other = fixture.restarted(allow()).await;
     let clients = vec![fixture.client(), other.client()];
@@ -135,8 +134,8 @@ async fn deletion_is_sent_although_an_idle_collection_is_behind_the_client() {
     fixture.put_and_see("a", "x", "").await;
     let other = fixture.restarted(allow()).await;
     let list = other.get(&format!("{CONFIG_MAPS}?{FILTER}")).await.ok();
-    // The revision of the member advances without a change of its ConfigMaps, and the first replica has received the
-    // new revision.
+    // A write to another resource advances the revision of `b`, while its ConfigMaps stay the same. The first replica
+    // has received the new revision.
     let service = json!({"kind": "Service", "apiVersion": "v1", "metadata": {"name": "s", "namespace": "default"}});
     let revision = fixture.member("b").apply(service).unwrap();
     let mut ahead = vector(&version(&list));
@@ -168,7 +167,7 @@ async fn watch_newer_than_a_reconfigured_clusters_memory_gets_the_members_410() 
     let mut ahead = vector(&version(&list));
     let revision: u64 = ahead["a"].as_str().unwrap().parse().unwrap();
     ahead["a"] = json!((revision + 5).to_string());
-    // The router cannot ask the member whether it has reached the version, because the member allows only watches.
+    // The member forbids lists, so the router cannot ask it whether it has reached the version.
     let lists = Rejection { kinds: vec![RequestKind::List], ..Rejection::all(500) };
     fixture.member("a").control().reject(Some(lists));
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", composite(&ahead))).await;
@@ -187,8 +186,7 @@ async fn compact_version_is_decoded_by_every_replica() {
     let fixture = Fixture::with(std::array::from_fn::<_, 44, _>(|number| config(&names[number])), allow()).await;
     let other = fixture.restarted(allow()).await;
     let compact = |text: &str| text.starts_with("c1.") && text.len() < 1024;
-    // Versions have the compact form after the router has read the uid of every cluster. Clients need not distinguish
-    // the two forms.
+    // When a replica has read the uid of every cluster, its versions have the compact form.
     until(|| async {
         let both = [&fixture, &other];
         let lists = futures::future::join_all(both.map(|replica| replica.get(CONFIG_MAPS))).await;
@@ -205,7 +203,7 @@ async fn compact_version_is_decoded_by_every_replica() {
     for number in 0..6 {
         let replica = [&fixture, &other][number % 2];
         let mut events = replica.watch(&format!("{CONFIG_MAPS}?{FILTER}&watch=1&resourceVersion={from}")).await;
-        // Events of several clusters arrive in any order. The next watch omits the received events.
+        // The events of different clusters arrive in any order. A resumed watch sends only the missing events.
         let event = events.soon().await;
         from = version(&event["object"]);
         assert!(compact(&from), "{from}");
@@ -216,11 +214,11 @@ async fn compact_version_is_decoded_by_every_replica() {
     let token = page["metadata"]["continue"].as_str().unwrap();
     let rest = other.get(&format!("{CONFIG_MAPS}?{FILTER}&limit=4&continue={token}")).await.ok();
     assert_eq!((items(&rest).len(), version(&rest)), (2, version(&page)));
-    // The router also decodes the long form of a version, here of a version that gets 410.
+    // The router also decodes the long form. It answers 410, because the cluster has not reached this version.
     let long = composite(&json!({ names[0].as_str(): "1000000" }));
     fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={long}")).await.refused(410);
-    // A replica that has not read all clusters' uids cannot decode the version. The client must not relist without the
-    // missing cluster.
+    // A replica that has not read the uids of all clusters cannot decode the compact form. It must not answer 410,
+    // because a new list would lack the unreachable cluster.
     let away = fixture.member(&names[43]).control();
     away.stop_listening().await;
     let late = fixture.restarted(allow()).await;
@@ -236,7 +234,7 @@ async fn compact_version_is_decoded_by_every_replica() {
     // The router tries to reach an unreachable cluster every 8 to 12 seconds, so an attempt is due after this time.
     pass(Duration::from_secs(12)).await;
     until(|| async { late.get(&format!("{CONFIG_MAPS}?{FILTER}&resourceVersion={from}")).await.code == 200 }).await;
-    // A router with other clusters rejects the version, and the client must list again.
+    // A router with different clusters cannot decode the version, so the client must list again.
     let elsewhere = Fixture { members: Vec::new(), router: crate::harness::router(allow()) };
     let mut setups = Vec::new();
     for name in &names[1..] {
@@ -244,7 +242,7 @@ async fn compact_version_is_decoded_by_every_replica() {
     }
     elsewhere.router.set_clusters(setups);
     elsewhere.router.asked_once(SOON).await;
-    // The replica must reach its clusters before it can reject the version.
+    // Before the router has reached all its clusters, it answers 429.
     until(|| async { elsewhere.get(&format!("{CONFIG_MAPS}?resourceVersion={from}")).await.code != 429 }).await;
     elsewhere.get(&format!("{CONFIG_MAPS}?resourceVersion={from}")).await.refused(410);
     elsewhere.get(&format!("{CONFIG_MAPS}?limit=4&continue={token}")).await.refused(410);
@@ -260,7 +258,7 @@ fn owned_by(owner: &serde_json::Value, name: &str) -> serde_json::Value {
     object
 }
 
-/// Starts two replicas with `b` as the default placement. Neither replica receives changes in `a`.
+/// Starts two replicas with `b` as the default placement. Neither replica receives events from `a`.
 async fn blind_to_a() -> (Fixture, Fixture) {
     let mut policies = allow();
     policies.default.placement = Some("b".parse().unwrap());
@@ -279,7 +277,7 @@ async fn create_finds_the_cluster_of_an_uncached_owner() {
     let owner = fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "owner", "")).await.ok();
     let child = other.write("POST", CONFIG_MAPS, &owned_by(&owner, "child")).await.ok();
     assert_eq!(cluster(&child), "a", "its owner's garbage collector would delete it elsewhere");
-    // While one cluster is unreachable, the router cannot exclude that this cluster contains the owner.
+    // The unreachable cluster may contain the owner, so the router cannot place the object.
     fixture.member("a").control().stop_listening().await;
     let late = other.write("POST", CONFIG_MAPS, &owned_by(&owner, "late")).await;
     assert!(late.refused(503).contains('a'));

@@ -22,8 +22,8 @@ async fn verbose(fixture: &Fixture) -> String {
     String::from_utf8(fixture.get("/readyz?verbose").await.body.to_vec()).unwrap()
 }
 
-/// Starts the members `a`, which is healthy; `b`, which forbids Services; and `c`, which stops after the router has
-/// read it. `a` and `c` have the ConfigMap `twin`.
+/// Starts three members: `a` is healthy, `b` forbids Services, and `c` stops after the router has read it. `a` and `c`
+/// both have a ConfigMap `twin`.
 async fn fleet() -> Fixture {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     fixture.member("b").control().reject(Some(Rejection {
@@ -45,7 +45,6 @@ async fn fleet() -> Fixture {
 #[tokio::test]
 async fn report_shows_the_problems_and_cached_objects_of_each_cluster() {
     let fixture = fleet().await;
-    // The router sends a health probe within 5 s.
     until(async || fixture.router.report().await.cluster("a").is_some_and(|a| a.latency_microseconds.is_some())).await;
     let report = fixture.router.report().await;
     let [a, b, c] = ["a", "b", "c"].map(|name| report.cluster(name).unwrap());
@@ -113,7 +112,7 @@ async fn health_checks_and_metrics_agree_with_the_report() {
         let labels = [&*format!("cluster=\"{cluster}\""), resource];
         assert_eq!(metric(&fixture, "tributary_cacher_synced", &labels), Some(synced), "{cluster} {resource}");
     }
-    // A resource that a cluster forbids is no defect: the router also serves clusters that allow only single
+    // Forbidden Services of a cluster are not a fault, because the router also serves clusters that allow only single
     // namespaces.
     for (name, clusters) in [("tributary_unknown_clusters", 0), ("tributary_forbidden_clusters", 1)] {
         assert_eq!(metric(&fixture, name, &["\"services\""]), Some(clusters), "{name}");
@@ -154,7 +153,8 @@ async fn report_shows_the_use_of_shared_limits() {
     drop(watch);
 }
 
-/// A cluster with a probe per hour still gets a discovery request every 12 s, even without events.
+/// The health probe of the cluster runs once an hour. Discovery requests every 12 s still show that the cluster is
+/// alive, even without events.
 #[tokio::test(start_paused = true)]
 async fn age_of_a_rarely_probed_clusters_collection_stays_low() {
     let member = Arc::new(Simulator::start_in_process(config("a")).unwrap());
@@ -171,7 +171,7 @@ async fn age_of_a_rarely_probed_clusters_collection_stays_low() {
     }
 }
 
-/// The report contains texts of members unchanged, and no credential.
+/// The report contains texts from members, so the test checks that they contain no credential.
 #[tokio::test]
 async fn report_contains_no_credential() {
     let fixture = fleet().await;

@@ -34,11 +34,11 @@ fn deployment(name: &str) -> Value {
 /// Makes the router read the discovery of all members again.
 async fn refresh(fixture: &Fixture) {
     fixture.get("/apis/unknown.io/v1").await.no_route();
-    // The router limits the rate of these reads, so the next request must be later.
+    // The router limits the rate of discovery, so a later call must wait.
     pass(Duration::from_secs(3)).await;
 }
 
-/// Returns the next events in brief form, sorted.
+/// Returns the next `count` events in the form of `brief`, sorted.
 async fn told(events: &mut Events, count: usize) -> Vec<String> {
     let mut told = Vec::new();
     for _ in 0..count {
@@ -56,8 +56,8 @@ async fn first_page(fixture: &Fixture, path: &str) -> (Value, String) {
     (page, token)
 }
 
-/// Returns the remaining pages of a list, and whether they are from the snapshot of the first page. Otherwise they show
-/// the current state after the first page's last object.
+/// Returns the remaining objects of a list, and whether they are from the state of the first page. If not, they are
+/// from the current state, after the last object of the first page.
 async fn rest(fixture: &Fixture, path: &str, token: &str) -> (Vec<String>, bool) {
     let separator = if path.contains('?') { '&' } else { '?' };
     let answer = fixture.get(&format!("{path}{separator}continue={token}")).await;
@@ -87,8 +87,8 @@ async fn watch_sees_a_renamed_cluster_as_removed_and_added() {
     assert_eq!(items(&fixture.get(&made()).await.ok()), ["b/z", "renamed/x", "renamed/y"]);
     let (rest, same) = rest(&fixture, &made(), &token).await;
     assert_eq!((items(&page), rest, same), (vec!["a/x".into()], vec!["a/y".into(), "b/z".into()], true));
-    // A client that was disconnected during the change receives the object under the new name first, and again after
-    // each DELETED event.
+    // A client that was disconnected during the change receives each object under the new name first, and again after
+    // the DELETED event for the old name.
     let mut late = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
     let mut seen = Vec::new();
     for _ in 0..6 {
@@ -135,7 +135,8 @@ async fn flapping_member_causes_no_deletions_and_no_relist() {
     assert!(fixture.get(&made()).await.warnings().is_empty());
 }
 
-/// Reassigns the name `a` to another member, whose revisions are above or below those of the first member.
+/// Gives the name `a` to another member. If `above` is true, this member's revisions are higher than those of the first
+/// member.
 async fn replaced(above: bool) {
     let mut fixture = Fixture::start(["a", "b"]).await;
     let other = Fixture::start(["c"]).await.members.remove(0);
@@ -170,7 +171,7 @@ async fn replaced(above: bool) {
     assert_eq!(told[2..], ["ADDED a/both", "ADDED a/second"]);
     events.nothing().await;
     assert_eq!(items(&fixture.get(&made()).await.ok()), ["a/both", "a/second", "b/of-b"]);
-    // Earlier versions and continue tokens are invalid.
+    // Versions and continue tokens from before the replacement are invalid.
     let mut old = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
     assert_eq!(old.soon().await["object"]["code"], 410);
     fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={from}&resourceVersionMatch=Exact")).await.refused(410);
@@ -207,7 +208,7 @@ async fn restore_is_detected_after_later_writes() {
     // A kube-apiserver that starts after a restore has no older events, so the router must relist the member.
     control.compact();
     control.start_listening().await;
-    // An open watch receives the differences. A watch from an earlier version must begin again.
+    // The open watch receives the differences between the two states. A watch from an earlier version must begin again.
     let told = [events.brief().await, events.brief().await, events.brief().await];
     for expected in ["DELETED a/undone", "ADDED a/undeleted", "a/kept"] {
         assert!(told.iter().any(|told| told.ends_with(expected)), "{told:?} has no {expected}");
@@ -234,7 +235,7 @@ async fn paged_list_never_mixes_states_around_a_restore() {
     assert_eq!(events.brief().await, "DELETED a/undone");
     let (after, same) = rest(&fixture, &made(), &token).await;
     assert_eq!((after, same), (vec!["a/kept2".into(), "b/of-b".into()], false));
-    // Later, the undone revisions stand for other states. The list never mixes the two states.
+    // Later, the undone revisions belong to other states. The list must not mix the two states.
     loop {
         let revision = fixture.put_and_see("a", "other", "").await;
         let (after, same) = rest(&fixture, &made(), &token).await;
@@ -271,19 +272,19 @@ async fn paged_list_never_mixes_a_recreated_cluster_with_the_old() {
     assert_eq!(events.brief().await, "ADDED a/z");
 }
 
-/// The changes of a cluster while the test delays its lists.
+/// A change of a cluster, while the member delays all lists.
 #[derive(Clone, Copy, PartialEq)]
 enum Changed {
     /// The router gets a new configuration.
     Configuration,
     /// The cluster is recreated, and the router detects it.
     Cluster,
-    /// The cluster is recreated, and the router detects it with the next configuration.
+    /// The cluster is recreated, and the router detects it only with the next configuration.
     ClusterUnseen,
 }
 
-/// Changes a cluster repeatedly before the router lists it. At the end the router must treat the cluster as a new
-/// cluster.
+/// Applies several changes to a cluster before the router can list it. After all changes, the router must treat the
+/// cluster as a new cluster.
 async fn made_anew_while_reconfigured(changes: &[Changed]) {
     let fixture = Fixture::start(["a"]).await;
     fixture.put_and_see("a", "x", "").await;
@@ -310,13 +311,12 @@ async fn made_anew_while_reconfigured(changes: &[Changed]) {
         until(async || !lists(a).is_empty()).await;
     }
     if changes.ends_with(&[Changed::Configuration]) {
-        // The router must not show the objects of the old cluster as an old state of the new cluster.
+        // The router must not serve the objects of the old cluster as old objects of the new cluster.
         let report = fixture.router.report().await;
         let listed = report.behind.iter().find(|own| own.resource == "configmaps").unwrap();
         assert_eq!(listed.state, CollectionState::Unknown);
     }
-    // The revisions of the new cluster are above those of the old cluster, so the router cannot detect the change by
-    // revisions.
+    // The new cluster continues with higher revisions, so revisions alone do not reveal that the cluster is new.
     fixture.put("a", "y", "");
     a.control().hold_lists(false);
     until(async || items(&fixture.get(&made()).await.ok()) == ["a/x", "a/y"]).await;
@@ -337,14 +337,14 @@ async fn cluster_recreated_before_its_list_is_a_new_cluster() {
     made_anew_while_reconfigured(&[ClusterUnseen, Configuration, Configuration]).await;
 }
 
-/// A new connection may reach a recreated cluster, or another cluster behind the same load balancer, even if the
-/// cluster was always reachable.
+/// Any new connection may reach a recreated cluster, or another cluster behind the same load balancer. So each new
+/// connection causes a check of the uid.
 #[tokio::test]
 async fn each_new_connection_checks_the_uid_of_the_cluster() {
     let fixture = Fixture::start(["a"]).await;
     let control = fixture.member("a").control();
     let asked = || control.request_log().iter().filter(|line| line.contains("/namespaces/kube-system")).count();
-    // All steps together are shorter than the minute after which the router checks the uid in any case.
+    // The router also checks the uid each minute. The whole test is shorter than this minute.
     pass(Duration::from_secs(15)).await;
     let before = asked();
     pass(Duration::from_secs(15)).await;
@@ -365,7 +365,8 @@ async fn open_watch_receives_objects_of_a_newly_served_resource() {
     fixture.get(DEPLOYMENTS).await.refused(404);
     fixture.get(&format!("{DEPLOYMENTS}?watch=1")).await.refused(404);
     fixture.member("a").control().serve("deployments.apps", true);
-    // Before the router rejects an unknown name, it reads discovery again.
+    // Before the router rejects an unknown name, it reads discovery again. The rate of these reads is limited, hence
+    // the pause.
     pass(Duration::from_secs(3)).await;
     let list = fixture.get(DEPLOYMENTS).await.ok();
     assert_eq!(items(&list), ["a/of-a"], "a cluster that does not serve it at all is no failure");
@@ -401,8 +402,7 @@ async fn open_watch_receives_deletions_of_an_unserved_resource() {
     );
     let mut late = fixture.watch(&format!("{DEPLOYMENTS}?watch=1&resourceVersion={from}")).await;
     assert_eq!(late.brief().await, "DELETED b/of-b");
-    // A replica that never had the resource of this cluster in memory cannot send the deletions, so the client must
-    // list again.
+    // This replica never had the resource of `b`, so it cannot send the deletions. The client must list again.
     let other = fixture.restarted(crate::harness::allow()).await;
     let mut elsewhere = other.watch(&format!("{DEPLOYMENTS}?watch=1&resourceVersion={from}")).await;
     assert_eq!(elsewhere.soon().await["object"]["code"], 410);
@@ -410,7 +410,7 @@ async fn open_watch_receives_deletions_of_an_unserved_resource() {
     fixture.member("b").control().serve("deployments.apps", true);
     refresh(&fixture).await;
     assert_eq!(events.brief().await, "ADDED b/of-b");
-    // If no cluster serves the resource, the resource is unknown. Open watches receive the deletions before they end.
+    // If no cluster serves the resource any more, open watches receive the deletions and then end.
     for member in &fixture.members {
         member.control().serve("deployments.apps", false);
     }
@@ -426,8 +426,8 @@ async fn starting_kube_apiserver_does_not_remove_known_resources() {
     let list = fixture.get(DEPLOYMENTS).await.ok();
     let mut events = fixture.watch(&format!("{DEPLOYMENTS}?watch=1&resourceVersion={}", version(&list))).await;
     let control = fixture.member("b").control();
-    // A kube-apiserver that has just started serves discovery before it has read its CustomResourceDefinitions. The
-    // missing kind must not cause deletions.
+    // A kube-apiserver that is starting serves discovery before it has read its CustomResourceDefinitions. A kind that
+    // is missing in this discovery must not cause deletions.
     control.ready(false);
     control.serve("deployments.apps", false);
     control.disconnect();
@@ -475,12 +475,12 @@ async fn cluster_under_two_names_is_listed_once() {
     assert_eq!(fixture.get(&format!("/clusters/twin{CONFIG_MAPS}/x")).await.ok()["metadata"]["name"], "x");
     let health = String::from_utf8(fixture.get("/readyz?verbose").await.body.to_vec()).unwrap();
     assert!(health.contains("[-]cluster/twin failed: the cluster is the same as a, under a second name"), "{health}");
-    // The cluster keeps its objects under the second name when the first name is removed.
+    // If the first name is removed, the cluster keeps its objects under the second name.
     fixture.router.set_clusters(vec![setup(member, "twin").await]);
     assert_eq!(told(&mut events, 2).await, ["ADDED twin/x", "DELETED a/x"]);
 }
 
-/// Returns an address that reaches the member through a relay.
+/// Starts a relay to the member. Returns its address.
 async fn another_address(member: &SimulatedCluster) -> http::Uri {
     let (listener, far) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), member.address());
     let address = listener.local_addr().unwrap();
@@ -495,7 +495,7 @@ async fn another_address(member: &SimulatedCluster) -> http::Uri {
     format!("https://{address}").parse().unwrap()
 }
 
-/// The router detects by the certificate that both addresses reach one cluster.
+/// Both addresses present the same certificate, so the router detects that they lead to one cluster.
 #[tokio::test]
 async fn cluster_at_two_addresses_is_listed_once() {
     let fixture = Fixture::start(["a"]).await;
@@ -516,8 +516,8 @@ async fn member_that_claims_anothers_uid_does_not_hide_its_objects() {
     let fixture = Fixture::start(["victim"]).await;
     fixture.put_and_see("victim", "of-the-victim", "").await;
     let victim = fixture.member("victim");
-    // The simulator derives the uid from the name and the seed. The certificate and all other properties of the hostile
-    // member differ from the victim's.
+    // The simulator derives the uid from the name and the seed, so both members have the same uid. Their certificates
+    // differ.
     let hostile = Simulator::start(config("victim")).await.unwrap();
     hostile.apply(config_map("own", "")).unwrap();
     fixture.router.set_clusters(vec![setup(&hostile, "a").await, setup(victim, "victim").await]);
@@ -536,12 +536,12 @@ async fn member_that_claims_anothers_uid_does_not_hide_its_objects() {
     ] {
         assert!(health.contains(part), "{part}: {health}");
     }
-    // The hostile cluster is removed, so the health checks no longer mention an identity.
+    // Without the hostile cluster, the report has no problem with an identity.
     fixture.router.set_clusters(vec![setup(victim, "victim").await]);
     until(async || !String::from_utf8_lossy(&fixture.get("/readyz?verbose").await.body).contains("identity")).await;
 }
 
-/// Without the uid, a switch behind an unchanged address stays unnoticed.
+/// If a cluster hides its uid, the router cannot detect that an unchanged address leads to another cluster.
 #[tokio::test]
 async fn cluster_that_withholds_its_uid_is_reported_with_the_remedy() {
     let mut fixture = Fixture::start(["a", "b"]).await;
@@ -612,7 +612,7 @@ fn labelled(name: &str, web: bool) -> Value {
     object
 }
 
-/// Returns the objects of a client that identifies objects only by name, after these events.
+/// Applies events like a client that identifies objects only by name. Returns the objects that the client then has.
 fn by_name(events: &[Value]) -> Vec<String> {
     let mut held = std::collections::BTreeMap::new();
     for event in events {
@@ -657,10 +657,10 @@ async fn watch_sends_the_remaining_object_after_its_namesake_leaves_the_selectio
     apply("a", false);
     next(&mut events, &["DELETED a/twin"]).await;
     events.nothing().await;
-    // This object marks the end of all resumed streams.
+    // This object comes last in every resumed stream, so that the test knows the end.
     fixture.member("c").apply(labelled("end", true)).unwrap();
     assert_eq!(events.brief().await, "ADDED c/end");
-    // A client that resumes after any event of the stream never loses a name that exists.
+    // A client that resumes after any event must end with the same names as the uninterrupted client.
     for cut in 0..told.len() {
         let from = version(&told[cut]["object"]);
         let mut resumed = fixture.watch(&format!("{selected}&watch=1&resourceVersion={from}")).await;
@@ -674,8 +674,8 @@ async fn watch_sends_the_remaining_object_after_its_namesake_leaves_the_selectio
             seen.push(event);
         }
         assert_eq!(by_name(&seen), Vec::<String>::new(), "cut after {cut}: {seen:#?}");
-        // A DELETED event has a version before its deletion. A client that resumes after the DELETED event therefore
-        // receives the ADDED event that follows.
+        // A DELETED event has the version before the deletion. A client that resumes after it receives the deletion and
+        // the following ADDED event again.
         if brief(&told[cut]).starts_with("DELETED") && cut + 1 < told.len() {
             assert_eq!(brief(&seen[cut + 1]), brief(&told[cut]), "cut after {cut}");
             assert_eq!(brief(&seen[cut + 2]), brief(&told[cut + 1]), "cut after {cut}");
@@ -702,7 +702,7 @@ async fn watch_sends_the_remaining_object_after_a_cluster_is_removed() {
     assert_eq!(briefs, ["DELETED a/one", "ADDED b/one", "DELETED a/own", "DELETED a/two", "ADDED b/two"]);
     assert_eq!(by_name(&told), ["b/one", "b/two"]);
     events.nothing().await;
-    // A deletion that a relist discovers has the same effect as a deletion that a watch delivers.
+    // Deletions that a relist discovers must cause the same events as deletions that a watch delivers.
     fixture.set_clusters(&["a", "b"]).await;
     told.clear();
     for _ in 0..3 {

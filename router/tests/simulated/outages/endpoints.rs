@@ -15,14 +15,13 @@ use crate::harness::{
     CONFIG_MAPS, Fixture, QUIET, SOON, allow, config, config_map, config_map_in, name, router, setup_through, until,
 };
 
-/// The number of objects that the client creates while the member loses an endpoint.
 const WRITES: usize = 200;
 
 fn url(relay: &Relay) -> http::Uri {
     format!("https://127.0.0.1:{}", relay.port()).parse().unwrap()
 }
 
-/// Starts a member behind relays, and a router over this member.
+/// Starts a member behind `N` relays, which are its addresses, and a router over this member.
 async fn behind<const N: usize>(tuning: ClientTuning) -> (Fixture, Vec<Relay>) {
     let (fixture, relays, _) = with_client::<N>(tuning).await;
     (fixture, relays)
@@ -54,7 +53,7 @@ async fn endpoint_lost_under_load_affects_only_writes_in_flight() {
     let mut events =
         fixture.watch(&format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name!=kube-root-ca.crt")).await;
     assert!(readyz(&fixture).await.contains(&format!("[+]cluster/a/endpoint/127.0.0.1:{} ok\n", relays[0].port())));
-    // Each of these requests makes the router open one more watch, so that each endpoint has a watch.
+    // Each request makes the router open a watch. With several watches, each endpoint carries at least one.
     for resource in ["events", "services", "pods", "namespaces", "nodes"] {
         fixture.get(&format!("/api/v1/{resource}")).await.ok();
     }
@@ -100,7 +99,7 @@ async fn endpoint_lost_under_load_affects_only_writes_in_flight() {
     assert!(metrics.contains(&format!("{} 1\n", reachable(relays[0].port()))), "{metrics}");
 }
 
-/// The limit of requests in flight is below the capacity of the connections, and one client must not use the whole
+/// The limit of requests in flight is lower than the capacity of the connections. One client may use only a part of the
 /// limit.
 #[tokio::test]
 async fn requests_of_one_client_do_not_exhaust_the_circuit_breaker() {
@@ -130,8 +129,8 @@ async fn requests_of_one_client_do_not_exhaust_the_circuit_breaker() {
     }
 }
 
-/// A drained endpoint gets no requests. A client may retry, because the router has not sent the request. Reads from
-/// memory succeed as before.
+/// A drained endpoint gets no requests. The router has sent nothing, so the client may retry. Reads from memory still
+/// succeed.
 #[tokio::test]
 async fn drained_endpoints_get_no_requests_and_reads_use_memory() {
     let (fixture, relays, client) = with_client::<2>(ClientTuning::default()).await;
@@ -168,7 +167,7 @@ async fn drained_endpoints_get_no_requests_and_reads_use_memory() {
 async fn requests_to_a_silent_member_fail_immediately() {
     let tuning = ClientTuning {
         keep_alive_interval: Duration::from_millis(300),
-        // This timeout is longer than a response on a working connection takes on a busy machine.
+        // On a busy machine, a response on a working connection takes less than this timeout.
         keep_alive_timeout: Duration::from_secs(2),
         ..ClientTuning::default()
     };
@@ -181,7 +180,7 @@ async fn requests_to_a_silent_member_fail_immediately() {
     let read = fixture.get(&forwarded).await.refused(503);
     assert!(read.contains("cluster a"), "{read}");
     assert!(started.elapsed() < SOON / 2, "it was in flight when the pings failed: {:?}", started.elapsed());
-    // After the timeout, the router refuses each request immediately.
+    // The router now knows that the member is silent, so it refuses each request immediately.
     let started = tokio::time::Instant::now();
     for _ in 0..20 {
         let read = fixture.get(&forwarded).await;

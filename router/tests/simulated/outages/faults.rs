@@ -11,12 +11,11 @@ use crate::harness::{
     vector, version,
 };
 
-/// The maximum wait for a cluster in an unknown state, if the policy denies partial responses.
+/// Maximum wait of a request for a cluster in an unknown state, with a policy that denies partial responses.
 const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// Returns the path of the ConfigMaps that the tests create.
 fn made() -> String {
     format!("{CONFIG_MAPS}?{FILTER}")
 }
@@ -36,7 +35,7 @@ async fn list_without_an_unreachable_cluster_has_a_warning() {
         warnings.len() == 1 && warnings[0].starts_with("299 - \"cluster b: configmaps are missing"),
         "{warnings:?}"
     );
-    // The unreachable cluster may have the object, so the router does not answer 404.
+    // The unreachable cluster may have the object, so a 404 would be wrong.
     assert!(other.get(&format!("{CONFIG_MAPS}/y")).await.refused(503).contains('b'));
     assert_eq!(other.get(&format!("{CONFIG_MAPS}/x")).await.ok()["metadata"]["name"], "x");
     let text = String::from_utf8(other.get("/readyz?verbose").await.body.to_vec()).unwrap();
@@ -56,7 +55,7 @@ async fn partial_deny_refuses_a_list_while_a_cluster_is_unreachable() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.member("b").control().stop_listening().await;
     let other = fixture.restarted(Policies::default()).await;
-    // The first request starts the cachers. Then the clock advances by half a minute.
+    // The first request starts the cachers in real time. Then the clock is paused and leaps over half a minute.
     let client = other.client();
     let asked = tokio::spawn(async move { client.send("GET", CONFIG_MAPS, &[], "").await });
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -155,7 +154,7 @@ async fn stale_objects_are_served_with_a_warning() {
     fixture.get(CONFIG_MAPS).await.ok();
     fixture.member("b").control().stop_listening().await;
     until(|| async {
-        // The paused clock advances in leaps, so the half minute of silence takes no real time.
+        // The paused clock leaps over the time for which the router waits, so the test is fast.
         tokio::time::pause();
         tokio::time::sleep(Duration::from_secs(2)).await;
         tokio::time::resume();
@@ -188,7 +187,7 @@ async fn restored_member_removes_undone_objects_from_watches() {
     assert_eq!(told, ["DELETED a/undone", "MODIFIED a/kept"]);
     let list = fixture.get(&made()).await.ok();
     assert_eq!((items(&list), &list["items"][0]["data"]["v"]), (vec!["a/kept".to_owned()], &json!("1")));
-    // A client can neither resume nor list from an older version. The 410 makes the client list again.
+    // From an undone version, a client can neither resume nor list. It gets 410 and must list again.
     let mut old = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
     assert_eq!(old.soon().await["object"]["code"], 410);
     for query in ["", "&resourceVersionMatch=Exact", "&resourceVersionMatch=NotOlderThan"] {
@@ -209,7 +208,7 @@ async fn recreated_cluster_at_the_same_address_is_detected() {
     fixture.get("/apis/unknown.io/v1").await.no_route();
     until(|| async {
         let mut old = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
-        // A watch that opens before the router has read the new uid receives no event, so the test opens another watch.
+        // A watch that opens before the router has read the new uid sends no event, so the test repeats it.
         let event = tokio::time::timeout(crate::harness::QUIET, old.next()).await;
         event.is_ok_and(|event| event.is_some_and(|event| event["object"]["code"] == 410))
     })
@@ -322,9 +321,9 @@ async fn read_names_a_cluster_that_becomes_stale_while_waiting() {
     control.reject(Some(Rejection { kinds, ..Rejection::all(500) }));
     control.cut_streams();
     tokio::time::sleep(crate::harness::QUIET).await;
-    // A lost connection causes no Warning within the first five seconds, so the list after 3 s must wait for the write.
+    // A lost connection causes a Warning only after five seconds. So after 3 s, a list must wait for the write.
     pass(Duration::from_secs(3)).await;
-    // The clock stands still until the list waits for the write.
+    // The clock must stand still until the list waits for the write.
     let mut asked = tokio::task::JoinSet::new();
     at_once(async {
         let written = fixture.write("POST", CONFIG_MAPS, &crate::harness::config_map("y", "")).await;
@@ -344,14 +343,14 @@ async fn read_names_a_cluster_that_becomes_stale_while_waiting() {
 }
 
 #[tokio::test]
-async fn watch_from_an_unreachable_revision_gets_an_error() {
+async fn watch_from_a_future_revision_gets_410_if_the_member_never_reaches_it() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "1");
     fixture.put("b", "y", "1");
     let list = fixture.get(&made()).await.ok();
     let control = fixture.member("a").control();
-    // The version is from another replica, which has received a later revision. The router cannot ask the member
-    // whether it has reached the revision.
+    // The version is from another replica, which has received a later revision of `a`. The member forbids lists, so
+    // this router cannot ask it whether it has reached the revision.
     let seen = vector(&version(&list));
     let from = crate::harness::composite(&json!({"a": (control.revision() + 5).to_string(), "b": seen["b"]}));
     control.reject(Some(Rejection { kinds: vec![RequestKind::List], ..Rejection::all(500) }));
@@ -366,14 +365,14 @@ async fn watch_from_an_unreachable_revision_gets_an_error() {
     assert!(events.next().await.is_none());
 }
 
-/// A request times out before the router detects that its cluster is silent. The response names the cluster.
+/// The request times out before the router detects that the cluster is silent. The response must name the cluster.
 #[tokio::test]
 async fn timed_out_request_names_the_silent_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("b", "x", "1").await;
     fixture.connect_clients("b").await;
     fixture.member("b").control().half_open(true);
-    // The paused clock leaps when all tasks wait for the cluster, so the test needs no real time.
+    // The paused clock leaps while all tasks wait, so the timeout takes no real time.
     tokio::time::pause();
     let path = format!("{CONFIG_MAPS}/x?timeout=2s");
     let message = fixture.write("PUT", &path, &config_map_in("b", "x", "2")).await.refused(504);

@@ -1,7 +1,7 @@
-//! The liveness of the router under load: a client polls `/livez`, like a kubelet.
+//! Tests that the router answers `/livez` under load, as for a kubelet's probe.
 //!
-//! The limit is wall-clock time. A busy machine is no defect of the router, so the test repeats the load several times
-//! and uses the best result.
+//! The limit is real time. On a busy machine even a correct router may be slow, so the test repeats the load and uses
+//! the best result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,13 +15,13 @@ use crate::harness::Client;
 /// The maximum time without a response: the default `timeoutSeconds` of a Pod's `livenessProbe`.
 const ALIVE_WITHIN: Duration = Duration::from_secs(1);
 
-/// The pause between two requests of the probe.
+/// The pause between two requests for `/livez`.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The number of attempts before the test reports that the load blocks the router.
 const ATTEMPTS: usize = 3;
 
-/// A client on a worker thread of the runtime that polls `/livez` continuously.
+/// A client that requests `/livez` continuously, on a worker thread of the runtime.
 pub(crate) struct Probes {
     is_over: Arc<AtomicBool>,
     asking: JoinHandle<Duration>,
@@ -31,7 +31,7 @@ impl Probes {
     pub(crate) fn start(client: Client) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&is_over);
-        // The time begins before the first request, so that it includes the delay of a worker that never sends a
+        // The time starts before the first request. So it also shows that a worker thread was blocked before this
         // request.
         let mut answered = Instant::now();
         let asking = tokio::spawn(async move {
@@ -57,7 +57,7 @@ impl Probes {
     }
 }
 
-/// Checks that the router stays responsive under a load. Each attempt runs the load and returns
+/// Checks that the router answers `/livez` in time under a load. `attempt` runs the load, and returns
 /// [`Probes::longest_silence`].
 pub(crate) async fn others_live(what: &str, mut attempt: impl AsyncFnMut() -> Duration) {
     let mut tried = Vec::new();

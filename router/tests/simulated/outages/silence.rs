@@ -1,5 +1,5 @@
-//! Tests of a member that becomes silent or stops, and recovers: the delay of the Warning, the age in the Warning, and
-//! the time until all collections are fresh again.
+//! Tests of a member that becomes silent or stops, and recovers. They check when the Warning begins, the age in the
+//! Warning, and when all collections are fresh again.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::harness::{CONFIG_MAPS, Fixture, SOON, pass, quiet_without_time, until
 const COLLECTIONS: [&str; 6] =
     ["/api/v1/configmaps", "/api/v1/pods", "/api/v1/services", "/api/v1/nodes", "/api/v1/namespaces", "/api/v1/events"];
 
-/// The maximum time from a member's silence to a Warning.
+/// Maximum time after a member becomes silent until responses have a Warning.
 const WARNED_WITHIN: Duration = Duration::from_secs(10);
 
-/// The maximum interval between two events or probe responses of a member. The real age may be larger than the age in
-/// the Warning by this time.
+/// Maximum time between two events or probe responses of a healthy member. The age in a Warning may be higher than the
+/// duration of the silence by this time.
 const SAYS_SOMETHING_EACH: Duration = Duration::from_secs(5);
 
 /// Starts members `a` and `b`, and waits until the router has read all their collections.
@@ -28,7 +28,6 @@ async fn held() -> Fixture {
     fixture
 }
 
-/// Returns the Warnings of a list of each collection.
 async fn warnings(fixture: &Fixture) -> Vec<Vec<String>> {
     let mut all = Vec::new();
     for collection in COLLECTIONS {
@@ -64,7 +63,7 @@ async fn silent_member_causes_warnings_within_ten_seconds() {
         for warnings in warnings(&fixture).await {
             let (age, most) = (Duration::from_secs(age(&warnings)), frozen.elapsed() + SAYS_SOMETHING_EACH);
             assert!(age >= Duration::from_secs(least.as_secs()) && age <= most, "{least:?} to {most:?}: {warnings:?}");
-            // Later Warnings contain the latest reason: the member does not answer `/readyz`.
+            // A few seconds later, the reason in the Warning is that the member does not answer `/readyz`.
             let is_silent = warnings[0].contains("is silent: no answer to /readyz within 4 s");
             assert!(is_silent || elapsed > WARNED_WITHIN, "{warnings:?}");
             assert_eq!(warnings[0].matches("cluster b").count(), 1, "{warnings:?}");
@@ -72,7 +71,6 @@ async fn silent_member_causes_warnings_within_ten_seconds() {
     }
 }
 
-/// A log that is written to memory.
 #[derive(Clone, Default)]
 struct LogText(Arc<Mutex<Vec<u8>>>);
 
@@ -88,7 +86,6 @@ impl std::io::Write for LogText {
 }
 
 impl LogText {
-    /// Returns the log lines that name a cluster.
     fn of(&self, cluster: &str) -> Vec<String> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         text.lines().filter(|line| line.contains(&format!("cluster={cluster} "))).map(str::to_owned).collect()
@@ -98,8 +95,9 @@ impl LogText {
 #[tokio::test]
 async fn outage_is_logged_once_at_its_begin_and_end() {
     let log = LogText::default();
-    // With a single subscriber, `tracing` asks the first thread that reaches a log statement whether the subscriber
-    // wants it, and caches the result for all threads. That thread may belong to another test.
+    // `tracing` caches for each log statement whether it is enabled. With only one subscriber, the first thread that
+    // reaches the statement decides for all threads, and it may belong to a test without a log. A second subscriber
+    // prevents this.
     let _another = tracing::Dispatch::new(tracing_subscriber::registry());
     let writer = log.clone();
     let lines = tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_ansi(false);
@@ -172,7 +170,6 @@ async fn collections_become_fresh_soon_after_an_outage() {
     }
 }
 
-/// Checks that all collections become fresh within some seconds.
 async fn become_fresh_soon(fixture: &Fixture) {
     let back = Instant::now();
     until(|| async {
@@ -180,12 +177,12 @@ async fn become_fresh_soon(fixture: &Fixture) {
         all_are_fresh(fixture).await
     })
     .await;
-    // The limit is twice the promised time, for busy machines.
+    // The router promises half of this time. Busy machines need more.
     assert!(back.elapsed() < Duration::from_secs(10), "{:?}", back.elapsed());
 }
 
-/// A load balancer without a backend preserves its connections and answers PING. Such a load balancer answers requests
-/// with an error or not at all, and closes the forwarded streams or preserves them.
+/// A load balancer that has lost its backend keeps its connections and answers PING. It answers requests with an error
+/// or not at all. It may close the streams to the backend or keep them open.
 #[tokio::test]
 async fn cluster_behind_an_empty_load_balancer_is_stale() {
     for (code, breaks_off) in [(Some(503), false), (Some(502), false), (Some(504), true), (None, false), (None, true)] {
@@ -201,7 +198,7 @@ async fn cluster_behind_an_empty_load_balancer_is_stale() {
         let reason = code.map_or("no answer".to_owned(), |code| code.to_string());
         for warnings in warnings(&fixture).await {
             assert!(age(&warnings) <= 15, "{code:?}: {warnings:?}");
-            // The Warning names the broken watch as the reason, until the router has detected another reason.
+            // If the watch broke, the Warning first names this reason.
             assert!(breaks_off || warnings[0].contains(&reason), "{code:?}: {warnings:?}");
         }
         pass(Duration::from_secs(120)).await;
@@ -213,8 +210,8 @@ async fn cluster_behind_an_empty_load_balancer_is_stale() {
     }
 }
 
-/// Some load balancers answer `/readyz` themselves, and some members allow `/readyz` without credentials. So `/readyz`
-/// may succeed while the credentials are rejected.
+/// `/readyz` may succeed although the credentials are rejected: some load balancers answer it themselves, and some
+/// members allow it without credentials.
 #[tokio::test]
 async fn member_that_rejects_credentials_gets_few_requests() {
     let fixture = held().await;
@@ -229,12 +226,12 @@ async fn member_that_rejects_credentials_gets_few_requests() {
     let before = asked();
     pass(Duration::from_secs(120)).await;
     quiet_without_time().await;
-    // Each collection sends a request every 15 to 30 s, discovery every 10 s, and each 401 causes one additional
-    // request.
+    // Expected requests: one for each collection every 15 to 30 s, and one for discovery every 10 s. Each 401 causes
+    // one additional request.
     let count = asked() - before;
     assert!(count <= 2 * (8 * COLLECTIONS.len() as u64 + 15), "{count}");
     control.reject(None);
-    // No event announces that the credentials are valid again, so the router discovers it with its next request.
+    // Nothing announces that the credentials are valid again. The router detects it with its next regular request.
     until(|| async {
         pass(Duration::from_millis(250)).await;
         all_are_fresh(&fixture).await
@@ -257,9 +254,9 @@ async fn member_that_forbids_readyz_is_not_stale() {
     }
 }
 
-/// The member's etcd is lost, or `/readyz` waits for etcd: two checks of a kube-apiserver wait 2 s each. The member
-/// still answers PING, but the objects in memory may be outdated. Streams stay open, because logs and tunnels need no
-/// etcd.
+/// The member has lost its etcd, or `/readyz` hangs, because two checks of a kube-apiserver wait 2 s each for etcd. The
+/// member still answers PING, but the objects in memory may be outdated. Streams stay open, because logs and tunnels
+/// need no etcd.
 #[tokio::test]
 async fn member_that_is_not_ready_is_stale_until_it_sends_events() {
     for hangs in [false, true] {
@@ -287,7 +284,7 @@ async fn member_that_is_not_ready_is_stale_until_it_sends_events() {
         let report = fixture.get("/readyz?verbose").await;
         let report = String::from_utf8_lossy(&report.body);
         assert!(report.contains("/readyz reports that it is not ready"), "{report}");
-        // Reads and writes still reach the member, and its events make the collection fresh.
+        // The router still forwards reads and writes. An event of the member makes the collection fresh.
         assert_eq!(fixture.get(&format!("/clusters/b{CONFIG_MAPS}")).await.code, 200);
         fixture.put_and_see("b", "x", "2").await;
         followed.frame().await.expect("it goes on").expect("data");
@@ -298,7 +295,7 @@ async fn member_that_is_not_ready_is_stale_until_it_sends_events() {
     }
 }
 
-/// Data in a client's buffer arrived some time ago, so reading it does not prove that the cluster is alive.
+/// A slow client reads data that arrived some time ago. This is no proof that the cluster is alive.
 #[tokio::test]
 async fn slow_reader_does_not_hide_a_dead_cluster() {
     let fixture = held().await;
@@ -312,8 +309,8 @@ async fn slow_reader_does_not_hide_a_dead_cluster() {
     followed.frame().await.expect("a frame").expect("data");
     quiet_without_time().await;
     fixture.member("b").control().half_open(true);
-    // The member has filled the flow-control window of the stream, so the slow client can read for some seconds without
-    // new bytes from the member.
+    // The router's buffers are full of data from the member, so the slow client can read for some seconds without new
+    // data.
     let seconds = 8;
     for _ in 0..seconds {
         pass(Duration::from_secs(1)).await;

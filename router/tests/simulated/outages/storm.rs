@@ -10,7 +10,6 @@ use rand::{Rng, SeedableRng};
 use crate::clients::informer::Informer;
 use crate::harness::{CONFIG_MAPS, Fixture, SOON, until, vector, version};
 
-/// Changes members and injects faults at random.
 async fn storm(fixture: &Fixture, mut random: StdRng) {
     let mut undone = BTreeMap::new();
     for round in 0..220 {
@@ -28,8 +27,9 @@ async fn storm(fixture: &Fixture, mut random: StdRng) {
                 member.control().start_listening().await;
             }
             95..97 => {
-                // The router must read the states before and after a restore. Otherwise the member's revision may
-                // exceed the undone revisions undetected, or undone events in transit may arrive after the restore.
+                // The router must read the state before the restore, and the state after it. If it missed one, the
+                // member's revision could exceed the undone revisions undetected, or events from before the restore
+                // could arrive after it.
                 let newest = member.control().revision();
                 until(|| async { seen(fixture, member.name()).await == Some(newest) }).await;
                 let revision = newest.saturating_sub(random.random_range(1..6));
@@ -51,8 +51,8 @@ async fn storm(fixture: &Fixture, mut random: StdRng) {
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
     }
-    // A client that resumes from an undone version gets a 410 after the member's revision has exceeded the undone
-    // revisions.
+    // The loop lets each member exceed its undone revisions. A client that resumes from an undone version then gets
+    // 410.
     for member in &fixture.members {
         while undone.get(member.name()).is_some_and(|undone| member.control().revision() <= *undone) {
             member.apply(crate::harness::config_map("last", "")).unwrap();
@@ -60,8 +60,8 @@ async fn storm(fixture: &Fixture, mut random: StdRng) {
     }
 }
 
-/// Returns the member's revision that the router has reached; `None` before the first. In this test each revision has
-/// at most one deletion, so a reached revision is complete.
+/// Returns the revision of a member that the router's ConfigMaps have reached. `None` if the router has no version of
+/// the member. The part of the revision is ignored, because each revision in this test has at most one deletion.
 async fn seen(fixture: &Fixture, member: &str) -> Option<u64> {
     let list = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.ok();
     let components = vector(&version(&list));

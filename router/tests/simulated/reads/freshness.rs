@@ -1,4 +1,5 @@
-//! Tests of the response for each state of a cluster and each kind of request. Each cell of the table is one case.
+//! Tests of the response for each state of a cluster, each kind of request, and each version. Every combination is one
+//! case.
 
 use std::time::Duration;
 
@@ -30,11 +31,8 @@ enum Verb {
     /// The request for the second page of a list.
     Continue,
     Watch,
-    /// A watch with `sendInitialEvents`.
     WatchList,
-    /// A get of an object of `a`.
     GetOfA,
-    /// A get of an object of `b`.
     GetOfB,
     /// A get of a name that no cluster has.
     GetOfNobody,
@@ -71,19 +69,19 @@ fn expected(partial: Partial, state: State, verb: Verb, version: Version) -> &'s
     let names_b = matches!(version, Version::Both | Version::Ahead);
     let ahead = version == Version::Ahead;
     match verb {
-        // Requests for a name never wait for unreachable clusters. The cluster with the object answers, and no response
-        // claims that the object does not exist.
+        // A get never waits for an unreachable cluster. The cluster with the object answers. No response claims that
+        // the object does not exist.
         Verb::GetOfA | Verb::GetOfB | Verb::GetOfNobody => match state {
             _ if unknown && names_b => "429",
             State::Fresh | State::Stale if ahead => "504",
-            // The cluster answers requests for single objects while its lists fail.
+            // The cluster refuses lists, but answers gets.
             State::Unsynced if verb == Verb::GetOfNobody => "404",
             State::Unsynced => "200",
             // The cluster in the unknown state may also have an object with this name.
             _ if unknown && verb == Verb::GetOfA => "200 missing",
             _ if verb == Verb::GetOfA => "200",
             _ if unknown => "503",
-            // Memory lacks the object, but may be outdated.
+            // The object is not in memory, but the memory may be outdated.
             State::Stale if verb == Verb::GetOfNobody => "404 stale",
             _ if verb == Verb::GetOfNobody => "404",
             State::Stale => "200 stale",
@@ -91,14 +89,14 @@ fn expected(partial: Partial, state: State, verb: Verb, version: Version) -> &'s
         },
         Verb::List | Verb::ListExact | Verb::Continue | Verb::Watch | Verb::WatchList => match state {
             _ if unknown && partial == Partial::Deny => "429 at last",
-            // An informer must not drop its objects of `b`.
+            // With a 200, an informer would drop its objects of `b`.
             _ if unknown && names_b => "429",
             _ if unknown => "200 missing",
             State::Stale if ahead && verb == Verb::Watch => "200 stale",
             State::Stale if ahead && verb == Verb::WatchList => "ERROR 504",
             State::Stale if ahead => "504",
             State::Stale => "200 stale",
-            // The member answers that it has not reached the version.
+            // The router asks the member, which has not reached the version.
             _ if ahead && matches!(verb, Verb::Watch | Verb::WatchList) => "ERROR 410",
             _ if ahead => "410",
             _ => "200",
@@ -106,7 +104,7 @@ fn expected(partial: Partial, state: State, verb: Verb, version: Version) -> &'s
     }
 }
 
-/// Returns whether a client can send this combination.
+/// Returns whether this kind of request can have this version.
 fn exists(verb: Verb, version: Version) -> bool {
     match verb {
         Verb::ListExact | Verb::Continue => !matches!(version, Version::Unset | Version::Zero),
@@ -114,7 +112,7 @@ fn exists(verb: Verb, version: Version) -> bool {
     }
 }
 
-/// Formats the status code, the Warning about `b`, and whether the response took half a minute.
+/// Returns the status code, the kind of Warning about `b`, and `at last` if the response took half a minute.
 fn outcome(answer: &Answer, took: Duration) -> String {
     let mut text = answer.code.to_string();
     let warnings = answer.warnings();
@@ -124,13 +122,13 @@ fn outcome(answer: &Answer, took: Duration) -> String {
             let rest = warning.strip_prefix("299 - \"cluster b");
             rest.is_some_and(|rest| rest.starts_with(begin) && rest.contains(age) && rest.contains(" s"))
         };
-        // If another cluster answers a get, the Warning says that `b` may also have an object with this name.
+        // After a get that another cluster answers, the Warning says that `b` may also have the object.
         let is_missing =
             is_of(": configmaps are missing, ", " waiting for ") || is_of(" may have configmaps ", " queried (for ");
         assert!(is_missing || is_of(": configmaps may be stale, ", " s ago: "), "{warning}");
         text += if is_missing { " missing" } else { " stale" };
     }
-    // For a name in an unreachable cluster no response suggests a retry: see the module `faults`.
+    // A 503 for a name in an unreachable cluster has no Retry-After (see the module `faults`). A 429 or 504 has it.
     if matches!(answer.code, 429 | 504) {
         assert!(answer.headers.contains_key("retry-after"), "{answer:?}");
     }
@@ -145,7 +143,7 @@ fn outcome(answer: &Answer, took: Duration) -> String {
     text
 }
 
-/// The versions for the requests: a composite version of both clusters, and the continue token of the second page.
+/// What the requests need: a composite version of both clusters, and the continue token of the second page.
 struct Given {
     both: Value,
     token: String,
@@ -184,7 +182,7 @@ impl Given {
             Verb::List => format!("{CONFIG_MAPS}{}", with("")),
             Verb::ListExact => format!("{CONFIG_MAPS}{}", with("&resourceVersionMatch=Exact")),
             Verb::Continue => {
-                // A continue token consists of a position and a version, so the test can replace the version.
+                // A continue token is a position and a version. The test replaces the version.
                 let (place, _) = self.token.rsplit_once('.').unwrap();
                 format!("{CONFIG_MAPS}?limit=1&continue={place}.{}", version.unwrap_or_default())
             }
@@ -201,7 +199,7 @@ impl Given {
     }
 }
 
-/// Sends a request while the paused clock advances in leaps, and returns the outcome.
+/// Sends a request with a paused clock, which leaps over waits. Returns the outcome.
 async fn asked(fixture: &Fixture, verb: Verb, path: &str) -> String {
     tokio::time::pause();
     let started = tokio::time::Instant::now();
@@ -230,7 +228,7 @@ async fn watched(fixture: &Fixture, path: &str, started: tokio::time::Instant) -
     }
     let head = Answer { code: 200, headers: response.headers().clone(), body: bytes::Bytes::new() };
     let mut events = Events::of(response);
-    // An ERROR event arrives within the router's maximum wait for a version.
+    // The router waits for a version for less than this time, and then sends an ERROR event.
     let error = tokio::time::timeout(Duration::from_secs(4), async {
         loop {
             let event = events.next().await?;
@@ -251,7 +249,8 @@ async fn watched(fixture: &Fixture, path: &str, started: tokio::time::Instant) -
     }
 }
 
-/// Returns a router with this policy and `b` in this state, and the versions for the requests.
+/// Returns a router with this policy, for which `b` is in this state, and the versions for requests. Also returns the
+/// first router, whose tasks must stay alive.
 async fn in_state(partial: Partial, state: State) -> (Fixture, Fixture, Given) {
     let policies = Policies { default: ResourcePolicy { partial, ..ResourcePolicy::default() }, ..Policies::default() };
     let mut fixture = Fixture::with(["a", "b"].map(config), policies.clone()).await;
@@ -263,7 +262,7 @@ async fn in_state(partial: Partial, state: State) -> (Fixture, Fixture, Given) {
         State::Fresh => {}
         State::Stale => {
             control.stop_listening().await;
-            // After 8 s without contact, the member counts as unreachable.
+            // After 8 s without contact, the member is unreachable for the router.
             pass(Duration::from_secs(8)).await;
             return (fixture, Fixture { members: Vec::new(), router: crate::harness::router(allow()) }, given);
         }
@@ -286,7 +285,7 @@ async fn each_cluster_state_and_request_kind_has_the_documented_response() {
     for partial in [Partial::Deny, Partial::Allow] {
         for state in STATES {
             let (fixture, _first, given) = in_state(partial, state).await;
-            // The first request starts the cachers of the resource.
+            // The first request starts the cachers of the ConfigMaps.
             asked(&fixture, Verb::GetOfA, &given.path(Verb::GetOfA, Version::Unset)).await;
             for verb in VERBS {
                 for version in VERSIONS.into_iter().filter(|version| exists(verb, *version)) {
@@ -362,8 +361,8 @@ async fn idle_collection_reaches_a_version_without_a_relist() {
     fixture.put("b", "x", "");
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let control = fixture.member("b").control();
-    // A write to another resource advances the revision of the member, while the ConfigMaps do not change. The router
-    // cannot reach this revision through an event of a ConfigMap.
+    // A write to another resource advances the member's revision. No event of a ConfigMap has this revision, so the
+    // router must reach it in a different way.
     let service = json!({"kind": "Service", "apiVersion": "v1", "metadata": {"name": "s", "namespace": "default"}});
     let revision = fixture.member("b").apply(service).unwrap();
     let mut named = vector(&version(&list));
@@ -407,11 +406,11 @@ async fn deleted_collection_does_not_reappear_in_lists() {
     for (cluster, name) in [("a", "x"), ("b", "y"), ("b", "z")] {
         fixture.put_and_see(cluster, name, "").await;
     }
-    // The connection is so slow that a direct read would arrive before the watch event.
+    // The connections are slow. A list that did not wait for the deletion would still contain the objects from memory.
     for name in ["a", "b"] {
         fixture.member(name).control().slow(Some(2_000));
     }
-    // A member ignores the query of a DELETE with a body, so this DELETE is no dry run.
+    // A member ignores the query of a DELETE with a body. This DELETE has no body, so it is a dry run.
     let trial = fixture.client().send("DELETE", &format!("{CONFIG_MAPS}?dryRun=All"), &[], "").await;
     assert_eq!(trial.code, 200, "{trial:?}");
     assert_eq!(items(&fixture.get(CONFIG_MAPS).await.ok()).len(), 3, "nothing is waited for that does not come");

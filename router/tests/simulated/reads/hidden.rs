@@ -1,4 +1,4 @@
-//! Tests of the shared mode: the clusters that are visible for a request, and the secrecy of hidden clusters.
+//! Tests of the shared mode: which clusters are visible for a request, and that no response reveals a hidden cluster.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::access::rights::{config_map_of, listed};
 use crate::harness::{Answer, Client, allow, config_map, pass, until};
 use crate::membership::members::{ALL_VERBS, SHOP, allow_to, fixture, write};
 
-/// An object in a cluster without rights for the caller looks like a missing object, in every message and in every
-/// request to members.
+/// If the caller has no rights in a cluster, an object there looks like a missing object. No message and no request to
+/// members reveals the difference.
 #[tokio::test]
 async fn object_in_a_hidden_cluster_looks_like_a_missing_object() {
     let (with, rbac) = fixture(["a", "b", "c"]).await;
@@ -103,8 +103,8 @@ async fn messages_name_no_hidden_cluster() {
     ann.send("DELETE", SHOP, &[], "").await.refused(403);
 }
 
-/// An access review of a read is allowed if any visible cluster allows the read. A review of a write is allowed if all
-/// visible clusters allow the write.
+/// For a read, an access review is allowed if any visible cluster allows the read. For a write, it is allowed only if
+/// all visible clusters allow the write.
 #[tokio::test]
 async fn access_review_asks_only_visible_clusters() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;
@@ -138,7 +138,7 @@ async fn access_review_asks_only_visible_clusters() {
         assert_eq!(answer["status"]["resourceRules"].as_array().map_or(0, Vec::len).min(1), rules, "{answer}");
         assert_eq!(rbac.iter().map(|own| own.came().len()).collect::<Vec<_>>(), asked, "{user} {namespace}");
     }
-    // The response does not name an unreachable hidden cluster.
+    // The hidden cluster is unreachable now. The response must not mention it.
     fixture.member("c").control().stop_listening().await;
     fixture.out_of_reach("c").await;
     let review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
@@ -147,8 +147,8 @@ async fn access_review_asks_only_visible_clusters() {
     assert!(answer.warnings().is_empty() && answer.ok()["status"].get("evaluationError").is_none(), "{answer:?}");
 }
 
-/// Versions in responses to writes contain the scope of the writer's rights, like versions from memory. The router
-/// accepts these versions.
+/// A version in the response to a write contains the scope of the writer's rights, like a version from memory. The
+/// router accepts it later.
 #[tokio::test]
 async fn versions_of_write_responses_equal_those_from_memory() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
@@ -176,7 +176,8 @@ async fn versions_of_write_responses_equal_those_from_memory() {
     }
 }
 
-/// A cluster with unknown rights may have the object. The router refuses the request, and does not name the cluster.
+/// The rights in `c` are unknown, and `c` may have the object. So the router refuses the request. The message must not
+/// name `c`.
 #[tokio::test]
 async fn writes_are_refused_while_a_clusters_rights_are_unknown() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;
@@ -204,7 +205,7 @@ async fn writes_are_refused_while_a_clusters_rights_are_unknown() {
     assert_eq!(root.send("DELETE", SHOP, &[], "").await.refused(429), unknown(""));
     assert!(rbac.iter().all(|own| own.came().iter().all(|own| own.line.starts_with("GET "))));
     assert!(rbac[2].came().is_empty());
-    // Memory or an annotation determines the cluster of these requests, so the unknown rights in `c` have no effect.
+    // For these requests, memory or the annotation names the cluster, so the unknown rights in `c` do not matter.
     root.get(&format!("{SHOP}/of-a")).await.ok();
     root.get(&format!("{SHOP}/of-a/nothing")).await.refused(404);
     let mut named = config_map_of("shop", "of-a");
@@ -212,8 +213,8 @@ async fn writes_are_refused_while_a_clusters_rights_are_unknown() {
     write(&root, "PUT", &format!("{SHOP}/of-a"), &named).await.ok();
 }
 
-/// The search for the cluster of a write uses only the clusters that are visible to the writer. An owner or the records
-/// of a Helm release in a hidden cluster count as missing.
+/// To find the cluster of a new object, the router uses only clusters that the writer may see. An owner, or a record of
+/// a Helm release, in a hidden cluster looks like a missing one.
 #[tokio::test]
 async fn write_placement_ignores_objects_in_hidden_clusters() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;
@@ -237,7 +238,7 @@ async fn write_placement_ignores_objects_in_hidden_clusters() {
     };
     let pairs = [[owned("of-c", &uid("of-c")), owned("nothing", &json!("0-0-0"))], [released("web"), released("none")]];
     for pair in pairs {
-        // The write of a user with rights in `c` goes to `c`.
+        // The user `root` has rights in `c`, so the object goes to `c`.
         let made = write(&root, "POST", &format!("{SHOP}?dryRun=All"), &pair[0]).await.ok();
         assert_eq!(crate::harness::cluster(&made), "c");
         rbac.iter().for_each(|own| drop(own.came()));
@@ -251,8 +252,8 @@ async fn write_placement_ignores_objects_in_hidden_clusters() {
     }
 }
 
-/// A resource that is not cached is read under the caller's identity, and only from clusters that allow the caller to
-/// list it.
+/// If the router does not cache a resource, it lists the resource as the caller, and only in clusters that allow the
+/// caller to list it.
 #[tokio::test]
 async fn uncached_list_reads_only_clusters_that_allow_it() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;
@@ -274,7 +275,8 @@ async fn uncached_list_reads_only_clusters_that_allow_it() {
     fixture.user("eve", &[]).get("/api/v1/configmaps").await.refused(403);
 }
 
-/// A selector gets the same Warning for a cluster that the caller may not know and for a cluster that does not exist.
+/// If a selector names a cluster that the caller may not know, the Warning is the same as for a cluster that does not
+/// exist.
 #[tokio::test]
 async fn selector_with_a_hidden_cluster_gets_the_unknown_name_warning() {
     let (fixture, _rbac) = fixture(["a", "b", "c"]).await;
@@ -300,8 +302,8 @@ async fn selector_with_a_hidden_cluster_gets_the_unknown_name_warning() {
     }
 }
 
-/// Tributary reads the discovery of a cluster again only if the caller may get the object in this cluster. The duration
-/// of a 404 therefore does not reveal that a hidden cluster exists.
+/// A request for a missing object makes Tributary read discovery again, but only in clusters in which the caller may
+/// get the object. So the duration of the 404 does not reveal a hidden cluster.
 #[tokio::test]
 async fn not_found_does_not_wait_for_a_hidden_cluster() {
     let (fixture, _rbac) = fixture(["a", "b", "c"]).await;
@@ -315,7 +317,7 @@ async fn not_found_does_not_wait_for_a_hidden_cluster() {
     .await;
     c.hold_requests(true);
     let answered_after = async |client: &Client, method: &str| {
-        // Tributary sends at most one such request in 2 s to a member. After this pause, it may send the next.
+        // Tributary reads the discovery of a member at most once in 2 s. After this pause, it may read it again.
         pass(Duration::from_millis(2500)).await;
         let begun = Instant::now();
         client.send(method, &format!("{SHOP}/nothing"), &[], "").await.refused(404);
@@ -327,8 +329,8 @@ async fn not_found_does_not_wait_for_a_hidden_cluster() {
     }
 }
 
-/// While the rights in `c` are unknown, a selector with `c` gets the same response as a selector with an unknown name:
-/// from memory and from the members, for users with and without rights in other clusters.
+/// While the rights in `c` are unknown, a selector with `c` gets the same response as a selector with an unknown name.
+/// This applies to reads from memory and from members, and to users with and without rights in other clusters.
 #[tokio::test]
 async fn selector_hides_the_existence_of_clusters_with_unknown_rights() {
     let (fixture, _rbac) = fixture(["a", "b", "c"]).await;
@@ -370,7 +372,7 @@ async fn selector_hides_the_existence_of_clusters_with_unknown_rights() {
             let of_c = told("DELETE", "%3DN", "c", "").await;
             assert_eq!(of_c, told("DELETE", "%3DN", "nowhere", "").await, "{user}");
         }
-        // A selector that excludes the hidden name is not affected.
+        // A selector that excludes `c` is not affected by the unknown rights.
         let path = format!("{SHOP}?labelSelector=tributary.dev/cluster%3Da");
         let answer = fixture.user("ann", &[]).get(&path).await;
         assert_eq!((answer.code, answer.warnings()), (200, Vec::new()));

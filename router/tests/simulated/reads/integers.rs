@@ -1,7 +1,7 @@
-//! Tests of `itemResourceVersions: Integer`: the resourceVersion of every object is an integer that identifies its
-//! revision and its cluster. Clients can use the integer wherever a resourceVersion is accepted.
+//! Tests of `itemResourceVersions: Integer`: the resourceVersion of each object is an integer, which contains the
+//! object's revision and the cluster's index. Clients can use the integer everywhere in place of a composite version.
 //!
-//! Member `a` has index 0 and `b` has index 1, so an object of `b` at revision 7 has the resourceVersion `70001`.
+//! Member `a` has index 0 and `b` has index 1. So an object of `b` at revision 7 has the resourceVersion `70001`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,12 +35,11 @@ async fn start() -> Fixture {
     Fixture::with(["a", "b"].map(config), policies()).await
 }
 
-/// Returns the integer resourceVersion of an object of a member at a revision.
 fn integer(member: &str, revision: u64) -> String {
     (revision * 10_000 + if member == "a" { 0 } else { 1 }).to_string()
 }
 
-/// Returns the events up to the first bookmark, and the bookmark's composite version.
+/// Returns the events before the next bookmark, and the bookmark's decoded composite version.
 async fn up_to_bookmark(events: &mut Events) -> (Vec<Value>, Value) {
     let mut before = Vec::new();
     loop {
@@ -114,8 +113,7 @@ async fn read_at_an_integer_version_waits_only_for_the_versions_cluster() {
     let fixture = start().await;
     fixture.get(CONFIG_MAPS).await.ok();
     for round in 0..20 {
-        // The test writes directly to the member, so the router may not have received the event of this write and must
-        // wait for it.
+        // The write does not pass the router, so the router may have to wait for the event of this write.
         let number = integer("b", fixture.put("b", "x", &round.to_string()));
         let path = if round % 2 == 0 {
             format!("{CONFIG_MAPS}/x?resourceVersion={number}")
@@ -163,7 +161,7 @@ async fn watch_resumes_from_the_integer_version_of_any_event() {
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
     fixture.resumes_after_each(&mut events).await;
-    // The watch waits, because the router has not received the event of this integer version.
+    // The router has not received this event, so the watch must wait for it.
     let revision = fixture.put("b", "x7", "");
     let mut resumed = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", integer("b", revision))).await;
     fixture.put("a", "x8", "");
@@ -173,7 +171,7 @@ async fn watch_resumes_from_the_integer_version_of_any_event() {
 #[tokio::test]
 async fn watch_from_an_unknown_integer_version_gets_a_410() {
     let fixture = start().await;
-    // The integer version is older than the router's log, so the watch cannot resume from it.
+    // This write is older than the router's log, so no watch can resume from its integer.
     let early = fixture.put("a", "x", "");
     fixture.get(CONFIG_MAPS).await.ok();
     for from in [integer("a", early), integer("a", 1 << 40)] {
@@ -182,7 +180,7 @@ async fn watch_from_an_unknown_integer_version_gets_a_410() {
         assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)), "{error}");
         assert!(events.next().await.is_none());
     }
-    // A watch with initial events does not need the event of this integer.
+    // A watch with initial events can begin at any version, so it needs no event with this integer.
     let path = format!(
         "{CONFIG_MAPS}?watch=1&{OWN}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion={}",
         integer("a", early)
@@ -191,7 +189,7 @@ async fn watch_from_an_unknown_integer_version_gets_a_410() {
 }
 
 #[tokio::test]
-async fn integer_version_of_a_deletion_found_by_relist_expires() {
+async fn watch_from_the_integer_version_of_a_deletion_found_by_relist_gets_410() {
     let fixture = start().await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let path = format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={}", version(&list));
@@ -207,10 +205,10 @@ async fn integer_version_of_a_deletion_found_by_relist_expires() {
     control.start_listening().await;
     let deleted = events.soon().await;
     assert_eq!(brief(&deleted), "DELETED a/x");
-    // The deletion has the version before the relist, and so includes no later change that the relist discovered.
+    // A DELETED event has the version before the relist, which does not cover other changes that the relist discovered.
     assert_eq!(version(&deleted["object"]), integer("a", added));
-    // The ADDED event of `x` had the same integer, and the stream sent `y` of `b` after it. A client with this integer
-    // may therefore lack `y`, so the router must refuse the integer.
+    // The ADDED event of `x` had the same integer, and the stream sent `y` of `b` only later. So a client with this
+    // integer may lack `y`, and the router must refuse the integer.
     let from = |version: &str| format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={version}");
     let error = fixture.watch(&from(&version(&deleted["object"]))).await.soon().await;
     assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)), "{error}");
@@ -222,7 +220,8 @@ async fn integer_version_resumes_at_another_process_only_with_one_cluster() {
     let fixture = start().await;
     let other = Router::new(RouterConfig { policies: policies(), ..RouterConfig::default() });
     let fixture = Fixture { router: Arc::clone(&other), ..fixture };
-    // After the set of clusters has changed, an integer may be from a client that missed the removal of a cluster.
+    // After a change of the clusters, the router refuses integers, because the client may have missed the removal of a
+    // cluster.
     for (clusters, expected) in [(&["a"][..], "ADDED"), (&["a", "b"], "ERROR"), (&["a"], "ERROR")] {
         fixture.set_clusters(clusters).await;
         other.asked_once(SOON).await;
@@ -268,7 +267,7 @@ async fn bookmark_follows_each_burst_of_events_with_integer_versions() {
         assert_eq!(refused.soon().await["type"], "ADDED");
     }
     refused.nothing().await;
-    // The stream resumes from the composite version of the bookmark.
+    // The bookmark's composite version covers this event.
     let revision = fixture.put("b", "z", "");
     let (events, vector) = up_to_bookmark(&mut taken).await;
     assert_eq!(events.iter().map(brief).collect::<Vec<_>>(), ["ADDED b/z"]);
@@ -290,7 +289,7 @@ async fn bookmark_follows_a_repeated_object_immediately() {
     let again = events.soon().await;
     assert_eq!(brief(&again), "ADDED b/x");
     assert_eq!(version(&again["object"]), integer("b", old), "the object is the one that it was");
-    // The event arrives before the next bookmark is due.
+    // The object was sent again, so a bookmark follows immediately, before this next event.
     let added = fixture.put("b", "y", "");
     let (between, vector) = up_to_bookmark(&mut events).await;
     assert!(between.is_empty(), "{between:?}");
@@ -351,13 +350,14 @@ async fn preconditions_of_every_kind_accept_integer_versions() {
         for refused in [integer("b", fresh), fresh.to_string(), format!("{fresh}0009"), "garbage".to_owned()] {
             send(how, &refused).await.refused(409);
         }
-        // The member refuses an outdated version. A failed `test` operation of a JSON patch gets a 422.
+        // The member itself refuses an outdated version: with 422 if a `test` operation of a JSON patch fails, or else
+        // with 409.
         let code = if how == "json-patch+json" { 422 } else { 409 };
         send(how, &integer("a", stale)).await.refused(code);
         send(how, &composite(&json!({"a": stale.to_string()}))).await.refused(code);
         send(how, &item).await.ok();
     }
-    // The integer or the version may be newer than memory, for example from a live read or from another process.
+    // Memory may be older than the integer, for example if it is from a different process.
     for round in 0..20 {
         let fresh = fixture.put("a", "x", &round.to_string());
         send("PUT", &integer("a", fresh)).await.ok();
@@ -410,8 +410,8 @@ async fn removed_cluster_sends_deletions_with_integer_versions() {
     fixture.set_clusters(&["a"]).await;
     let gone = events.soon().await;
     assert_eq!((brief(&gone).as_str(), version(&gone["object"])), ("DELETED b/x", integer("b", 1)));
-    // A client with this integer, or with the object's own integer, must list again, because the cluster was removed.
-    // The client must also list again after the cluster has been added again.
+    // After the removal of a cluster, the router refuses the integer of the DELETED event and the object's own integer.
+    // The client must list again, even if the cluster has returned.
     for clusters in [&["a"][..], &["a", "b"]] {
         fixture.set_clusters(clusters).await;
         for revision in [1, revision] {
@@ -452,7 +452,7 @@ async fn bookmark_is_sent_after_a_restore_although_its_version_repeats() {
     let before = before.to_string();
     until(|| async { vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["a"] == before }).await;
     fixture.put("a", "own", "");
-    // A bookmark may already have been due before the event, so the loop skips bookmarks without an event before them.
+    // A bookmark may already be due before the event. The loop skips such bookmarks.
     let (events, again) = loop {
         let told = up_to_bookmark(&mut events).await;
         if !told.0.is_empty() {
@@ -480,7 +480,7 @@ async fn registry_selects_integer_versions_for_its_resources() {
     let read = fixture.get("/api/v1/namespaces/default/pods/x").await.ok();
     assert_eq!(vector(&version(&read)), json!({"b": revision.to_string()}));
     fixture.get(&format!("/api/v1/pods?resourceVersion={}", integer("b", revision))).await.refused(410);
-    // The form of resourceVersions may change while the process runs. An open watch keeps its form.
+    // The configuration may change the form of resourceVersions. An open watch keeps its form.
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let mut open = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
     fixture.router.set_policies(allow());
@@ -526,12 +526,12 @@ async fn write_whose_version_exceeds_the_integer_range_is_refused() {
     fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "new", "1")).await.ok();
 }
 
-/// Opens a watch of the namespace from an integer.
+/// Opens a watch of the namespace `default` from an integer resourceVersion.
 async fn from(fixture: &Fixture, number: &str) -> Events {
     fixture.watch(&format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={number}")).await
 }
 
-/// Returns whether a resumed watch ends with 410. Otherwise it must send the object `last`.
+/// Returns `true` if a resumed watch ends with 410, and `false` if it sends the object `last`.
 async fn is_expired(events: &mut Events, last: &str) -> bool {
     let event = events.soon().await;
     match event["type"].as_str() {
@@ -546,8 +546,8 @@ async fn is_expired(events: &mut Events, last: &str) -> bool {
     }
 }
 
-/// The view of the namespace contained objects of `b` that the view of all namespaces lacks. A client that resumes at
-/// the view of all namespaces from an integer would keep these objects.
+/// The view of one namespace has objects of `b`, and the view of all namespaces does not. If a client with an integer
+/// from the first view resumed at the second, it would keep these objects forever.
 #[tokio::test]
 async fn integer_version_of_a_namespace_view_resumes_only_in_this_view() {
     let fixture = start().await;
@@ -562,7 +562,7 @@ async fn integer_version_of_a_namespace_view_resumes_only_in_this_view() {
     fixture.put("a", "z2", "");
     assert_eq!(events.brief().await, "ADDED a/z2");
     assert!(!is_expired(&mut from(&fixture, &number).await, "ADDED a/z2").await, "the same view");
-    // The cluster no longer answers 403, so the view of all namespaces serves the request, without `b`.
+    // With 401 in place of 403, the view of all namespaces serves the request, without the objects of `b`.
     fixture.member("b").control().reject(Some(Rejection {
         kinds: vec![RequestKind::List, RequestKind::Watch],
         resources: vec!["configmaps".to_owned()],
@@ -574,8 +574,8 @@ async fn integer_version_of_a_namespace_view_resumes_only_in_this_view() {
     let everywhere = format!("/api/v1/configmaps?watch=1&{OWN}&resourceVersion={number}");
     let mut everywhere = fixture.watch(&everywhere).await;
     assert!(!is_expired(&mut everywhere, "ADDED a/z2").await, "all namespaces have one view");
-    // The view of the namespace has been dropped. The router still refuses integers of this view. The router accepts
-    // later integers, because only one view sends them.
+    // The view of the namespace is gone now. The router still refuses its integers, and accepts integers of later
+    // events, which only one view has sent.
     drop(events);
     pass(NAMESPACE_UNUSED_AFTER + Duration::from_secs(20)).await;
     assert!(is_expired(&mut from(&fixture, &number).await, "ADDED a/z2").await, "nor later");
@@ -584,7 +584,7 @@ async fn integer_version_of_a_namespace_view_resumes_only_in_this_view() {
     assert!(!is_expired(&mut from(&fixture, &number).await, "ADDED a/w").await, "b may be gone for long");
 }
 
-/// The integer is from the view of all namespaces, and the watch resumes at the view of one namespace.
+/// The integer is from the view of all namespaces, and the watch would resume at the view of one namespace.
 #[tokio::test]
 async fn integer_version_of_the_cluster_wide_view_expires_in_a_namespace_view() {
     let fixture = start().await;
@@ -610,8 +610,8 @@ async fn integer_version_of_the_cluster_wide_view_expires_in_a_namespace_view() 
     assert!(!is_expired(&mut from(&fixture, &number).await, "ADDED a/w").await, "it is the only one again");
 }
 
-/// If the router has no capacity for a view of a namespace, the view of all namespaces serves its watches. The view of
-/// all namespaces may contain objects of `b` that a later view of the namespace no longer contains.
+/// The router has no capacity for a view of this namespace, so the view of all namespaces serves the watch. It may
+/// contain objects of `b` that a later view of the namespace lacks.
 #[tokio::test]
 async fn integer_version_of_a_substitute_view_expires_in_a_namespace_view() {
     let limits = Limits { namespace_views: 1, ..Limits::default() };
@@ -645,8 +645,8 @@ async fn integer_version_of_a_substitute_view_expires_in_a_namespace_view() {
     assert!(!is_expired(&mut from(&fixture, &number).await, "ADDED a/w").await, "it is the only one again");
 }
 
-/// A stream that ends for a drain sends no more events. The client resumes at the next process, which may have older
-/// objects of other clusters when it sends the same events.
+/// When the router drains, a watch must send no more events. The client resumes at the next process, which may have
+/// older objects of other clusters at the same event.
 #[tokio::test]
 async fn watch_ended_by_a_drain_sends_no_further_events() {
     let fixture = start().await;
@@ -670,7 +670,7 @@ async fn watch_ended_by_a_drain_sends_no_further_events() {
     }
 }
 
-/// An integer names its cluster by an index, and has no meaning if no cluster has the index.
+/// The integer names its cluster by an index. Without a cluster of this index, the integer is meaningless.
 #[tokio::test]
 async fn apply_with_the_integer_version_of_a_removed_cluster_is_refused() {
     let mut policies = policies();

@@ -1,4 +1,4 @@
-//! Tests of a member whose watches are delayed after writes. Only readers of these writes wait.
+//! Tests of a member whose watches deliver writes late. Only reads of these writes wait.
 
 use serde_json::json;
 use tributary_router::Policies;
@@ -7,13 +7,12 @@ use crate::harness::{CONFIG_MAPS, Fixture, allow, config, config_map_in, items, 
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// Returns the path of the ConfigMaps that the tests create.
 fn made() -> String {
     format!("{CONFIG_MAPS}?{FILTER}")
 }
 
-/// Starts members `a` and `b` with one object each. Then the watches of `a` slow down to ten bytes per second, and a
-/// client writes an object to `a`.
+/// Starts members `a` and `b` with one object each. Then limits the watches of `a` to ten bytes per second, and writes
+/// the object `written` to `a`.
 async fn lagging(policies: Policies) -> Fixture {
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     fixture.put_and_see("a", "x", "1").await;
@@ -35,7 +34,7 @@ async fn lagging_member_delays_only_reads_of_its_writes() {
     assert_eq!(items(&fixture.get(&of_b).await.ok()), ["b/y"]);
     fixture.write("DELETE", &y, &json!({})).await.ok();
     fixture.get(&y).await.refused(404);
-    // The router has not received the written object, and must not answer 404 for its name.
+    // The router has not yet received the written object. A 404 for it would be wrong.
     let written = fixture.get(&format!("{CONFIG_MAPS}/written")).await;
     assert!(written.refused(504).contains("Too large resource version"), "{written:?}");
     fixture.get(&made()).await.refused(504);
@@ -63,7 +62,7 @@ async fn lagging_member_causes_one_504_and_then_warnings_in_lists() {
     }
     let of_b = fixture.get(&format!("{}&labelSelector=tributary.dev/cluster=b", made())).await;
     assert!(of_b.warnings().is_empty(), "{of_b:?}");
-    // Additional writes do not extend the wait of a list, and the router still refuses a get of a written object.
+    // A new write does not make lists wait again. A get of the written object is still refused.
     fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "more", "1")).await.ok();
     assert_eq!(fixture.get(&made()).await.warnings().len(), 1);
     fixture.get(&format!("{CONFIG_MAPS}/more")).await.refused(504);

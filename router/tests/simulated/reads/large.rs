@@ -12,7 +12,7 @@ use tributary_simulator::SimulatorConfig;
 
 use crate::harness::{Fixture, allow, cluster, config, name};
 
-/// Starts two members with pods of the usual size. The list of all pods is large enough to be streamed.
+/// Starts two members with 60 pods of usual size each. The router streams the list of all pods, because it is large.
 async fn fixture() -> Fixture {
     let pods = |name| SimulatorConfig { pods: 60, namespaces: 3, ..config(name) };
     Fixture::with(["a", "b"].map(pods), allow()).await
@@ -42,7 +42,7 @@ async fn large_list_is_complete_with_and_without_gzip() {
     assert_eq!(part["items"].as_array().unwrap(), &expected);
 }
 
-/// If the last frame is marked as the last, HTTP/2 needs no additional empty frame for the end of the stream.
+/// The last frame of the list must end the HTTP/2 stream, so that no empty frame follows.
 #[tokio::test]
 async fn last_frame_of_a_large_list_ends_the_stream() {
     let fixture = fixture().await;
@@ -61,7 +61,8 @@ async fn last_frame_of_a_large_list_ends_the_stream() {
     }
 }
 
-/// A list in protobuf begins with its length, so the router first computes the length frame by frame.
+/// A list in protobuf begins with its length. So the router first computes the length, frame by frame, and then sends
+/// the list.
 #[tokio::test]
 async fn large_metadata_list_is_complete_in_protobuf() {
     let fixture = fixture().await;
@@ -82,8 +83,8 @@ async fn large_metadata_list_is_complete_in_protobuf() {
     assert!(expected.len() == 120 && names == expected, "{names:?}");
 }
 
-/// The encoder must not build a tree of a whole YAML list, which needs ten times the size of the text. With 100,000
-/// objects, a process lacks memory for the tree.
+/// A tree of a YAML list would need ten times the memory of the text. With 100,000 objects, the process would run out
+/// of memory. So the encoder writes row by row.
 #[tokio::test]
 async fn large_yaml_table_is_written_row_by_row() {
     let fixture = fixture().await;
@@ -157,7 +158,7 @@ async fn requests_are_counted_in_the_metrics() {
     described.sort_by_key(|line| line.split(' ').nth(2));
     described.dedup_by_key(|line| line.split(' ').nth(2).map(str::to_owned));
     assert_eq!(described.len(), names, "a name is described twice, which no reader takes\n{text}");
-    // The watch has ended, so the metric no longer counts it.
+    // The metric must not include the watch after its end.
     drop(watch);
     let text = fixture.router.metrics().expose();
     let watches = text.lines().find(|line| line.starts_with("apiserver_longrunning_requests{"));

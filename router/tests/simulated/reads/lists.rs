@@ -12,8 +12,8 @@ use crate::harness::{
     CONFIG_MAPS, Fixture, SOON, brief, cluster, composite, config, config_map_in, items, name, until, vector, version,
 };
 
-/// Concurrent readers do not block each other while a view starts. Each of them sees the complete view, and the view
-/// starts only once.
+/// While a view starts, several readers wait for it without blocking each other. The view starts only once, and each
+/// reader gets all objects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_readers_start_one_view_and_see_all_objects() {
     let fixture = Fixture::with(["a", "b"].map(config), Policies::default()).await;
@@ -35,11 +35,10 @@ async fn concurrent_readers_start_one_view_and_see_all_objects() {
     }
 }
 
-/// The objects of a client that lists once and then watches, by cluster and name.
 #[derive(Default)]
 struct Known {
     objects: BTreeMap<(String, String), Value>,
-    /// The versions of all events. A repeated event is an error.
+    /// The versions of all received events, because an event must not arrive twice.
     seen: BTreeSet<(String, String, String)>,
 }
 
@@ -69,7 +68,6 @@ impl Known {
     }
 }
 
-/// Changes ConfigMaps of every member in several rounds.
 async fn churn(fixture: &Fixture, rounds: usize) {
     for round in 0..rounds {
         for (index, member) in fixture.members.iter().enumerate() {
@@ -95,7 +93,7 @@ async fn list_and_its_watch_yield_the_members_state() {
         fixture.get(CONFIG_MAPS).await.ok();
         let follow = async {
             let mut known = Known::default();
-            // The test lists between two changes, and opens the watch from the list's version.
+            // This list arrives between two changes. The watch begins at its version.
             tokio::time::sleep(Duration::from_millis(20)).await;
             let list = fixture.get(CONFIG_MAPS).await.ok();
             list["items"].as_array().unwrap().iter().for_each(|item| known.add(item));

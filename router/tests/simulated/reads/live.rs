@@ -34,7 +34,7 @@ pub(crate) async fn large<const N: usize>(limits: Limits, names: [&str; N]) -> F
     fixture
 }
 
-/// Returns the number of bytes in bodies that count towards the memory limit.
+/// Returns the number of buffered bytes of bodies, from the metrics.
 fn held_bytes(fixture: &Fixture) -> u64 {
     let exposition = fixture.router.metrics().expose();
     let line = exposition.lines().find_map(|line| line.strip_prefix(r#"tributary_limit_used{limit="held_bytes"} "#));
@@ -46,7 +46,6 @@ fn lists(fixture: &Fixture) -> u64 {
     fixture.members.iter().map(|member| member.control().requests_of(RequestKind::List, "configmaps")).sum()
 }
 
-/// Returns policies with which the router caches only pods.
 fn only_pods(partial: Partial) -> Policies {
     let mut policies = allow();
     policies.default.partial = partial;
@@ -97,7 +96,7 @@ async fn pages_of_an_uncached_resource_continue_from_cluster_to_cluster() {
         next = format!("&continue={token}");
     }
     assert_eq!(pages, [vec!["a/v", "a/w", "a/x"], vec!["a/y", "a/z", "b/x"], vec!["c/x"]]);
-    // This continue token is invalid, or is from a time when the router cached the resource.
+    // Such a continue token is invalid, or from a time when the router cached the resource.
     fixture.get(&format!("{own}&limit=3&continue=e30")).await.refused(410);
     // A client may write any number and any version into a continue token.
     let forged = |token: serde_json::Value| URL_SAFE_NO_PAD.encode(token.to_string());
@@ -106,14 +105,14 @@ async fn pages_of_an_uncached_resource_continue_from_cluster_to_cluster() {
     for (cluster, version) in [
         ("c", composite(&json!({"nope": "7"}))),
         ("c", composite(&json!({"a": "7", "nope": "7"}))),
-        // The version contains a component of `c`, although the list has not reached the pages of `c`.
+        // The token is for a page of `b`. Its version must not contain `c`, because no page of `c` has been read.
         ("b", composite(&json!({"c": "7"}))),
         ("b", "garbage".to_owned()),
     ] {
         let token = forged(json!({"cluster": cluster, "version": version}));
         fixture.get(&format!("{own}&limit=3&continue={token}")).await.refused(410);
     }
-    // The member has dropped the snapshot of the continue token.
+    // The member no longer has the state of the first page.
     let page = fixture.get(&format!("{own}&limit=3")).await.ok();
     let token = page["metadata"]["continue"].as_str().unwrap();
     fixture.put("a", "zz", "1");
@@ -136,7 +135,7 @@ async fn uncached_list_forwards_selectors_and_selects_clusters_itself() {
     assert_eq!(items(&fixture.get(&selected("tributary.dev/cluster+notin+(b),!nothing")).await.ok()), ["a/x"]);
     assert!(items(&fixture.get(&selected("nothing")).await.ok()).is_empty());
     fixture.get(&format!("{CONFIG_MAPS}?fieldSelector=spec.nothing%3D1")).await.refused(400);
-    // A Warning names only clusters that the request selects.
+    // A Warning mentions only selected clusters.
     fixture.member("a").control().stop_listening().await;
     let chosen = fixture.get(&selected("tributary.dev/cluster%3Db")).await;
     assert_eq!((items(&chosen.ok()), chosen.warnings().len()), (vec!["b/x".to_owned()], 0));
@@ -238,7 +237,7 @@ async fn list_in_yaml_equals_the_list_in_json() {
         let json = async || fixture.client().send("GET", OWN, &[("accept", &json_accept)], "").await.ok();
         let accept = format!("application/yaml{accept}");
         let mut before = json().await;
-        // Rows contain the ages of objects in seconds, so the test compares two texts of the same second.
+        // Rows contain ages in seconds. So the loop compares two texts only if they are from the same second.
         loop {
             let yaml = fixture.client().send("GET", OWN, &[("accept", &accept)], "").await;
             let yaml: serde_json::Value = serde_saphyr::from_slice(&yaml.body).unwrap();
@@ -341,8 +340,8 @@ async fn page_is_read_from_as_few_members_as_necessary() {
     assert_eq!(items(&page).len(), 36);
 }
 
-/// After a cluster's response, the router merges the discovery of all clusters, which takes a moment. Until then the
-/// resources of the cluster are unknown, and the cluster must not count as empty.
+/// When a cluster has answered, the router still needs a moment to merge the discovery of all clusters. In this moment,
+/// the cluster must not look like a cluster that serves no resource.
 #[tokio::test]
 async fn cluster_that_just_answered_discovery_does_not_count_as_empty() {
     let fixture = Fixture::with(["a", "b"].map(config), only_pods(Partial::Deny)).await;

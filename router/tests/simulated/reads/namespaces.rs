@@ -17,7 +17,6 @@ use crate::harness::{
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// Returns the path of the ConfigMaps that the tests create.
 fn made() -> String {
     format!("{CONFIG_MAPS}?{FILTER}")
 }
@@ -26,7 +25,8 @@ fn of(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/configmaps")
 }
 
-/// Makes a member forbid lists and watches of all namespaces. An empty `resources` means all resources.
+/// Makes a member forbid lists and watches of all namespaces, but not those of single namespaces. An empty `resources`
+/// means all resources.
 pub(crate) fn forbid(fixture: &Fixture, member: &str, resources: &[&str]) {
     fixture.member(member).control().reject(Some(Rejection {
         kinds: vec![RequestKind::List, RequestKind::Watch],
@@ -36,7 +36,7 @@ pub(crate) fn forbid(fixture: &Fixture, member: &str, resources: &[&str]) {
     }));
 }
 
-/// Starts members behind a router that caches at most this many single namespaces in addition to the view of all
+/// Starts members behind a router that caches up to `namespace_views` single namespaces, in addition to the view of all
 /// namespaces.
 async fn holding<const N: usize>(names: [&str; N], namespace_views: usize) -> Fixture {
     let Fixture { members, .. } = Fixture::with(names.map(config), Policies::default()).await;
@@ -56,7 +56,7 @@ fn watches(fixture: &Fixture, member: &str) -> u64 {
 #[tokio::test]
 async fn only_clusters_that_forbid_cluster_wide_lists_are_read_by_namespace() {
     let fixture = holding(["a", "b", "c"], 16).await;
-    // The router cannot read the namespaces of the cluster. This is usual for an account with rights only in single
+    // Cluster `c` also forbids listing its namespaces, which is usual if an account has rights only in single
     // namespaces.
     forbid(&fixture, "c", &[]);
     for number in 0..200 {
@@ -66,7 +66,7 @@ async fn only_clusters_that_forbid_cluster_wide_lists_are_read_by_namespace() {
     assert_eq!([watches(&fixture, "a"), watches(&fixture, "b")], [1, 1], "theirs are of all namespaces");
     let of_c = watches(&fixture, "c");
     assert!(of_c >= 200, "{of_c}");
-    // A refused watch may be retried, so one more watch than the limit may be open.
+    // A refused watch may be retried, so for a moment one watch more than the limit (16) may be open.
     until(|| async { fixture.member("c").control().open_watches() <= 16 }).await;
     fixture.put("a", "x", "1");
     fixture.put("c", "z", "1");
@@ -100,7 +100,7 @@ async fn list_shows_a_write_into_a_namespace_unknown_to_the_router() {
     let fixture = Fixture::with(["a", "c"].map(config), Policies::default()).await;
     forbid(&fixture, "c", &["configmaps"]);
     assert_eq!(items(&fixture.get(&of("new")).await.ok()), [""; 0]);
-    // The watch of the namespaces is slow, so the router does not receive the new namespace.
+    // The watch of namespaces is slow, so the router does not know that the namespace exists.
     fixture.member("c").control().slow(Some(10));
     let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "new"}});
     fixture.member("c").apply(namespace).unwrap();
@@ -115,8 +115,8 @@ async fn list_shows_a_write_into_a_namespace_unknown_to_the_router() {
 async fn list_shows_a_write_into_a_namespace_without_a_view() {
     let fixture = Fixture::with(["a", "c"].map(config), Policies::default()).await;
     forbid(&fixture, "c", &["configmaps"]);
-    // The view of all namespaces exists, and the view of the single namespace does not. The watch for both views is
-    // delayed.
+    // The router has the view of all namespaces, and no view of the single namespace. The member delays the watches of
+    // both views.
     fixture.get(CONFIG_MAPS).await;
     for member in ["a", "c"] {
         let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "new"}});
@@ -153,14 +153,13 @@ async fn namespace_is_one_collection_across_cluster_wide_and_namespaced_views() 
     assert_eq!(events.brief().await, "DELETED a/x");
     fixture.put("b", "x", "of b");
     assert_eq!(events.brief().await, "ADDED b/x");
-    // Both clusters have an object with this name. After the deletion of one object, the stream sends the remaining
-    // object.
+    // Both clusters have an object with this name. After one of them is deleted, the watch sends the other one.
     fixture.put("a", "x", "of a");
     assert_eq!(events.brief().await, "ADDED a/x");
     fixture.get(&format!("{CONFIG_MAPS}/x")).await.refused(409);
     fixture.member("b").delete("configmaps", "default", "x");
     assert_eq!([events.brief().await, events.brief().await], ["DELETED b/x", "ADDED a/x"]);
-    // The watch omits changes in other namespaces.
+    // A watch of one namespace sends no events of other namespaces.
     let mut elsewhere = crate::harness::config_map("elsewhere", "");
     elsewhere["metadata"]["namespace"] = "kube-system".into();
     fixture.member("a").apply(elsewhere).unwrap();
@@ -182,7 +181,7 @@ async fn version_of_all_namespaces_is_valid_in_each_namespace() {
     let revision = fixture.member("a").apply(elsewhere).unwrap();
     let all = composite(&json!({ "a": revision.to_string() }));
     fixture.get(&format!("/api/v1/configmaps?resourceVersion={all}&resourceVersionMatch=NotOlderThan")).await.ok();
-    // This write to another namespace does not advance the log of this namespace.
+    // The version covers a write in a different namespace, so no event of this namespace has this revision.
     let reached = |list: &Value| vector(&version(list))["a"].as_str().unwrap().parse::<u64>().unwrap() >= revision;
     for query in ["&resourceVersionMatch=NotOlderThan", "&limit=5"] {
         let list = fixture.get(&format!("{}&resourceVersion={all}{query}", made())).await.ok();
@@ -219,8 +218,8 @@ async fn relist_and_restore_of_all_namespaces_reach_each_namespaces_watch() {
     assert_eq!(resumed.soon().await["type"], "ERROR", "what was undone is resumed from nowhere");
 }
 
-/// Each namespace gets the objects of the cluster from a separate cacher, which starts with the state of the cacher for
-/// all namespaces.
+/// Each view of a namespace has its own cacher, which begins with the objects of the view of all namespaces. It must
+/// also detect that a cluster was recreated.
 #[tokio::test]
 async fn recreated_cluster_is_a_new_cluster_in_each_namespace() {
     let (fixture, _) = two(allow()).await;
@@ -233,7 +232,7 @@ async fn recreated_cluster_is_a_new_cluster_in_each_namespace() {
     until(|| async { items(&fixture.get(&made()).await.ok()) == ["a/w", "a/x", "b/y"] }).await;
     let may_follow = || async {
         let mut old = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
-        // A watch that opens before the router has read the new uid receives no event, so the test opens another watch.
+        // A watch that opens before the router has read the new uid sends no event, so the test repeats it.
         let event = timeout(crate::harness::QUIET, old.next()).await;
         event.is_ok_and(|event| event.is_some_and(|event| event["object"]["code"] == 410))
     };
@@ -244,7 +243,7 @@ async fn recreated_cluster_is_a_new_cluster_in_each_namespace() {
 async fn watch_continues_when_a_cluster_allows_all_namespaces_again() {
     let (fixture, mut events) = two(Policies::default()).await;
     fixture.member("b").control().reject(None);
-    // The cacher for all namespaces retries after some time.
+    // In this time, the cacher of all namespaces tries again to read the cluster.
     pass(Duration::from_secs(60)).await;
     until(|| async { fixture.get("/api/v1/configmaps").await.warnings().is_empty() }).await;
     for number in 0..50 {
@@ -252,7 +251,7 @@ async fn watch_continues_when_a_cluster_allows_all_namespaces_again() {
         assert_eq!(events.brief().await, "MODIFIED b/y");
     }
     events.nothing().await;
-    // The cacher for the single namespace has ended, and only the watch of all namespaces remains.
+    // The namespace's own cacher must end, so that only the watch of all namespaces stays open at `b`.
     until(|| async {
         pass(Duration::from_secs(10)).await;
         fixture.member("b").control().open_watches() == fixture.member("a").control().open_watches()
@@ -273,8 +272,8 @@ async fn watches_of_missing_namespaces_do_not_block_other_namespaces() {
         let end = &events.soon().await["object"];
         assert_eq!(end["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
     }
-    // The router refuses the watch of a third namespace that does not exist. Otherwise the three views would replace
-    // each other forever.
+    // The router refuses a watch of a third missing namespace. If it did not, the views of the three namespaces would
+    // replace each other forever.
     fixture.get(&watch("made-up-3")).await.refused(429);
     for member in ["a", "b"] {
         fixture.put(member, "x", "1");
@@ -284,7 +283,7 @@ async fn watches_of_missing_namespaces_do_not_block_other_namespaces() {
     let [first, second] = made_up.map(|events| Box::pin(events.types()));
     let (told, other) = timeout(SOON, select(first, second)).await.expect("one makes room").factor_first();
     assert!(told.iter().all(|kind| kind == "BOOKMARK"), "{told:?}");
-    // The view of the second namespace is dropped for the next namespace.
+    // The view of the next namespace takes the capacity of the second missing namespace.
     fixture.connection(4).watch(&watch("kube-system")).await;
     timeout(SOON, other).await.expect("the other one makes room");
     for namespace in ["default", "kube-system"] {
@@ -293,9 +292,9 @@ async fn watches_of_missing_namespaces_do_not_block_other_namespaces() {
 }
 
 #[tokio::test]
-async fn views_of_forbidden_namespaces_replace_each_other_only_after_minutes() {
+async fn cached_view_of_a_namespace_is_evicted_for_another_only_after_minutes() {
     let fixture = holding(["a", "b"], 2).await;
-    // The cluster forbids reading its namespaces and their objects.
+    // The cluster forbids lists of its namespaces, and of the objects in them.
     let kinds = vec![RequestKind::List, RequestKind::Watch];
     fixture.member("b").control().reject(Some(Rejection { kinds, ..Rejection::all(403) }));
     let watch = |namespace: &str| format!("{}?watch=1", of(namespace));
@@ -306,7 +305,8 @@ async fn views_of_forbidden_namespaces_replace_each_other_only_after_minutes() {
     }
     first.nothing().await;
     second.nothing().await;
-    // The view of a namespace that stays forbidden is dropped, and another namespace gets its capacity.
+    // After this time, the router drops a view whose namespace stays forbidden, so that another namespace can use its
+    // capacity.
     pass(NAMESPACE_UNUSED_AFTER).await;
     let _third = fixture.watch(&watch("three")).await;
     timeout(SOON, select(Box::pin(first.types()), Box::pin(second.types()))).await.expect("one makes room");
@@ -340,8 +340,8 @@ async fn namespace_watches_over_http2_leave_streams_for_clients() {
     let _other = fixture.connection(2).watch(&path).await;
 }
 
-/// Starts a member `a` with HTTP/1.1 that forbids reading all ConfigMaps, and opens watches of eight of its namespaces.
-/// The router has eight connections for long-running requests.
+/// Starts a member with HTTP/1.1 that forbids reads of ConfigMaps in all namespaces, and opens watches of eight
+/// namespaces. The router has eight connections for long-running requests.
 async fn eight_namespaces_over_http1() -> (Fixture, Vec<Events>) {
     let member = Simulator::start(SimulatorConfig { http2: false, ..config("a") }).await.unwrap();
     let tuning = ClientTuning { max_http1_requests: 8, ..ClientTuning::default() };
@@ -360,7 +360,7 @@ async fn eight_namespaces_over_http1() -> (Fixture, Vec<Events>) {
     (fixture, watches)
 }
 
-/// Opens a watch when a connection is free. A previous connection becomes free when it has been closed.
+/// Opens a watch, and retries until a connection is free, because a closed connection is free only after a moment.
 async fn opened(fixture: &Fixture, port: u16, path: &str) -> Events {
     let client = fixture.connection(port);
     let open = async {
@@ -384,7 +384,7 @@ async fn namespace_watches_over_http1_leave_connections_for_clients() {
         until(|| async { control.open_watches() >= 4 }).await;
         let name = format!("x{round}");
         fixture.put("a", &name, "1");
-        // Two watches of different clients use a quarter of the eight connections.
+        // These two watches, of different clients, use a quarter of the eight connections.
         let watch = path("?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
         let lasting = [opened(&fixture, 1, &watch).await, opened(&fixture, 2, &watch).await];
         fixture.get(&path(&format!("/{name}"))).await.ok();
@@ -436,8 +436,8 @@ async fn namespace_view_is_refused_while_all_views_are_used() {
     until(|| async { fixture.get(&of("three")).await.code == 200 }).await;
 }
 
-/// Only clusters that forbid reading all namespaces decide whether the router waits for the existence of a namespace. A
-/// silent cluster that allows it delays no request.
+/// Only clusters that forbid reads of all namespaces decide whether the router must wait for a namespace to exist. A
+/// silent cluster that allows such reads must delay nothing.
 #[tokio::test]
 async fn silent_cluster_that_allows_cluster_wide_lists_delays_no_namespaced_list() {
     let fixture = Fixture::with(["a", "b"].map(config), allow()).await;
@@ -445,8 +445,8 @@ async fn silent_cluster_that_allows_cluster_wide_lists_delays_no_namespaced_list
     fixture.put("a", "x", "1");
     fixture.put("b", "y", "1");
     until(|| async { items(&fixture.get(&format!("/api/v1/configmaps?{FILTER}")).await.ok()) == ["a/x"] }).await;
-    // This request opens the router's connections for lookups of namespaces, because a new connection waits with a
-    // timer.
+    // A new connection waits with a timer, so this request opens the connections for lookups of namespaces before
+    // `at_once`.
     fixture.get(&of("kube-system")).await.ok();
     fixture.member("a").control().hold_lists(true);
     let list = at_once(async { fixture.get(&made()).await.ok() }).await;
@@ -471,7 +471,7 @@ async fn namespace_views_of_one_client_do_not_exhaust_the_limit() {
         let answer = greedy.call("GET", &format!("{}?watch=1", path(number)), &[], "").await;
         if answer.status() == 200 { watches.push(answer) } else { refusals.push(number) }
     }
-    // The requests are from a second and a third client, and from the first client for its own namespace.
+    // The second and the third client still get responses, and so does the first client for one of its namespaces.
     let [second, third] = [2, 3].map(|port| fixture.connection(port));
     second.send("GET", &path(9), &[], "").await.ok();
     let _kept = second.watch(&format!("{}?watch=1", path(9))).await;
@@ -483,7 +483,7 @@ async fn namespace_views_of_one_client_do_not_exhaust_the_limit() {
         message.contains("3 of these namespaces are for this connection") && message.contains("--max-namespace-views"),
         "{message}"
     );
-    // Any client may use the freed connections, including the first.
+    // After some watches have ended, every client may use their capacity, also the first.
     watches.truncate(1);
     until(|| async { greedy.send("GET", &path(7), &[], "").await.code == 200 }).await;
 }
@@ -516,14 +516,15 @@ async fn namespaces_above_the_view_limit_are_served_for_a_minute() {
     assert!(items(&list.ok()).contains(&"b/held".to_owned()), "{list:?}");
     assert!(list.warnings().iter().any(|text| text.contains("cluster b: configmaps may be stale")), "{list:?}");
     fixture.get(&format!("{}/held", of("kube-public"))).await.ok();
-    // The watch stays open and delivers the events of the other cluster.
+    // The watch is still open, and delivers events of `a`.
     let mut last = again.pop().expect("three");
     let mut object = crate::harness::config_map("news", "1");
     object["metadata"]["namespace"] = "kube-public".into();
     fixture.member("a").apply(object).unwrap();
     let is_news = |event: &Value| brief(event) == "ADDED a/news";
     while !is_news(&last.soon().await) {}
-    // The old objects are dropped after a minute, and the router has no capacity for the view of the namespace.
+    // After a minute, the router drops the old objects of `b`. It has no capacity for a view of this namespace, so it
+    // refuses the requests.
     pass(Duration::from_secs(60 + 10 + 10 + 1)).await;
     timeout(SOON, last.types()).await.expect("it ends with what was held");
     for path in [of("kube-public"), watch("kube-public")] {
@@ -554,7 +555,7 @@ async fn read_without_a_namespace_view_does_not_show_deleted_objects_again() {
     fixture.member("b").delete("configmaps", "default", "x");
     until(|| async { items(&fixture.get(&made()).await.ok()) == ["a/y"] }).await;
     let from = version(&fixture.get(&made()).await.ok());
-    // A client reads another namespace between a list and the watch from the list's version.
+    // Between the list and the watch, a client reads another namespace, which takes the only capacity.
     let other = fixture.watch(&format!("{}?watch=1", of("kube-public"))).await;
     let refused = fixture.get(&made()).await;
     assert!(refused.refused(429).contains("--max-namespace-views"), "{refused:?}");
@@ -578,7 +579,7 @@ async fn unreachable_version_of_a_forbidding_cluster_is_refused_immediately() {
     assert_eq!(fixture.client().call("GET", &watch, &[], "").await.status(), 429);
 }
 
-/// The relist of all namespaces may be older than the write whose version the client waits for.
+/// A relist of all namespaces may be older than the write that a client waits for. The wait must continue after it.
 #[tokio::test]
 async fn awaited_version_survives_a_relist_of_all_namespaces() {
     let fixture = Fixture::with(["a", "b"].map(config), allow()).await;

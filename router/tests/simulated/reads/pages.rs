@@ -27,7 +27,7 @@ async fn forgetful() -> Fixture {
     fixture
 }
 
-/// Changes one object of a member so often that the router drops earlier states.
+/// Changes an object so often that the history loses the earlier states of its member.
 async fn storm(fixture: &Fixture, member: &str, name: &str) {
     let mut last = 0;
     for number in 0..MANY {
@@ -57,7 +57,7 @@ async fn next_page_shows_the_stored_state_of_the_first_page() {
     let second = fixture.get(&format!("{CONFIG_MAPS}?{FILTER}&limit=2&continue={token}")).await.ok();
     assert_eq!(items(&second), ["b/y1", "b/y2"]);
     storm(&fixture, "b", "y5").await;
-    // The log has dropped the earlier state of `b`, but the router still has the state of the second page.
+    // The history has lost the state of `b`. The router keeps this state for the remaining pages of the list.
     let token = second["metadata"]["continue"].as_str().unwrap();
     let third = fixture.get(&format!("{CONFIG_MAPS}?{FILTER}&limit=9&continue={token}")).await.ok();
     assert_eq!(items(&third), ["b/y3", "b/y4", "b/y5"]);

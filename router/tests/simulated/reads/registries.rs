@@ -1,5 +1,5 @@
-//! Tests of ResourceRegistries that cache only some clusters or namespaces. Responses mention the omitted clusters, and
-//! requests by name still find their objects.
+//! Tests of ResourceRegistries that cache only some clusters or namespaces. Responses mention the clusters that are
+//! left out. Requests for a name still find objects in them.
 
 use serde_json::{Value, json};
 use tributary_router::{Policies, ResourcePolicy};
@@ -51,13 +51,13 @@ async fn registry_limits_lists_and_watches_to_its_clusters() {
     fixture.put("b", "y-b", "");
     fixture.put("c", "y-c", "");
     assert_eq!(events.brief().await, "ADDED c/y-c");
-    // A version from another configuration contains a cluster that is no longer in the view.
+    // Cluster `b` is not in the view, so a version with `b` from another configuration is refused.
     fixture
         .get(&format!("{CONFIG_MAPS}?resourceVersion={}", composite(&json!({"a": "1", "b": "1"}))))
         .await
         .refused(410);
-    // The configuration may change. Open watches receive the objects of added clusters, and deletions for removed
-    // clusters.
+    // When the ResourceRegistry changes, open watches receive the objects of added clusters, and deletions of the
+    // objects of removed clusters.
     fixture.router.set_policies(of_clusters(&["a", "b"]));
     let mut told: Vec<_> = Vec::new();
     for _ in 0..4 {
@@ -80,7 +80,7 @@ async fn objects_outside_the_registrys_clusters_are_found_by_name() {
     fixture.write("PUT", &x, &object).await.refused(409);
     let patched = fixture.patch(&x, "merge-patch+json", &json!({"data": {"v": "3"}})).await.ok();
     assert_eq!((cluster(&patched).as_str(), &patched["data"]["v"]), ("b", &json!("3")));
-    // An object in the view takes precedence over an object with the same name in a cluster outside the view.
+    // If a cluster in the view has an object with this name, objects in clusters outside the view are ignored.
     fixture.put_and_see("a", "x", "of a").await;
     assert_eq!(cluster(&fixture.get(&x).await.ok()), "a");
     fixture.client().send("DELETE", &x, &[], "").await.ok();
@@ -90,10 +90,11 @@ async fn objects_outside_the_registrys_clusters_are_found_by_name() {
     let message = fixture.get(&x).await.refused(409);
     assert!(message.contains("b, c"), "{message}");
     fixture.get(&format!("{CONFIG_MAPS}/nothing")).await.refused(404);
-    // A create uses the cluster in the annotation, and a later read finds the object.
+    // An annotation can name a cluster outside the view, and a get then finds the created object.
     fixture.write("POST", CONFIG_MAPS, &config_map_in("c", "new", "")).await.ok();
     assert_eq!(cluster(&fixture.get(&format!("{CONFIG_MAPS}/new")).await.ok()), "c");
-    // If a cluster outside of the view does not answer, it may have an object with the name.
+    // A cluster outside the view may have an object with this name. If it does not answer, the router cannot answer
+    // 404.
     fixture.member("c").control().stop_listening().await;
     let message = fixture.get(&format!("{CONFIG_MAPS}/nothing")).await.refused(503);
     assert!(message.contains(": c"), "{message}");
@@ -129,7 +130,7 @@ async fn registry_with_namespaces_caches_only_these_namespaces() {
     let mut events = fixture.watch(&path).await;
     fixture.put("b", "z", "");
     assert_eq!(events.brief().await, "ADDED b/z");
-    // Requests for other namespaces are answered from the clusters.
+    // The router does not cache the other namespaces, so it reads them from the clusters.
     let other = "/api/v1/namespaces/other/configmaps";
     assert_eq!(items(&fixture.get(&format!("{other}?{OWN}")).await.ok()), ["b/y"]);
     assert_eq!(cluster(&fixture.get(&format!("{other}/y")).await.ok()), "b");
@@ -142,7 +143,7 @@ async fn registry_with_namespaces_caches_only_these_namespaces() {
         let message = fixture.get(&format!("{path}?watch=1")).await.refused(405);
         assert!(message.contains("spec.namespaces): default;"), "{message}");
     }
-    // For a cluster-scoped resource, the router caches all objects.
+    // A ResourceRegistry with namespaces still caches all objects of a cluster-scoped resource.
     let nodes = fixture.get("/api/v1/nodes").await.ok();
     assert_eq!(nodes["items"].as_array().unwrap().len(), 2);
     fixture.watch(&format!("/api/v1/nodes?watch=1&resourceVersion={}", version(&nodes))).await.nothing().await;

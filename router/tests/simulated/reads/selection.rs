@@ -1,5 +1,5 @@
-//! Tests of selection by cluster with the label key `tributary.dev/cluster`. No object has this label, and no member
-//! receives a selector with it.
+//! Tests of selectors with the label key `tributary.dev/cluster`, which select clusters. No object has this label.
+//! Members never receive this key in a selector.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::harness::{
 /// A query that excludes the ConfigMap which Kubernetes creates in each namespace.
 const OWN: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// Returns the path of the ConfigMaps in the selected clusters.
+/// Returns the path of the ConfigMaps with a label selector and further parameters.
 fn of(selector: &str, query: &str) -> String {
     format!("{CONFIG_MAPS}?labelSelector={selector}&{OWN}{query}")
 }
@@ -29,7 +29,8 @@ async fn every_label_selector_operator_selects_clusters() {
         object["metadata"]["labels"] = json!({"app": if member == "b" { "other" } else { "web" }});
         fixture.member(member).apply(object).unwrap();
     }
-    // A list of some clusters waits for no other cluster, so its version may lack a cluster in an unknown state.
+    // This list waits for all clusters. A list of a single cluster would not wait for the others, so its version could
+    // lack a cluster in an unknown state.
     fixture.get(&of("tributary.dev/cluster", "")).await.ok();
     let cases = [
         (A, "a"),
@@ -84,7 +85,8 @@ async fn pages_and_events_are_limited_to_the_selected_clusters() {
     fixture.put("b", "new-b", "");
     let event = events.soon().await;
     assert_eq!(brief(&event), "ADDED b/new-b");
-    // A client that resumes from this event with another selector has received the event of `a`, or receives it now.
+    // A client resumes from this event with a different selector. The event's version may or may not cover the earlier
+    // event of `a`, so the watch may first send that event.
     let resumed = version(&event["object"]);
     let mut all = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={resumed}")).await;
     fixture.put("a", "newer-a", "");
@@ -108,7 +110,7 @@ async fn selected_list_does_not_wait_for_other_clusters() {
     assert_eq!((items(&list.ok()), list.warnings()), (vec!["a/x".to_owned()], vec![]));
     let mut events = tokio::time::timeout(SOON, fixture.watch(&of(A, "&watch=1"))).await.expect("it waits");
     assert_eq!(events.brief().await, "ADDED a/x");
-    // The state of the other cluster is unknown, and the response names the cluster.
+    // With partial responses, the list of `b` succeeds with a Warning, because the state of `b` is unknown.
     fixture.router.set_policies(allow());
     let other = fixture.get(&of("tributary.dev/cluster%3Db", "")).await;
     assert!(other.warnings()[0].contains("cluster b: configmaps are missing"), "{:?}", other.warnings());

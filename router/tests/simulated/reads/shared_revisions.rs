@@ -16,7 +16,7 @@ fn event(name: &str) -> Value {
         "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}})
 }
 
-/// Opens a watch of the ConfigMaps from the current state. Returns the watch and its first version.
+/// Opens a watch of the ConfigMaps from the version of a new list. Returns the watch and this version.
 async fn watch_from_now(fixture: &Fixture) -> (Events, String) {
     let list = fixture.get(CONFIG_MAPS).await.ok();
     (resume(fixture, &version(&list)).await, version(&list))
@@ -26,8 +26,8 @@ async fn resume(fixture: &Fixture, version: &str) -> Events {
     fixture.watch(&format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={version}")).await
 }
 
-/// Cuts the member's streams, and each later stream after this number of bytes. Returns when all watches are open
-/// again.
+/// Cuts all streams of the member, and limits each later stream to this number of bytes. Returns when the router has
+/// opened its watches again.
 async fn cut_each_after(control: &Control, bytes: u64) {
     let before = control.requests_of(RequestKind::Watch, "configmaps");
     let open = control.open_watches();
@@ -108,16 +108,17 @@ async fn watch_resumes_at_any_replica_after_a_cut_between_two_deletions() {
             assert!(told.len() < 5, "{told:?}");
         }
     }
-    // This replica starts now and has the revision only from its list, so it may have missed the second deletion. A
-    // watch from within the revision must get 410.
+    // The late replica knows this revision only from a list, so it may lack the second deletion. A watch from the
+    // middle of the revision must get 410.
     let late = fixture.restarted(allow()).await;
     let list = late.get(CONFIG_MAPS).await.ok();
     assert_eq!(crate::harness::vector(&version(&list))["a"], revision.to_string());
     assert_eq!(resume(&late, &cut).await.soon().await["object"]["code"], 410);
 }
 
-/// One namespace has a separate view. The client's version lies in the middle of a revision, after a deletion in
-/// another namespace. A watch from this version must still send the deletion in the client's namespace.
+/// A revision contains deletions in two namespaces, and one namespace has its own view. The client's version is in the
+/// middle of this revision, after the deletion in the other namespace. The watch must still send the deletion in the
+/// client's namespace.
 #[tokio::test]
 async fn version_from_another_namespaces_deletion_skips_no_deletion() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -151,8 +152,8 @@ async fn version_from_another_namespaces_deletion_skips_no_deletion() {
     }
 }
 
-/// Without bookmarks, the router does not know the current version of the collection. So the router relists the
-/// collection for a client with a later version.
+/// Without bookmarks, the router cannot know whether the collection has reached a version. So for a client with a later
+/// version, it relists the collection.
 #[tokio::test]
 async fn watch_from_a_newer_version_opens_in_a_collection_without_bookmarks() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -169,8 +170,8 @@ async fn watch_from_a_newer_version_opens_in_a_collection_without_bookmarks() {
     assert_eq!(events.brief().await, "DELETED b/e", "a deletion waits until all clusters are where the client is");
 }
 
-/// The client's version covers both deletions of `b`, and this process has received only the first. The process sends
-/// the deletion of `a/x` only after `b` has sent the second deletion, which may be of an object with the same name.
+/// The client's version covers two deletions of `b`, and this process has received only the first. The second may be of
+/// an object with the name `x`. So the process sends the deletion of `a/x` only after it has received the second.
 #[tokio::test]
 async fn deletion_waits_until_the_other_cluster_has_sent_its_whole_revision() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -189,7 +190,7 @@ async fn deletion_waits_until_the_other_cluster_has_sent_its_whole_revision() {
     b.control().cut_streams_after(None);
     assert_eq!(events.brief().await, "DELETED a/x");
     events.nothing().await;
-    // The deletion of `z` is the only one at its revision, but no event reveals that.
+    // No other change has this revision, but the router cannot know that from the event.
     let revision = b.expire("configmaps", &[("default", "z")]).unwrap();
     until(|| async { vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["b"] == format!("{revision}-1") }).await;
     let at = vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["a"].clone();
@@ -211,7 +212,7 @@ async fn single_deletion_is_not_sent_again_after_a_resume() {
     resume(&fixture, &version(&deleted["object"])).await.nothing().await;
     let (mut listed, _) = watch_from_now(&fixture).await;
     listed.nothing().await;
-    // A read does not wait for the end of the revision, either.
+    // A get does not wait for the end of the revision.
     let written = fixture.write("DELETE", &format!("{CONFIG_MAPS}/y"), &Value::Null).await;
     assert_eq!(written.code, 200, "{written:?}");
     assert_eq!(at_once(fixture.get(&format!("{CONFIG_MAPS}/y"))).await.code, 404);

@@ -20,13 +20,13 @@ async fn collection_slower_than_the_request_timeout_is_synced() {
 /// A proxy in front of the member ends lists long before the member would.
 #[tokio::test(start_paused = true)]
 async fn collection_is_synced_although_a_proxy_cuts_lists() {
-    // The transfer of two of the 60 pods takes 4 s, and each list ends after 8 s.
+    // Each list ends after 8 s. In this time, the slow connection transfers about four of the 60 pods.
     let asked = lists_until_synced(120, Duration::from_secs(8)).await;
     assert!((20..50).contains(&asked), "{asked}");
 }
 
-/// Returns the number of lists until the router has read all pods of a member without WatchList. One list of all pods
-/// would take `seconds`, and each list ends after `given`.
+/// Returns the number of lists that the router needs to read all pods of a member without WatchList. One complete list
+/// would take `seconds`, but each list ends after `given`.
 async fn lists_until_synced(seconds: u64, given: Duration) -> u64 {
     let member = Simulator::start_in_process(SimulatorConfig { pods: 60, watch_list: false, ..config("a") }).unwrap();
     let member = Arc::new(member);

@@ -32,7 +32,7 @@ async fn end_of(response: Response<Body>) -> Result<(), String> {
     timeout(SOON, read).await.expect("an end")
 }
 
-/// Checks that a followed log continues. The log has one line per second.
+/// Checks that a followed log, which has a line each second, continues.
 async fn goes_on(body: &mut Body) {
     for _ in 0..3 {
         timeout(SOON, body.frame()).await.expect("a line").expect("not the end").expect("no error");
@@ -73,13 +73,12 @@ impl Pods {
         pods
     }
 
-    /// Returns the path of the pod's log.
     fn log(&self, query: &str) -> String {
         format!("/api/v1/namespaces/{}/pods/{}/log{query}", self.namespace, self.pod)
     }
 }
 
-/// Opens a watch of ConfigMaps in a namespace at the path of a cluster.
+/// Opens a watch of the ConfigMaps in a namespace at the path of a cluster, without initial events.
 async fn watch(client: &Client, cluster: &str, namespace: &str) -> Events {
     let path = format!("/clusters/{cluster}/api/v1/namespaces/{namespace}/configmaps?watch=1");
     client.watch(&format!("{path}&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")).await
@@ -95,7 +94,7 @@ async fn watch_at_a_clusters_path_ends_after_revocation() {
     for stream in [&mut of_ann, &mut of_root] {
         assert_eq!(name(&stream.soon().await["object"]), "x");
     }
-    // A change of another user's rights does not affect Ann's watch.
+    // If another user gets a right, Ann's watch must not end.
     grant(fixture.member("b"), "shop", "bob");
     listed(&fixture, "b", "bob", "shop").await;
     quiet_without_time().await;
@@ -133,7 +132,7 @@ async fn followed_log_breaks_after_revocation() {
 #[tokio::test]
 async fn watch_allowed_without_roles_ends_when_a_role_is_lost() {
     let fixture = ann().await;
-    // The simulated member allows every request, because it has a second authorizer that the router does not know.
+    // The member has an additional authorizer, unknown to the router, which allows every request.
     let mut of_bob = watch(&fixture.user("bob", &[]), "c", "shop").await;
     grant(fixture.member("c"), "bank", "bob");
     listed(&fixture, "c", "bob", "bank").await;
@@ -144,16 +143,16 @@ async fn watch_allowed_without_roles_ends_when_a_role_is_lost() {
     listed(&fixture, "c", "bob", "shop").await;
     fixture.member("c").apply(config_map_of("shop", "y")).unwrap();
     assert_eq!(name(&of_bob.soon().await["object"]), "y");
-    // The router batches changes within 200 ms. Without this pause, it would miss a grant that is revoked within this
-    // time.
+    // The router batches changes of rights for 200 ms. Without this pause, it would not notice that Bob had the right
+    // in between.
     quiet_without_time().await;
     quiet_without_time().await;
     fixture.member("c").delete(&format!("rolebindings.{RBAC}"), "shop", "bob-reads").unwrap();
     assert_eq!(timeout(SOON, of_bob.next()).await.expect("an end"), None);
 }
 
-/// A webhook authorizes in addition to the cluster's roles, so the router sends reviews to the cluster. When the roles
-/// change, it repeats the review immediately.
+/// The cluster also has a webhook authorizer, so the router asks it with reviews. When roles change, the router repeats
+/// the review immediately.
 #[tokio::test]
 async fn watch_in_a_webhook_cluster_ends_when_its_role_binding_is_deleted() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Webhook("bob", "shop"), Mode::Rbac]).await;
@@ -264,7 +263,8 @@ async fn streams_end_at_the_maximum_stream_age() {
     }
 }
 
-/// The router produces a long list at the speed of its reader, so the reader may lose access in the middle of the list.
+/// The router streams a long list as fast as the client reads. So the client may lose its access in the middle of the
+/// list.
 #[tokio::test]
 async fn slow_list_breaks_when_its_reader_loses_access() {
     let pods = Pods::start(SharedMode::default()).await;
@@ -281,7 +281,7 @@ async fn slow_list_breaks_when_its_reader_loses_access() {
     }
     let (ann, root) = (pods.fixture.user("ann", &[]), pods.fixture.user("root", &[]));
     until(async || ann.get("/api/v1/configmaps").await.body.len() > 40 * long.len()).await;
-    // The list begins, and then the client stops reading.
+    // The client reads the beginning of the list and then stops.
     let begun = async |time: Option<Duration>, is_known: &Arc<AtomicBool>| {
         let request = Request::get("/api/v1/configmaps").body(body::empty()).unwrap();
         let (asked, mut context) = (Arc::clone(is_known), RequestContext::for_user(&ann.user, &request));
@@ -301,7 +301,7 @@ async fn slow_list_breaks_when_its_reader_loses_access() {
     let list = begun(None, &known).await;
     known.store(false, Ordering::Relaxed);
     pods.fixture.router.authentication_changed();
-    // The router batches changes, so the test waits for one second.
+    // This pause is longer than the time for which the router batches such changes.
     pass(Duration::from_secs(1)).await;
     assert_eq!(end_of(list).await, Err(withdrawn.to_owned()));
     known.store(true, Ordering::Relaxed);

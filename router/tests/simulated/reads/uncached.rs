@@ -1,4 +1,5 @@
-//! Tests of collections that are not completely in memory. Gets are answered from the clusters, and lists if possible.
+//! Tests of collections that are not completely in memory. The router answers gets from the clusters, and lists if it
+//! can.
 
 use std::time::Duration;
 
@@ -15,14 +16,13 @@ use crate::harness::{
 
 const READS: [RequestKind; 2] = [RequestKind::List, RequestKind::Watch];
 
-/// The path of the ConfigMaps in `default`, except the ConfigMap that Kubernetes creates in each namespace.
 const OWN: &str = "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name!=kube-root-ca.crt";
 
 /// Suffixes of resourceVersions that are not numbers: two forms of Calico, the end of a UUID, and the empty
 /// resourceVersion.
 const SUFFIXES: [&str; 4] = ["/", "/5678", "-7d1e-7000-8000-000000000000", ""];
 
-/// Makes a member forbid requests of these kinds for ConfigMaps.
+/// Makes a member forbid these kinds of requests for ConfigMaps.
 fn forbid(fixture: &Fixture, member: &str, kinds: &[RequestKind]) {
     let (kinds, resources) = (kinds.to_vec(), vec!["configmaps".to_owned()]);
     fixture.member(member).control().reject(Some(Rejection { kinds, resources, ..Rejection::all(403) }));
@@ -32,12 +32,11 @@ fn of(name: &str) -> String {
     format!("{CONFIG_MAPS}/{name}")
 }
 
-/// Returns a patch that adds a label.
 fn label() -> Value {
     json!({"metadata": {"labels": {"x": "y"}}})
 }
 
-/// Writes a ConfigMap or a NetworkSet by server-side apply.
+/// Writes an object by server-side apply. The object is a ConfigMap or a NetworkSet.
 async fn apply(fixture: &Fixture, object: &Value) -> Answer {
     let headers = [("content-type", "application/apply-patch+yaml")];
     let path = if object["kind"] == "ConfigMap" { of(&name(object)) } else { set(&name(object)) };
@@ -71,7 +70,7 @@ async fn get_reaches_a_cluster_that_forbids_lists() {
     let mut object = fixture.get(&of("keep")).await.ok();
     object["data"]["v"] = "2".into();
     assert_eq!(fixture.write("PUT", &of("keep"), &object).await.ok()["data"]["v"], "2");
-    // A name that one cluster has is looked up in both clusters.
+    // The name is in one cluster only, but the router must look it up in both.
     let other = fixture.get(&of("other")).await;
     assert_eq!((cluster(&other.ok()).as_str(), other.warnings()), ("b", vec![]));
     assert_eq!(cluster(&fixture.patch(&of("other"), "merge-patch+json", &label()).await.ok()), "b");
@@ -111,8 +110,8 @@ async fn logs_reach_a_cluster_that_forbids_pod_lists() {
     assert_eq!(cluster(&fixture.get(&format!("{path}/status")).await.ok()), "b");
 }
 
-/// kubectl gets a namespace after a 404, and before it applies a new object. kubectl repeats a request whose response
-/// has Retry-After.
+/// kubectl gets the namespace after a 404, and before it applies a new object. It would repeat the get if the response
+/// had Retry-After, so the 403 must not have it.
 #[tokio::test]
 async fn forbidden_kind_gets_the_clusters_403_immediately() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -129,8 +128,7 @@ async fn forbidden_kind_gets_the_clusters_403_immediately() {
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     fixture.member("b").control().stop_listening().await;
     fixture.out_of_reach("b").await;
-    // Memory contains all objects of the other cluster and lacks this name, so the response is the 403 of the
-    // forbidding cluster.
+    // The objects of `b` are in memory, and none has this name. So the response is the 403 of `a`.
     refused_for_good(&fixture.get(&of("elsewhere")).await, 403);
 }
 
@@ -162,7 +160,7 @@ async fn too_large_collection_is_listed_from_its_cluster() {
         assert_eq!(cluster(&fixture.patch(&of("x07"), "merge-patch+json", &label()).await.ok()), "a");
         let list = fixture.get(OWN).await;
         assert_eq!((items(&list.ok()).len(), list.warnings()), (21, vec![]));
-        // A watch from this version omits the cluster, with a Warning.
+        // The list's version has no component of `a`. A watch from it omits `a`, with a Warning.
         assert_eq!(vector(&version(&list.ok())).as_object().unwrap().keys().collect::<Vec<_>>(), ["b"]);
         let watch = format!("{OWN}&watch=1&resourceVersion={}", version(&list.ok()));
         if is_whole {
@@ -209,7 +207,6 @@ const SETS: &str = "/apis/projectcalico.org/v3/namespaces/default/networksets";
 /// The path of a list of the custom resource, to which further parameters can be added.
 const ALL_SETS: &str = "/apis/projectcalico.org/v3/namespaces/default/networksets?fieldSelector=metadata.name!=none";
 
-/// The name of the custom resource in the simulator.
 const SET_KIND: &str = "networksets.projectcalico.org";
 
 fn set(name: &str) -> String {
@@ -232,7 +229,7 @@ async fn opaque(suffix: &str, policies: Policies) -> Fixture {
         fixture.member(member).apply(network_set("", name, "1")).unwrap();
     }
     fixture.member("a").control().opaque_versions(SET_KIND, Some(suffix));
-    // This request makes Tributary read the discovery of the members.
+    // This request makes Tributary read the discovery of the members again.
     fixture.get(SETS).await;
     until(|| async { items(&fixture.get(ALL_SETS).await.ok()) == ["a/x", "b/y"] }).await;
     fixture
@@ -262,7 +259,7 @@ async fn collection_with_non_numeric_versions_is_listed_from_the_clusters() {
             let message = refused_for_good(&fixture.get(&format!("{ALL_SETS}&{watch}")).await, 405);
             assert!(message.contains("kubectl --context a …"), "{message}");
         }
-        // A selector that excludes the cluster makes the watch possible.
+        // If the selector excludes `a`, a watch is possible.
         let mut events = fixture.watch(&format!("{ALL_SETS}&labelSelector=tributary.dev/cluster!%3Da&watch=1")).await;
         assert_eq!(events.brief().await, "ADDED b/y");
     }
@@ -292,7 +289,7 @@ async fn object_with_a_non_numeric_version_is_written_by_name() {
         object["data"]["v"] = "2".into();
         let written = fixture.write("PUT", &set("x"), &object).await.ok();
         assert_eq!((cluster(&written).as_str(), written["data"]["v"].as_str()), ("a", Some("2")), "{suffix}");
-        // A resourceVersion is a precondition, also on the path of a single cluster.
+        // A resourceVersion that is not a number is still a precondition, also at the path of a single cluster.
         if !suffix.is_empty() {
             assert_ne!(version(&written), version(&object));
             refused_for_good(&fixture.write("PUT", &set("x"), &object).await, 409);
@@ -300,7 +297,7 @@ async fn object_with_a_non_numeric_version_is_written_by_name() {
             let mut again = written.clone();
             again["data"]["v"] = "3".into();
             fixture.write("PUT", &format!("/clusters/a{}", set("x")), &again).await.ok();
-            // The resourceVersion is no valid precondition for a different object.
+            // The resourceVersion is from another object, so the precondition fails.
             let mut foreign = fixture.get(&set("y")).await.ok();
             foreign["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
             fixture.write("PUT", &set("y"), &foreign).await.refused(409);
@@ -366,7 +363,7 @@ async fn cluster_with_non_numeric_versions_of_built_in_kinds_is_omitted() {
         }
         let mut events = fixture.watch(&format!("{OWN}&labelSelector=tributary.dev/cluster!%3Da&watch=1")).await;
         assert_eq!(events.brief().await, "ADDED b/y");
-        // Tributary looks up the name in the cluster.
+        // The router can still look up a name in the cluster.
         assert_eq!(cluster(&fixture.get(&of("x")).await.ok()), "a");
         assert_eq!(cluster(&fixture.patch(&of("x"), "merge-patch+json", &label()).await.ok()), "a");
         fixture.client().send("DELETE", &of("x"), &[], "").await.ok();

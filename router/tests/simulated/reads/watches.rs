@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::doors::table::MERGED_VIEWS;
 use crate::harness::{CONFIG_MAPS, Fixture, SOON, brief, config_map, name, pass, until, vector, version};
 
-/// The query of client-go's reflectors and of controller-runtime.
+/// The query with which client-go's reflectors and controller-runtime open a watch.
 const WATCH_LIST: &str = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn idle_watch_gets_a_bookmark_each_minute() {
         let from = version(&fixture.get(CONFIG_MAPS).await.ok());
         let mut events =
             fixture.watch(&format!("{CONFIG_MAPS}?watch=1&allowWatchBookmarks=true&resourceVersion={from}")).await;
-        // A bookmark arrives each minute, even if the member's bookmarks do not advance the version.
+        // A bookmark arrives each minute, even if the version has not changed.
         for _ in 0..3 {
             pass(Duration::from_secs(61)).await;
             assert_eq!(events.soon().await["type"], "BOOKMARK");
@@ -153,8 +153,8 @@ async fn slow_watch_is_ended_and_delays_no_other_watch() {
     let path = format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name%3Dlarge");
     let mut slow = fixture.watch(&path).await;
     let mut quick = fixture.watch(&path).await;
-    // The slow client reads nothing while more changes happen than the history of a cluster may contain (32 MiB, and
-    // 100 changes).
+    // The slow client does not read. Meanwhile there are more changes than the history of a cluster may contain (100
+    // changes, or 32 MiB).
     let text = "x".repeat(320 << 10);
     for round in 0..110 {
         fixture.put("a", "large", &format!("{round}{text}"));
@@ -176,7 +176,7 @@ async fn deprecated_watch_path_and_single_object_can_be_watched() {
     fixture.put("a", "y", "");
     fixture.put("b", "x", "2");
     assert_eq!(events.brief().await, "MODIFIED b/x");
-    // kube-apiserver ignores `watch` on the path of an object and answers with the object.
+    // As in kube-apiserver, `watch` has no effect at the path of an object.
     assert_eq!(fixture.get(&format!("{CONFIG_MAPS}/x?watch=1")).await.ok()["data"]["v"], "2");
 }
 
@@ -199,8 +199,8 @@ async fn slow_and_fast_watches_receive_equal_events() {
     }
 }
 
-/// The router prints a row at most once a second, for all watches with the same columns and the same part of the
-/// object.
+/// The router encodes a changed row at most once a second, for all watches with the same columns and the same form of
+/// the object.
 #[tokio::test]
 async fn table_row_is_printed_once_for_all_watches() {
     const WATCHERS: usize = 10;
@@ -232,7 +232,7 @@ async fn table_row_is_printed_once_for_all_watches() {
     let without = rows.pop().unwrap();
     let event: Value = serde_json::from_slice(&without).unwrap();
     assert_eq!(event["object"]["rows"][0]["object"], Value::Null, "{event}");
-    // Equal rows share one text in memory.
+    // Equal rows are the same memory, so the number of addresses is the number of encoded texts.
     let mut printed: Vec<_> = rows.iter().map(|row| row.as_ptr()).collect();
     printed.sort_unstable();
     printed.dedup();

@@ -1,8 +1,8 @@
-//! The most expensive requests of one client: the router answers other clients while one client sends these requests as
-//! fast as possible.
+//! The most expensive requests: while one client sends such a request as fast as possible, the router must answer other
+//! clients.
 //!
-//! Each request is a line of [`requests`]. [`AT_ONCE`] senders repeat the request on a runtime with two worker threads,
-//! while another client polls `/livez`, as in [`crate::outages::liveness`].
+//! Each request is an entry of [`requests`]. [`AT_ONCE`] tasks repeat the request, on a runtime with two worker
+//! threads. Another client polls `/livez`, as in [`crate::outages::liveness`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,23 +16,21 @@ use tributary_simulator::SimulatorConfig;
 use crate::harness::{CONFIG_MAPS, Client, Fixture, allow, config, config_map, until};
 use crate::outages::liveness::{Probes, others_live};
 
-/// The number of concurrent senders of a request.
+/// The number of tasks that send the same request at the same time.
 const AT_ONCE: usize = 8;
 
-/// The minimum time for which each request is repeated.
+/// The minimum time for which the tasks repeat the request.
 const SENT_FOR: Duration = Duration::from_millis(300);
 
-/// The number of pods of each of two members, with the usual size. A build without optimization needs as much time for
-/// them as an optimized build for some thousands.
+/// Number of pods of each of the two members. A build without compiler optimization needs as much time for them as an
+/// optimized build for some thousands.
 const PODS: usize = 250;
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 const YAML_TABLE: &str = "application/yaml;as=Table;g=meta.k8s.io;v=v1";
 
-/// An expensive request of one client.
 pub(crate) struct Worst {
-    /// The name of the request in failure messages.
     name: &'static str,
     method: &'static str,
     path: String,
@@ -83,17 +81,17 @@ fn merges() -> String {
     format!("b: &b {{{}}}\n{merges}", keys.join(","))
 }
 
-/// Returns a list of pods with a selector. The last requirement of the selector matches no pod.
+/// Returns the path of a list of pods with a selector. The last requirement, the label `zzz`, matches no pod.
 fn selected(parameters: &str, requirements: &str) -> String {
     format!("/api/v1/pods?{parameters}labelSelector={requirements}zzz")
 }
 
-/// Returns one requirement less than the maximum of a selector.
+/// Returns as many requirements as a selector may have, minus one.
 fn longest() -> String {
     (1..SELECTOR.requirements).map(|number| format!("!a{number},")).collect()
 }
 
-/// Returns the longest time without a response for another client while the senders repeat the request.
+/// Repeats the request in several tasks. Returns the longest time in which another client got no response.
 async fn longest_silence(client: &Client, worst: &Arc<Worst>) -> Duration {
     let over = Arc::new(AtomicBool::new(false));
     let mut senders = tokio::task::JoinSet::new();
@@ -102,8 +100,8 @@ async fn longest_silence(client: &Client, worst: &Arc<Worst>) -> Duration {
         senders.spawn(async move {
             while !over.load(Ordering::SeqCst) {
                 let mut answer = client.call(worst.method, &worst.path, &worst.headers, &worst.body).await;
-                // The loop reads the response frame by frame, so that the sender needs no memory for the whole
-                // response. Error responses are ignored.
+                // The frames are dropped one by one, so that the test needs no memory for the whole response. Error
+                // responses are allowed.
                 while let Some(Ok(_)) = answer.body_mut().frame().await {}
                 tokio::task::yield_now().await;
             }
@@ -113,7 +111,7 @@ async fn longest_silence(client: &Client, worst: &Arc<Worst>) -> Duration {
     tokio::time::sleep(SENT_FOR).await;
     let silence = probes.longest_silence().await;
     over.store(true, Ordering::SeqCst);
-    // The senders must be cancelled, because a stream would never end.
+    // A stream never ends, so its task must be cancelled.
     senders.shutdown().await;
     silence
 }
@@ -134,14 +132,13 @@ async fn other_clients_are_served_during_one_clients_expensive_requests() {
     }
 }
 
-/// The number of concurrent readers of a large object.
+/// The number of clients that read the large object at the same time.
 const READERS: usize = 40;
 
 fn large() -> String {
     format!("{CONFIG_MAPS}/large")
 }
 
-/// Starts a member with the large object.
 async fn with_large_object() -> Fixture {
     let fixture = Fixture::start(["a"]).await;
     let mut object = config_map("large", "");
@@ -152,9 +149,9 @@ async fn with_large_object() -> Fixture {
     fixture
 }
 
-/// Sends a request from [`READERS`] tasks. Returns the number of these requests that are unanswered after three
-/// requests of another client for `/livez` have been answered. The test uses no clock: a short request overtakes
-/// earlier long requests.
+/// Sends a request from [`READERS`] tasks, and then three requests of another client for `/livez`. Returns the number
+/// of the first requests that have no response yet. The test needs no clock: if the router is fair, short requests
+/// overtake earlier long requests.
 async fn count_overtaken(client: Client, worst: Worst) -> usize {
     let worst = Arc::new(worst);
     let asked = async move {
@@ -167,8 +164,8 @@ async fn count_overtaken(client: Client, worst: Worst) -> usize {
                 done.fetch_add(1, Ordering::SeqCst);
             });
         }
-        // Each sleep stands for a wait for a socket: a worker thread polls timers and sockets only while no task is
-        // ready.
+        // Each sleep represents a wait for a socket. A worker thread checks timers and sockets only between ready
+        // tasks.
         for _ in 0..3 {
             tokio::time::sleep(Duration::from_millis(1)).await;
             client.send("GET", "/livez", &[], "").await;
@@ -177,7 +174,7 @@ async fn count_overtaken(client: Client, worst: Worst) -> usize {
         readers.shutdown().await;
         overtaken
     };
-    // The request runs in a task, as on a server connection, so it waits behind other tasks that are ready.
+    // As on a server connection, the request runs in its own task, which waits behind other ready tasks.
     tokio::spawn(asked).await.unwrap()
 }
 
@@ -195,7 +192,8 @@ async fn large_yaml_response_does_not_delay_other_clients() {
 async fn yaml_request_bodies_do_not_delay_other_clients() {
     let fixture = Fixture::start(["a"]).await;
     let list = format!("metadata: {{name: x}}\nx: [{}]\n", "a,".repeat(5_000));
-    // The last body may contain an annotation of the merged view, so the path of the cluster must parse this body, too.
+    // The text `tributary.dev` may be an annotation of the merged view. So the router must parse this body, even at the
+    // path of a cluster.
     let own = format!("/clusters/a{CONFIG_MAPS}");
     let may_hold_ours = format!("{list}y: !!str tributary.dev\n");
     let options = |path: &str| Worst { method: "DELETE", ..Worst::yaml("options", path, list.clone()) };
@@ -213,7 +211,8 @@ async fn yaml_request_bodies_do_not_delay_other_clients() {
     }
 }
 
-/// This test uses no clock either: a write overtakes nearly all waiting requests of another connection.
+/// Like the tests before, this test needs no clock: a write must overtake nearly all waiting requests of another
+/// connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn yaml_reads_of_one_client_do_not_delay_another_clients_write() {
     let fixture = with_large_object().await;

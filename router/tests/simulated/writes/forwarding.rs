@@ -1,5 +1,5 @@
-//! Tests of requests to one member: the member's unchanged response, and the router's own response if the member sends
-//! none or only a part.
+//! Tests of requests to one member. The client gets the member's response unchanged. If the member sends no response or
+//! only a part, the router sends its own.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use crate::harness::{
     quiet_without_time, router, setup_through, until,
 };
 
-/// Sends a write like client-go, which repeats the write and its body while a response of 429 or 5xx has Retry-After,
-/// ten times at most (`checkWait` in `rest/with_retry.go`). Returns the last response.
+/// Sends a write like client-go: while the response is 429 or 5xx with Retry-After, the write is repeated, ten times at
+/// most (`checkWait` in `rest/with_retry.go`). Returns the last response.
 async fn as_client_go(fixture: &Fixture, method: &str, path: &str, body: &Value) -> Answer {
     let mut answer = fixture.write(method, path, body).await;
     for _ in 0..10 {
@@ -91,7 +91,8 @@ async fn write_times_out_if_the_members_response_never_ends() {
     for (method, path, body, code) in [
         ("POST", CONFIG_MAPS.to_owned(), object, 502),
         ("POST", format!("/clusters/a{CONFIG_MAPS}"), config_map("z", "1").to_string(), 502),
-        // The deletion has been executed although the response with the deleted objects is lost.
+        // For a collection, the router answers 200, because the deletion was executed. The list of the deleted objects
+        // is lost.
         ("DELETE", format!("{CONFIG_MAPS}?labelSelector=a%3Db"), String::new(), 200),
     ] {
         let request = Request::builder().method(method).uri(&path).header("content-type", "application/json");
@@ -106,8 +107,8 @@ async fn write_times_out_if_the_members_response_never_ends() {
         };
         let waited = async {
             until(|| async { fixture.member("a").control().requests(RequestKind::Write) > before }).await;
-            // The time limit begins with the head of the response, which has arrived. The rest of the response never
-            // arrives.
+            // The head of the response has arrived, and the rest never arrives. The time limit for the rest begins at
+            // the head.
             while !is_answered.get() {
                 quiet_without_time().await;
                 pass(WHOLE_ANSWER_TIMEOUT).await;
@@ -175,7 +176,7 @@ async fn bodies_to_and_from_a_workload_are_streamed() {
             let frame = tokio::time::timeout(SOON, body.frame()).await.expect("it streams").unwrap().unwrap();
             came += frame.into_data().unwrap().len();
         }
-        // This body is larger than the router's buffer for the response to a write.
+        // The body is larger than the router's buffer for responses to writes, so the router must stream it.
         let chunk = Bytes::from(vec![b' '; 1 << 20]);
         let rest = tokio::spawn(async move { body.collect().await.expect("to its end").to_bytes().len() });
         for _ in 0..9 {
@@ -185,7 +186,7 @@ async fn bodies_to_and_from_a_workload_are_streamed() {
         drop(sender);
         assert_eq!(rest.await.unwrap(), (9 << 20) + 6, "{method}");
     }
-    // The response of a workload is no Service object, so no read waits for the resourceVersion in it.
+    // The response was from a workload. The resourceVersion in it has no meaning, so no read waits for it.
     at_once(fixture.get("/api/v1/services")).await.ok();
 }
 
@@ -236,8 +237,8 @@ async fn invalid_impersonation_headers_refuse_the_request() {
     fixture.client().send("GET", &path, &[("impersonate-user", "bob"), ("impersonate-group", "ops")], "").await.ok();
 }
 
-/// The router's expected response to a request that the member does not answer: this code and these words, without
-/// Retry-After.
+/// The response that the router must send if the member does not answer: a code, and words in the message. The response
+/// must have no Retry-After.
 struct Due {
     method: &'static str,
     path: String,
@@ -276,7 +277,6 @@ async fn refusal_names_the_unreachable_cluster_with_reason_and_duration() {
     // The router did not send the request, but a retry would fail, too. With Retry-After, client-go would repeat the
     // request ten times before it shows the reason.
     check(&fixture, vec![due("POST", CONFIG_MAPS), due("GET", &below), due("PUT", &path("x"))]).await;
-    // A router that has never read the cluster does not know whether the cluster has the name, so it refuses the
-    // request.
+    // This router has never read `b`, so it does not know whether `b` has an object with this name.
     check(&other, vec![due("GET", &path("x")), due("DELETE", &path("x"))]).await;
 }

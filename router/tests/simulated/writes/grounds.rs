@@ -1,4 +1,5 @@
-//! Tests of the cluster that a write affects: by the content of the write, or because only one cluster is possible.
+//! Tests of how the router finds the one cluster that a write affects: from the content of the write, or because only
+//! one cluster is possible.
 
 use serde_json::{Value, json};
 use tributary_apimachinery::Names;
@@ -10,7 +11,7 @@ use crate::harness::{
 };
 use crate::writes::releases::{placed_in_a, record, released};
 
-/// Returns the value of this ConfigMap in the namespace `default` of each member.
+/// Returns the value of a ConfigMap of `default` in each of these members.
 pub(crate) fn values<const N: usize>(fixture: &Fixture, names: [&str; N], name: &str) -> [Value; N] {
     names.map(|member| {
         fixture.member(member).get("configmaps", "default", name).map_or(Value::Null, |it| it["data"]["v"].clone())
@@ -30,8 +31,8 @@ pub(crate) fn config_map_of(namespace: &str, name: &str) -> Value {
     object
 }
 
-/// Starts a router that has never read `b`, over the members of a fixture. Both members have the object `x`, and `a`
-/// has `only`.
+/// Starts two members, and a second router that has never read `b`. Both members have the object `x`, and only `a` has
+/// `only`. Also returns the fixture with the first router.
 pub(crate) async fn with_one_never_seen(policies: Policies) -> (Fixture, Fixture) {
     let mut fixture = Fixture::with(["a", "b"].map(config), allow()).await;
     for (member, name) in [("a", "x"), ("b", "x"), ("a", "only")] {
@@ -61,7 +62,7 @@ async fn precondition_of_a_write_selects_among_objects_of_one_name() {
         let patched = fixture.patch(&path, "merge-patch+json", &json!({"metadata": said, "data": {"v": "2"}})).await;
         assert_eq!(cluster(&patched.ok()), "b");
         assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("1"), json!("2")]);
-        // The write contains the complete object from a list, without its annotation.
+        // The client sends a whole object without the annotation. The uid names the cluster.
         let mut whole = config_map("x", "3");
         whole["metadata"]["uid"] = uid.clone();
         assert_eq!(cluster(&fixture.write("PUT", &path, &whole).await.ok()), "b");
@@ -119,7 +120,7 @@ async fn write_by_name_is_refused_if_a_cluster_was_never_read() {
             assert_eq!(refused.headers.get("retry-after"), None, "{message}");
         }
         assert_eq!(values(&fixture, ["a"], name), [json!("1")]);
-        // The router executes a write whose annotation names the cluster.
+        // With an annotation that names the cluster, the write succeeds.
         let mut annotated = patch.clone();
         annotated["metadata"] = json!({"annotations": {ANNOTATION: "a"}});
         assert_eq!(cluster(&fixture.patch(&path, "merge-patch+json", &annotated).await.ok()), "a");
@@ -145,7 +146,7 @@ async fn registry_with_unique_names_writes_to_the_cached_object() {
     assert_eq!(fixture.get(&path).await.warnings(), Vec::<String>::new());
     let patched = fixture.patch(&path, "merge-patch+json", &json!({"data": {"v": "2"}})).await;
     assert_eq!(cluster(&patched.ok()), "a");
-    // If two clusters have the name, the write is ambiguous.
+    // When `b` answers, both clusters have the name, so a write without the cluster is ambiguous.
     fixture.member("b").control().start_listening().await;
     crate::harness::until(|| async { fixture.get(&path).await.code == 409 }).await;
     fixture.patch(&path, "merge-patch+json", &json!({"data": {"v": "3"}})).await.refused(409);
@@ -172,7 +173,7 @@ async fn new_object_goes_to_the_only_possible_cluster() {
     let apply =
         fixture.patch(&format!("{maps}/y?fieldManager=t"), "apply-patch+yaml", &config_map_of("only-b", "y")).await;
     assert_eq!(cluster(&apply.ok()), "b");
-    // Both clusters have the namespace, so the object's kind or its node determines the cluster.
+    // Both clusters have the namespace. Only one serves the kind, or has the node that the object names.
     fixture.member("a").control().serve("deployments.apps", false);
     let deployment =
         json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "d", "namespace": "default"}});
@@ -201,8 +202,8 @@ async fn only_cluster_with_the_namespace_overrides_the_placement() {
     namespace(&fixture, "b", "only-b").await;
     let maps = "/api/v1/namespaces/only-b/configmaps";
     assert_eq!(cluster(&fixture.write("POST", maps, &config_map_of("only-b", "x")).await.ok()), "b");
-    // If the determined cluster lacks the namespace, the error message says why it was chosen and which clusters have
-    // the namespace.
+    // The annotation names a cluster without the namespace. The message says why this cluster was chosen, and which
+    // clusters have the namespace.
     let mut wrong = config_map_of("only-b", "y");
     wrong["metadata"]["annotations"] = json!({ANNOTATION: "c"});
     let message = fixture.write("POST", maps, &wrong).await.refused(404);
@@ -239,7 +240,6 @@ async fn missing_namespace_in_a_single_cluster_gets_the_members_404() {
     assert_eq!(fixture.write("POST", path, &config_map_of("no", "x")).await.refused(404), own);
 }
 
-/// Adds fields to the metadata of an object.
 pub(crate) fn with(mut object: Value, metadata: Value) -> Value {
     for (key, value) in metadata.as_object().unwrap() {
         object["metadata"][key] = value.clone();
@@ -288,7 +288,7 @@ async fn placement_rules_apply_in_their_documented_order() {
 
 #[tokio::test]
 async fn create_without_placement_is_refused_if_a_cluster_was_never_read() {
-    // The cluster that was never read may also have the namespace, so only the placement decides.
+    // The cluster that was never read may have the namespace, so the router needs a placement.
     let (fixture, _first) = with_one_never_seen(allow()).await;
     let message = fixture.write("POST", CONFIG_MAPS, &config_map("new", "")).await.refused(503);
     let expected = "kubectl --context a … to create configmaps \"new\" in a: b may serve configmaps, too, and cannot";
@@ -313,12 +313,12 @@ pub(crate) fn forbid(fixture: &Fixture, member: &str, kind: RequestKind, resourc
 #[tokio::test]
 async fn create_is_refused_if_a_cluster_forbids_a_decisive_lookup() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(false)).await;
-    // Both clusters have the namespace, but `member` forbids reading namespaces.
+    // Both clusters have the namespace, and `member` forbids gets of namespaces.
     for (member, other) in [("b", "a"), ("a", "b")] {
         forbid(&fixture, member, RequestKind::Get, "namespaces");
         let answer = fixture.write("POST", CONFIG_MAPS, &config_map(&format!("of-{other}"), "")).await;
         match member {
-            // The write goes to the cluster in which the router finds the namespace.
+            // Cluster `a` is the default placement, and the router finds the namespace there.
             "b" => assert_eq!(cluster(&answer.ok()), "a"),
             _ => assert!(answer.refused(503).contains("kubectl --context b …"), "{answer:?}"),
         }
@@ -367,12 +367,12 @@ async fn apply_keeps_its_version_precondition_for_an_uncached_object() {
     fixture.put("a", "x", "another's");
     fixture.patch(&apply, "apply-patch+yaml", &object).await.refused(409);
     assert_eq!(values(&fixture, ["a"], "x"), [json!("another's")]);
-    // A kube-apiserver ignores the resourceVersion in an apply that creates the object.
+    // As in kube-apiserver, an apply that creates the object ignores the resourceVersion.
     fixture.member("a").delete("configmaps", "default", "x");
     assert_eq!(fixture.patch(&apply, "apply-patch+yaml", &object).await.code, 201);
 }
 
-/// Memory may lack a new object, so a version that can never match must be refused without a look at memory.
+/// The version can never match an object of `a`. The router must refuse it, although the new object is not in memory.
 #[tokio::test]
 async fn impossible_version_is_refused_for_an_uncached_object() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -430,7 +430,7 @@ async fn delete_reads_options_from_its_body_or_else_its_query() {
     };
     let uid = of("b", "uid");
     delete("", "").await.refused(409);
-    // The preconditions in the body replace those in the query.
+    // With a body, the uid in the query has no effect, so the name is ambiguous.
     delete(&format!("uid={uid}"), "{}").await.refused(409);
     delete("uid=another", "").await.refused(409);
     delete(&format!("u%69d={uid}&dryRun=All"), "").await.ok();
@@ -442,7 +442,8 @@ async fn delete_reads_options_from_its_body_or_else_its_query() {
     fixture.put_and_see("b", "x", "1").await;
     delete(&format!("resource%56ersion={version}"), "").await.ok();
     assert_eq!(values(&fixture, ["a", "b"], "x"), [Value::Null, json!("1")]);
-    // A member ignores `dryRun` in the query of a DELETE with a body. The deletion is executed, and reads wait for it.
+    // With a body, the member ignores `dryRun` in the query. The object is deleted, and reads must wait for this
+    // deletion.
     fixture.member("b").control().lag_watches(std::time::Duration::from_millis(300));
     delete("dryRun=All", &json!({"preconditions": {"uid": of("b", "uid")}}).to_string()).await.ok();
     assert_eq!(fixture.get(&path).await.code, 404, "read your writes");
@@ -456,7 +457,7 @@ async fn refusal_contains_the_last_error_of_the_cluster() {
         let (kinds, resources) = (kinds.to_vec(), vec!["configmaps".to_owned()]);
         control.reject(Some(Rejection { kinds, resources, ..Rejection::all(code) }));
     };
-    // Tributary looks up a name in a cluster that forbids lists.
+    // If a cluster only forbids lists and watches, the router can look up the name.
     refuse(403, &[RequestKind::List, RequestKind::Watch]);
     fixture.get(&format!("{CONFIG_MAPS}/nowhere")).await.refused(404);
     refuse(500, &[RequestKind::List, RequestKind::Watch, RequestKind::Get]);
@@ -466,7 +467,7 @@ async fn refusal_contains_the_last_error_of_the_cluster() {
     assert!(message.contains("the cluster answered 500"), "{message}");
 }
 
-/// The router inserts the reference into a path. A crafted reference must not lead to another object.
+/// The router inserts names from the owner reference into a path. A crafted name must not lead to a different object.
 #[tokio::test]
 async fn owner_reference_with_path_characters_is_ignored() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(false)).await;
@@ -478,7 +479,7 @@ async fn owner_reference_with_path_characters_is_ignored() {
         ("../namespaces/default", "x"),
         ("default", ".."),
         ("default", "../configmaps/x"),
-        // A kube-apiserver also decodes percent escapes in a path segment, so this path means a subresource of `x`.
+        // kube-apiserver also decodes percent escapes, so both names mean a subresource of `x`.
         ("default", "x/status"),
         ("default", "x%2Fstatus"),
     ] {
@@ -546,7 +547,7 @@ async fn refusal_names_the_placement_rule_of_each_write() {
         let expected = format!("namespaces \"gone\" not found in {cluster}, which was chosen because {words}; ");
         assert!(message.contains(&expected), "{words}: {message}");
     }
-    // The resourceVersion contains the cluster of the object that the write recreates.
+    // The resourceVersion names cluster `a`, in which the object existed before.
     let again = with(gone(config_map("x", "")), json!({"resourceVersion": composite(&json!({"a": "7"}))}));
     let applied = fixture.patch(&format!("{}/x?fieldManager=t", path("configmaps")), "apply-patch+yaml", &again).await;
     let message = applied.refused(404);
@@ -558,7 +559,7 @@ async fn refusal_names_the_placement_rule_of_each_write() {
 
 #[tokio::test]
 async fn refusal_names_the_cluster_that_may_have_the_object() {
-    // The router has never read `b`, so `b` may have the object.
+    // The second router has never read `b`, so `b` may have the object.
     let (fixture, _first) = with_one_never_seen(allow()).await;
     let patched = fixture.patch(&format!("{CONFIG_MAPS}/x"), "merge-patch+json", &json!({"data": {"v": "2"}})).await;
     assert!(
@@ -567,7 +568,7 @@ async fn refusal_names_the_cluster_that_may_have_the_object() {
     );
     let made = fixture.write("POST", CONFIG_MAPS, &config_map("new", "")).await;
     assert!(made.refused(503).contains("to create configmaps \"new\" in a: b may serve configmaps, too"), "{made:?}");
-    // In this part of the test, `b` serves the same resources and forbids reading its namespaces and nodes.
+    // In this part of the test, the router has read `b`, but `b` forbids gets of namespaces and nodes.
     let policies = Policies { registered: Some(Vec::new()), ..allow() };
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     forbid(&fixture, "b", RequestKind::Get, "namespaces");
@@ -588,7 +589,7 @@ async fn uid_that_two_clusters_share_identifies_neither_object() {
     fixture.put_and_see("a", "x", "1").await;
     fixture.get(CONFIG_MAPS).await.ok();
     let uid = fixture.member("a").get("configmaps", "default", "x").unwrap()["metadata"]["uid"].clone();
-    // A hostile member copies the uid.
+    // A hostile member creates an object with the same uid.
     let revision = fixture.put_and_see("b", "other", "").await;
     let copy = with(config_map("x", "theirs"), json!({"uid": uid, "resourceVersion": revision.to_string()}));
     assert!(fixture.member("b").control().inject("configmaps", &json!({"type": "ADDED", "object": copy}).to_string()));
@@ -607,7 +608,7 @@ async fn uid_that_two_clusters_share_identifies_neither_object() {
         assert_eq!(refused.json()["reason"], "BadRequest", "nobody tries again: {message}");
     }
     assert_eq!(values(&fixture, ["a"], "x"), [json!("1")]);
-    // The uid is ambiguous now, but the resourceVersion beside it identifies the cluster.
+    // The uid is ambiguous now. The resourceVersion in the precondition identifies the cluster.
     let version = composite(
         &json!({"a": fixture.member("a").get("configmaps", "default", "x").unwrap()["metadata"]["resourceVersion"]}),
     );
@@ -652,13 +653,13 @@ async fn impersonated_user_patches_an_object_without_the_right_to_get() {
     let patch =
         async |name: &str| fixture.client().send("PATCH", &format!("{CONFIG_MAPS}/{name}"), &headers, &change).await;
     assert_eq!(cluster(&patch("only").await.ok()), "b");
-    // Impersonation does not make the name unambiguous.
+    // With impersonation, an ambiguous name is ambiguous, too.
     let message = patch("x").await.refused(409);
     assert!(message.starts_with("kubectl --context a … or kubectl --context b …: "), "{message}");
     assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("1"), json!("1")]);
 }
 
-/// The router has read the unreachable cluster before, and uses memory as for a POST.
+/// The cluster is unreachable, but the router has its objects in memory. So it uses memory, as for a POST.
 #[tokio::test]
 async fn apply_of_a_new_name_sends_no_lookup_to_cached_clusters() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(true)).await;
@@ -670,14 +671,13 @@ async fn apply_of_a_new_name_sends_no_lookup_to_cached_clusters() {
         fixture.patch(&path, "apply-patch+yaml", &config_map(name, "2")).await
     };
     assert_eq!(cluster(&apply("new").await.ok()), "a");
-    // If the object in memory belongs to a cluster, the router does not create an object with the same name in another
-    // cluster.
+    // Memory has this object in the unreachable cluster. The router must not create a second object in another cluster.
     apply("there").await.refused(503);
     assert_eq!(values(&fixture, ["a"], "there"), [Value::Null]);
 }
 
-/// A reachable cluster that does not answer may have a new object with this name, so the apply could create a second
-/// object.
+/// The cluster is reachable and silent, and may have a new object with this name. The apply must not create a second
+/// object in another cluster.
 #[tokio::test]
 async fn silent_cluster_causes_refusal_of_an_apply_of_a_new_name() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(true)).await;
@@ -690,8 +690,8 @@ async fn silent_cluster_causes_refusal_of_an_apply_of_a_new_name() {
     assert_eq!(values(&fixture, ["a", "b"], "new"), [Value::Null, Value::Null]);
 }
 
-/// RBAC may allow a user to change an object and forbid reading it, so the router cannot exclude that this cluster has
-/// the object.
+/// A user may have the right to change an object without the right to read it. So a cluster that forbids the get may
+/// have the object.
 #[tokio::test]
 async fn cluster_that_forbids_get_makes_a_write_ambiguous() {
     let fixture = Fixture::with(["a", "b"].map(config), allow()).await;
@@ -721,7 +721,7 @@ async fn cluster_that_forbids_get_makes_a_write_ambiguous() {
         );
     }
     assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("1"), json!("1")]);
-    // A write that identifies its cluster needs no search.
+    // The uid identifies the cluster, so the router need not find it.
     let uid = fixture.get(&path).await.ok()["metadata"]["uid"].clone();
     let named = json!({"metadata": {"uid": uid}, "data": {"v": "2"}});
     assert_eq!(cluster(&fixture.patch(&path, "merge-patch+json", &named).await.ok()), "a");
@@ -730,14 +730,13 @@ async fn cluster_that_forbids_get_makes_a_write_ambiguous() {
     assert_eq!(cluster(&fixture.patch(&path, "merge-patch+json", &json!({"data": {"v": "3"}})).await.ok()), "a");
     let after = fixture.member("b").control().requests(RequestKind::Write);
     assert_eq!(after - before, 1, "one question, and no write");
-    // A cluster that does not answer an access review may have the object.
+    // The cluster refuses the access review, so it may have an object that the user may change.
     fixture.member("b").control().reject(Some(Rejection { kinds: Vec::new(), ..Rejection::all(403) }));
     let message = fixture.patch(&path, "merge-patch+json", &change).await.refused(503);
     assert!(message.contains("it is unknown whether you may patch it"), "{message}");
     assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("3"), json!("1")]);
 }
 
-/// Returns a Pod without a node.
 fn pod(name: &str) -> Value {
     json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
         "spec": {"schedulerName": "ours", "containers": [{"name": "c", "image": "i"}]}})
@@ -768,10 +767,11 @@ async fn pod_binding_goes_to_the_cluster_of_its_pod_or_node() {
         let bindings = "/api/v1/namespaces/default/bindings";
         fixture.write("POST", &format!("{pods}/one/binding"), &binding("one", "node-b")).await.ok();
         assert_eq!(node_of("b", "one"), "node-b", "{held}");
-        // Only this cluster has the Pod, so the node does not matter.
+        // Only `b` has this Pod, so the node does not decide.
         fixture.write("POST", bindings, &binding("two", "node-a")).await.ok();
         assert_eq!(node_of("b", "two"), "node-a", "{held}");
-        // A node that exists in no cluster or in several clusters does not determine the cluster.
+        // If the Pod is in both clusters, the node decides. A node that no cluster or several clusters have cannot
+        // decide.
         let refused = fixture.write("POST", &format!("{pods}/same/binding"), &binding("same", "nowhere")).await;
         assert!(refused.refused(409).starts_with("kubectl --context a … or kubectl --context b …: "), "{refused:?}");
         fixture.write("POST", bindings, &binding("same", "node-b")).await.ok();

@@ -23,8 +23,8 @@ async fn call_by(fixture: &Fixture, port: u16, request: http::request::Builder) 
     fixture.router.handle(request, &context).await.response
 }
 
-/// Opens watches at the path of a cluster until the router refuses one, but at most `most`. Returns the watches and the
-/// refusal.
+/// Opens up to `most` watches at the path of a cluster, until the router refuses one. Returns the watches, and the
+/// refusal if there was one.
 async fn greedy(fixture: &Fixture, port: u16, most: usize) -> (Vec<Response<Body>>, Option<Answer>) {
     let mut watches = Vec::new();
     while watches.len() < most {
@@ -65,12 +65,12 @@ async fn watches_of_one_client_do_not_exhaust_a_members_connections() {
     ] {
         assert!(exposition.contains(&format!("tributary_member_{line}\n")), "{line}: {exposition}");
     }
-    // A request with an Upgrade header but without `connection: upgrade` is no upgrade, so it gets no separate
-    // connection.
+    // Without `connection: upgrade`, an Upgrade header is ignored. So the request needs a connection for long-running
+    // requests, and none is free.
     let request = Request::get(format!("/clusters/a{CONFIG_MAPS}?watch=1")).header("upgrade", "x");
     assert_eq!(call_by(&fixture, 1, request).await.status(), 429);
 
-    // The watch of a second client opens and delivers events.
+    // A second client can still open a watch and receive events.
     let (mut others, _) = greedy(&fixture, 2, 1).await;
     let mut other = Events::of(others.pop().expect("a watch of another client"));
     let hog = 2..100;
@@ -81,8 +81,8 @@ async fn watches_of_one_client_do_not_exhaust_a_members_connections() {
     fixture.put("a", "x", "");
     assert_eq!(name(&other.soon().await["object"]), "x");
 
-    // The member cuts all streams. A client that does not read its stream still occupies its connection. New watches
-    // get only the connections that the cacher's watch leaves free.
+    // The member cuts all streams. The clients do not read their streams, so these still occupy connections. Then many
+    // clients open new watches. The cacher's watch must still get a connection.
     fixture.member("a").control().cut_streams();
     let mut again = Vec::new();
     for port in 100..120 {

@@ -1,11 +1,10 @@
-//! Tests of patches of every type. The client uses versions and annotations of the merged view, and the member receives
-//! its own.
+//! Tests of patches of every type. The client uses versions and annotations of the merged view. The member receives its
+//! own versions and no annotation of the merged view.
 
 use serde_json::{Value, json};
 
 use crate::harness::{ANNOTATION, CONFIG_MAPS, Fixture, cluster, composite, vector, version};
 
-/// The annotation's path as a JSON pointer.
 const POINTER: &str = "/metadata/annotations/tributary.dev~1cluster";
 
 fn stored(fixture: &Fixture) -> Value {
@@ -35,7 +34,8 @@ async fn merge_patch_translates_its_preconditions() {
         let mut wrong = patch("");
         wrong["metadata"]["annotations"][ANNOTATION] = "b".into();
         match kind {
-            // An apply contains the whole object, so it creates a second object with the name in the other cluster.
+            // An apply contains the whole object. So it creates an object with the same name in the cluster that the
+            // annotation names.
             "apply-patch+yaml" => assert_eq!(fixture.patch(&path, kind, &wrong).await.code, 201),
             _ => drop(fixture.patch(&path, kind, &wrong).await.refused(409)),
         }
@@ -56,7 +56,8 @@ async fn json_patch_test_operations_are_translated() {
     fixture.patch(&path, kind, &json!([test("12"), set])).await.refused(409);
     let patch = json!([test(&version(&read)), {"op": "test", "path": POINTER, "value": "a"}, set]);
     assert_eq!(fixture.patch(&path, kind, &patch).await.ok()["data"]["w"], "3");
-    // From the client's view the map of annotations exists, although only Tributary's annotation is in it.
+    // The client sees a map of annotations, although it contains only Tributary's annotation. So the patch may add an
+    // entry to the map.
     let patch = json!([{"op": "add", "path": "/metadata/annotations/mine", "value": "1"}]);
     let written = fixture.patch(&path, kind, &patch).await.ok();
     assert_eq!(written["metadata"]["annotations"], json!({"mine": "1", ANNOTATION: "a"}));

@@ -28,7 +28,8 @@ async fn ambiguous_create_is_refused_with_the_possible_remedies() {
     for way in ["tributary.dev/cluster", "/clusters/<name>", "placement", "a … (or b)"] {
         assert!(message.contains(way), "{way}: {message}");
     }
-    // A PUT of a missing object returns 404, which controllers expect after a lost race.
+    // A PUT of a missing object gets 404, not an error about the cluster. Controllers expect 404 if the object was
+    // deleted in the meantime.
     fixture.write("PUT", &format!("{CONFIG_MAPS}/x"), &config_map("x", "")).await.refused(404);
     let one = Fixture::start(["only"]).await;
     assert_eq!(cluster(&one.write("POST", CONFIG_MAPS, &config_map("x", "")).await.ok()), "only");
@@ -60,7 +61,7 @@ fn owned_by(owner: &Value, name: &str) -> Value {
 #[tokio::test]
 async fn owned_object_goes_to_the_cluster_of_its_owner() {
     let fixture = Fixture::start(["a", "b"]).await;
-    // Both clusters have an owner with this name, so only the uid identifies the owner.
+    // Both clusters have a ConfigMap `owner`, so only the uid identifies the owner.
     for member in ["a", "b"] {
         fixture.put(member, "owner", "");
     }
@@ -79,7 +80,7 @@ async fn owned_object_goes_to_the_cluster_of_its_owner() {
         let made = fixture.write("POST", CONFIG_MAPS, &owned_by(&owner, &format!("p{round}"))).await.ok();
         assert_eq!(cluster(&made), "b");
     }
-    // If the cluster of the owner is unreachable, the router refuses the write.
+    // A new router cannot reach the owner's cluster, so it refuses the write.
     let owner = fixture.member("b").get("configmaps", "default", "owner").unwrap();
     fixture.member("b").control().stop_listening().await;
     let other = Fixture { members: Vec::new(), router: crate::harness::router(allow()) };
@@ -121,13 +122,13 @@ async fn event_goes_to_the_cluster_of_its_object() {
         assert_eq!(stored["involvedObject"]["resourceVersion"], expected);
         assert_eq!(stored["related"]["resourceVersion"], "");
     }
-    // The last Event about an object reports its deletion.
+    // After the deletion of an object, a last Event about it still goes to the object's cluster.
     fixture.client().send("DELETE", &format!("{CONFIG_MAPS}/y"), &[], "").await.ok();
     fixture.get(&format!("{CONFIG_MAPS}/y")).await.refused(404);
     let last = event("last", &about, json!(""), json!(""));
     assert_eq!(cluster(&fixture.write("POST", events, &last).await.ok()), "b");
     fixture.put_and_see("b", "y", "2").await;
-    // The name is enough if only one cluster has an object with this name.
+    // Without a uid, the name decides if only one cluster has an object with this name.
     let mut by_name = event("named", &about, json!(""), json!(""));
     by_name["involvedObject"]["uid"] = "".into();
     assert_eq!(cluster(&fixture.write("POST", events, &by_name).await.ok()), "b");
@@ -146,8 +147,8 @@ async fn apply_creates_a_missing_object() {
     let again = apply(config_map("x", "2")).await;
     assert_eq!((again.code, cluster(&again.ok()).as_str(), &again.ok()["data"]["v"]), (200, "b", &json!("2")));
     apply(config_map("y", "1")).await.refused(400);
-    // The annotation may name a cluster without the object, or with another object of the same name. The apply creates
-    // or changes the object in this cluster.
+    // The annotation names a cluster without this object, and the apply creates the object there. The second apply
+    // changes it.
     for (code, value) in [(201, "3"), (200, "4")] {
         let there = apply(config_map_in("a", "x", value)).await;
         assert_eq!((there.code, cluster(&there.ok()).as_str(), &there.ok()["data"]["v"]), (code, "a", &json!(value)));

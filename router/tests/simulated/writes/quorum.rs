@@ -1,5 +1,5 @@
-//! Tests of `consistency: Quorum`: the newest state is the current state of the members, even if no watch has delivered
-//! it.
+//! Tests of `consistency: Quorum`: a read without a version returns the current state of the members, even if no watch
+//! has delivered it yet.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ async fn quorum_reads_include_writes_that_bypass_the_router() {
                 let list = fixture.get(&format!("{CONFIG_MAPS}?fieldSelector=metadata.name%3Dx-{member}")).await.ok();
                 list["items"][0]["data"]["v"].clone()
             }
-            // The loop covers initial events by default and on request.
+            // A watch sends initial events, either by default or on request.
             2 => {
                 let query = format!("watch=1&fieldSelector=metadata.name%3Dx-{member}");
                 fixture.watch(&format!("{CONFIG_MAPS}?{query}")).await.soon().await["object"]["data"]["v"].clone()
@@ -58,7 +58,7 @@ async fn quorum_reads_include_writes_that_bypass_the_router() {
 #[tokio::test]
 async fn quorum_read_confirms_with_the_member_that_a_collection_is_unchanged() {
     let fixture = start(Partial::Deny).await;
-    // A write to another resource advances the revision of the member beyond the version of the collection.
+    // The write to another resource gives the member a revision that no ConfigMap has.
     let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "namespace": "default"},
         "spec": {"containers": [{"name": "c", "image": "i"}]}});
     let revision = fixture.member("a").apply(pod).unwrap();
@@ -67,7 +67,7 @@ async fn quorum_read_confirms_with_the_member_that_a_collection_is_unchanged() {
     assert!(reached >= revision, "{reached} {revision}");
 }
 
-/// A kube-apiserver has no watch cache for Events, so their watches get no bookmarks.
+/// kube-apiserver has no watch cache for Events, so the router's watch of Events gets no bookmarks.
 #[tokio::test]
 async fn quorum_read_confirms_with_the_member_that_events_are_unchanged() {
     let fixture = start(Partial::Deny).await;
@@ -79,7 +79,8 @@ async fn quorum_read_confirms_with_the_member_that_events_are_unchanged() {
         let list = fixture.get(path).await.ok();
         let reached: u64 = crate::harness::vector(&version(&list))["a"].as_str().unwrap().parse().unwrap();
         assert!(reached >= revision, "{reached} {revision}");
-        // The router relists the Events immediately, because a short watch of Events would bring no bookmark.
+        // The router relists Events immediately. For other resources, it would first open a short watch and wait for a
+        // bookmark.
         let log = fixture.member("a").control().request_log();
         let watches: Vec<_> = log.iter().filter(|line| line.contains("/events?watch=1")).collect();
         assert!((1..=2).contains(&watches.len()), "{log:#?}");
@@ -128,8 +129,8 @@ async fn quorum_get_finds_an_object_moved_to_another_cluster() {
     fixture.get(&path).await.refused(404);
 }
 
-/// If a cluster is unreachable, the router answers 404 from memory, with a Warning about the age of its objects. A
-/// reachable cluster answers itself, whatever the age of the objects in memory.
+/// If a cluster is unreachable, a 404 is from memory, with a Warning about the age of the objects. If the cluster is
+/// reachable, the router asks it, even if memory is outdated.
 #[tokio::test]
 async fn quorum_404_warns_about_unreachable_clusters() {
     let fixture = start(Partial::Allow).await;
@@ -140,7 +141,7 @@ async fn quorum_404_warns_about_unreachable_clusters() {
     let kinds = vec![RequestKind::List, RequestKind::Watch];
     control.reject(Some(Rejection { kinds, resources: vec!["configmaps".to_owned()], ..Rejection::all(500) }));
     control.cut_streams();
-    // After 8 s without contact, the objects in memory count as outdated.
+    // After 8 s without contact, the objects in memory are stale.
     pass(Duration::from_secs(8)).await;
     until(|| async { !fixture.get(&held).await.warnings().is_empty() }).await;
     let missing = fixture.get(&nothing).await;
@@ -175,7 +176,7 @@ async fn quorum_read_names_the_failing_member() {
             assert!(warnings.len() == 1 && warnings[0].contains("cluster b"), "{warnings:?}");
             assert!(warnings[0].contains("did not confirm"), "{warnings:?}");
         }
-        // Reads that accept any version are answered as usual.
+        // Reads of any version are not affected by the fault.
         fixture.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.ok();
     }
 }

@@ -1,5 +1,5 @@
-//! Tests of Helm releases: the objects of a release go to the cluster that contains the release's records. Objects that
-//! only look like records have no effect.
+//! Tests of Helm releases: an object of a release goes to the cluster with the release's records. An object that only
+//! looks like a record has no effect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,6 @@ use tributary_simulator::{Rejection, RequestKind, SimulatedCluster, Simulator};
 use crate::harness::{ANNOTATION, CONFIG_MAPS, Fixture, SOON, allow, cluster, config, config_map, router};
 use crate::writes::grounds::{config_map_of, forbid, namespace, values, with_one_never_seen};
 
-/// The path of the Secrets in the namespace `default`.
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
 /// Returns the record of a release's revision, as Helm's driver for ConfigMaps writes it.
@@ -31,8 +30,8 @@ pub(crate) fn released(name: &str, release: &str) -> Value {
     object
 }
 
-/// Returns policies with `a` as the default placement. The router caches all resources if `held` is true, and none
-/// otherwise.
+/// Returns policies with `a` as the default placement. If `held` is true, the router caches all resources, or else
+/// none.
 pub(crate) fn placed_in_a(held: bool) -> Policies {
     let placement = Some("a".parse().unwrap());
     let registered = if held { None } else { Some(Vec::new()) };
@@ -44,7 +43,7 @@ async fn helm_release_stays_in_the_cluster_of_its_records() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         fixture.get(CONFIG_MAPS).await.ok();
-        // The release is installed in `b` and upgraded through the merged view.
+        // The first record is in `b`. The release is then upgraded through the merged view.
         let in_b = format!("/clusters/b{CONFIG_MAPS}");
         fixture.write("POST", &in_b, &record("rb", 1)).await.ok();
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &record("rb", 2)).await.ok()), "b", "{held}");
@@ -53,10 +52,10 @@ async fn helm_release_stays_in_the_cluster_of_its_records() {
         fixture.put_and_see("a", "applied", "another's").await;
         let applied = fixture.patch(&path, "apply-patch+yaml", &released("applied", "rb")).await;
         assert_eq!((applied.code, cluster(&applied.ok()).as_str()), (201, "b"), "{held}");
-        // A new release goes to the default cluster, and its later objects go to the same cluster.
+        // A new release goes to the default cluster. Its later objects follow the first record.
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("first", "ra")).await.ok()), "a", "{held}");
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &record("ra", 1)).await.ok()), "a", "{held}");
-        // The cluster annotation takes precedence over the release.
+        // The annotation takes precedence over the release's records.
         let mut annotated = released("elsewhere", "rb");
         annotated["metadata"]["annotations"][ANNOTATION] = "a".into();
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &annotated).await.ok()), "a", "{held}");
@@ -87,7 +86,8 @@ async fn upgrade_of_a_helm_release_in_several_clusters_is_refused() {
     }
 }
 
-/// Returns a Helm hook. Helm writes no release name into a hook.
+/// Returns a Helm hook. Helm does not annotate a hook with its release, so only the label `app.kubernetes.io/instance`
+/// may name it.
 fn hook(name: &str, instance: Option<&str>) -> Value {
     let mut object = config_map(name, "1");
     object["metadata"]["annotations"] = json!({"helm.sh/hook": "pre-upgrade"});
@@ -106,7 +106,7 @@ async fn helm_hook_goes_to_the_cluster_of_its_release() {
         let written = async |object: Value| fixture.write("POST", CONFIG_MAPS, &object).await;
         assert_eq!(cluster(&written(hook("labelled", Some("rb"))).await.ok()), "b", "{held}");
         assert_eq!(cluster(&written(hook("bare", None)).await.ok()), "b", "the only release of the namespace: {held}");
-        // No release has this name, so the hook goes to the default cluster.
+        // No record of this release exists, so the hook goes to the default cluster.
         assert_eq!(cluster(&written(hook("of-another", Some("rc"))).await.ok()), "a", "{held}");
         fixture.write("POST", &format!("/clusters/a{CONFIG_MAPS}"), &record("ra", 1)).await.ok();
         assert_eq!(cluster(&written(hook("labelled-again", Some("rb"))).await.ok()), "b", "{held}");
@@ -116,7 +116,8 @@ async fn helm_hook_goes_to_the_cluster_of_its_release() {
             "{message}"
         );
         assert_eq!(values(&fixture, ["a", "b"], "bare-again"), [Value::Null, Value::Null]);
-        // A record with the status `pending-upgrade` shows that Helm is upgrading the release in `b`.
+        // The status `pending-upgrade` in a record shows that Helm is upgrading the release in `b`. So a hook without
+        // the label belongs to this release.
         let pending = |release: &str| {
             let mut object = record(release, 2);
             object["metadata"]["labels"]["status"] = "pending-upgrade".into();
@@ -131,15 +132,15 @@ async fn helm_hook_goes_to_the_cluster_of_its_release() {
         let mut of_test = hook("of-test", None);
         of_test["metadata"]["annotations"]["helm.sh/hook"] = "test".into();
         written(of_test).await.refused(409);
-        // Now releases in both clusters are being upgraded, so the cluster of a hook without the label is ambiguous.
+        // Now both clusters have a release with a pending upgrade, so a hook without the label is ambiguous.
         fixture.write("POST", &format!("/clusters/a{CONFIG_MAPS}"), &pending("ra")).await.ok();
         crate::harness::until(|| async { written(hook("of-both", None)).await.code == 409 }).await;
         assert_eq!(values(&fixture, ["a", "b"], "of-test"), [Value::Null, Value::Null]);
     }
 }
 
-/// Helm 3 deletes the objects of an uninstalled release even if the change of its record is refused, so the router must
-/// also refuse these deletions.
+/// Helm 3 deletes the objects of an uninstalled release, even if it could not change the release's record. So the
+/// router must also refuse to delete the objects.
 #[tokio::test]
 async fn delete_of_a_helm_release_in_several_clusters_is_refused() {
     for held in [true, false] {
@@ -157,14 +158,15 @@ async fn delete_of_a_helm_release_in_several_clusters_is_refused() {
             let message = fixture.write("DELETE", path, &json!({})).await.refused(409);
             assert!(message.starts_with("helm --kube-context a … or helm --kube-context b …: "), "{message}");
         }
-        // Helm writes the newest record first, and only one cluster has this record.
+        // Helm first changes the newest record. Only `b` has this record, but the release is in both clusters, so the
+        // router refuses the change.
         let message = fixture.write("PUT", &paths[1], &record("same", 2)).await.refused(409);
         assert!(message.starts_with("helm --kube-context a …"), "{message}");
         let merged = fixture.patch(&paths[0], "merge-patch+json", &json!({"data": {"v": "2"}})).await;
         assert_eq!(cluster(&merged.ok()), "b", "it can be changed");
         let uid = fixture.get(&paths[0]).await.ok()["metadata"]["uid"].clone();
         fixture.write("DELETE", &paths[0], &json!({"preconditions": {"uid": uid}})).await.ok();
-        // The objects of a release that is in only one cluster may be deleted.
+        // After this deletion, the release is only in `b`, so its objects may be deleted.
         fixture.write("DELETE", &format!("/clusters/a{CONFIG_MAPS}/sh.helm.release.v1.same.v1"), &json!({})).await.ok();
         crate::harness::until(|| async { fixture.write("DELETE", &paths[1], &json!({})).await.code == 200 }).await;
     }
@@ -183,7 +185,7 @@ async fn never_read_cluster_causes_refusal_of_helm_release_writes() {
     assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await.ok()), "a");
 }
 
-/// Returns a record as a Secret, in the form of Helm's default driver.
+/// Returns a record as Helm's default driver writes it: a Secret.
 fn record_in_secret(release: &str, revision: u32) -> Value {
     let mut object = record(release, revision);
     object["kind"] = "Secret".into();
@@ -220,7 +222,7 @@ async fn objects_that_only_resemble_helm_records_do_not_decide_a_cluster() {
         }
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("x", "r")).await.ok()), "a", "{held}");
         assert_eq!(cluster(&fixture.write("POST", SECRETS, &record_in_secret("r", 1)).await.ok()), "a", "{held}");
-        // An object with the labels of a record but another name goes to the default cluster.
+        // The object has the labels of a record, but not the name of a record. So it goes to the default cluster.
         let own = named(record("q", 1), "own");
         fixture.write("POST", &format!("/clusters/b{SECRETS}"), &record_in_secret("q", 1)).await.ok();
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &own).await.ok()), "a", "{held}");
@@ -235,7 +237,7 @@ async fn forbidden_helm_records_do_not_disable_other_placement_rules() {
         namespace(&fixture, "b", "only-b").await;
         fixture.put_and_see("b", "x", "1").await;
         if held {
-            // The account may list ConfigMaps, but not Secrets. Both may contain the records of a release.
+            // Records may be in ConfigMaps or in Secrets. The account may list only ConfigMaps.
             fixture.get(CONFIG_MAPS).await.ok();
         }
         for member in ["a", "b"] {
@@ -248,7 +250,7 @@ async fn forbidden_helm_records_do_not_disable_other_placement_rules() {
         let path = format!("{CONFIG_MAPS}/x?fieldManager=t&force=true");
         let applied = fixture.patch(&path, "apply-patch+yaml", &released("x", "r")).await;
         assert_eq!(cluster(&applied.ok()), "b", "{held}");
-        // Any cluster may contain the release, so the router does not use the default placement.
+        // The release may be in any cluster, so the default placement is not safe.
         let refused = fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await;
         let message = refused.refused(403);
         let expected = "kubectl --context <name> …, or set the annotation tributary.dev/cluster: configmaps \"new\" \
@@ -258,15 +260,15 @@ async fn forbidden_helm_records_do_not_disable_other_placement_rules() {
         let mut annotated = released("new", "r");
         annotated["metadata"]["annotations"][ANNOTATION] = "b".into();
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &annotated).await.ok()), "b", "{held}");
-        // Cluster `a` answers now, and has no records of the release. Cluster `b` may still have records.
+        // Cluster `a` allows the list now, and has no record. Cluster `b` may still have one.
         fixture.member("a").control().reject(None);
         let message = fixture.write("POST", CONFIG_MAPS, &released("more", "s")).await;
         assert!(message.refused(503).contains("may be in b, which cannot be queried"), "{held}: {message:?}");
     }
 }
 
-/// A user who may write a ConfigMap in one cluster must not redirect the objects of another user's release to this
-/// cluster.
+/// A user who may write ConfigMaps in one cluster can forge a record of another user's release. The objects of this
+/// release must not go to this cluster.
 #[tokio::test]
 async fn forged_helm_record_redirects_no_write() {
     for held in [true, false] {
@@ -278,7 +280,7 @@ async fn forged_helm_record_redirects_no_write() {
         fixture.member("b").apply(record_in_secret("r", 1)).unwrap();
         let decoy = format!("{CONFIG_MAPS}/sh.helm.release.v1.r.v1");
         crate::harness::until(|| async { fixture.get(&decoy).await.code == 200 }).await;
-        // The state of `b` is unknown, so `b` may contain the release.
+        // This router has never read `b`, so `b` may have the real records.
         let refused = fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await;
         let message = refused.refused(503);
         assert!(message.contains("which anyone may make: b may have the records in Secrets"), "{message}");
@@ -298,7 +300,7 @@ async fn forged_helm_record_redirects_no_write() {
     }
 }
 
-/// Starts two in-process members, so that the paused clock can leap, and a router without caches.
+/// Starts two members in the process of the test, so that the paused clock can leap. The router caches no resource.
 async fn within_this_process() -> (Fixture, [Arc<SimulatedCluster>; 2]) {
     let members = ["a", "b"].map(|name| Arc::new(Simulator::start_in_process(config(name)).unwrap()));
     let fixture = Fixture { members: Vec::new(), router: router(placed_in_a(false)) };
@@ -309,7 +311,7 @@ async fn within_this_process() -> (Fixture, [Arc<SimulatedCluster>; 2]) {
     (fixture, members)
 }
 
-/// Returns the number of lists of possible records that a member has received.
+/// Returns the number of lists with which the router searched a member for records: lists of Secrets and of ConfigMaps.
 fn asked_for_records(member: &SimulatedCluster) -> u64 {
     ["secrets", "configmaps"].map(|resource| member.control().requests_of(RequestKind::List, resource)).iter().sum()
 }
@@ -347,14 +349,14 @@ async fn helm_release_lookups_are_limited_and_counted() {
         _ = writes => panic!("nobody has answered"),
         () = tokio::time::sleep(Duration::from_secs(1)) => {}
     }
-    // One client gets half of the 32 permits for lookups at a member.
+    // One client may use half of a member's 32 permits for lookups.
     assert_eq!([asked_for_records(&a), asked_for_records(&b)], [16, 16]);
     let counted = r#"tributary_member_questions_total{about="helm_release"} 32"#;
     assert!(fixture.router.metrics().expose().contains(counted), "{}", fixture.router.metrics().expose());
 }
 
-/// A lack of permits is the router's own limit. The response does not name the cluster as the cause, and allows an
-/// immediate retry.
+/// The limit is the router's, and the cluster is not at fault. So the message does not blame the cluster, and the
+/// client may retry at once.
 #[tokio::test(start_paused = true)]
 async fn helm_release_lookup_above_the_limit_gets_a_429() {
     let (fixture, [a, b]) = within_this_process().await;
@@ -364,7 +366,8 @@ async fn helm_release_lookup_above_the_limit_gets_a_429() {
     let objects: Vec<_> = (0..40).map(|number| released("x", &format!("r{number}"))).collect();
     let answers = join_all(objects.iter().map(|object| fixture.write("POST", CONFIG_MAPS, object))).await;
     let (asked, not_asked): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.code == 503);
-    // One client gets half of the 32 permits for lookups at a member, and each release takes two permits.
+    // One client may use half of a member's 32 permits for lookups, and the search for one release needs two. So most
+    // of the 40 writes get a 429.
     assert!(not_asked.len() >= 24, "{} of 40: {:?}", not_asked.len(), asked[0]);
     for answer in &not_asked {
         assert!(answer.headers.contains_key("retry-after"), "{answer:?}");
@@ -376,8 +379,7 @@ async fn helm_release_lookup_above_the_limit_gets_a_429() {
     }
 }
 
-/// The router does not cache the result of a lookup if a cluster did not answer, so the next request repeats the
-/// lookup.
+/// If a cluster did not answer, the router does not cache the result. The next write repeats the search.
 #[tokio::test(start_paused = true)]
 async fn unanswered_helm_release_lookup_is_repeated() {
     let (fixture, [a, b]) = within_this_process().await;
@@ -388,7 +390,7 @@ async fn unanswered_helm_release_lookup_is_repeated() {
     assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("x", "r")).await.ok()), "a");
 }
 
-/// A user who may write a ConfigMap can forge a record of an upgrade in progress.
+/// A user who may write ConfigMaps can forge the record of a pending upgrade.
 #[tokio::test]
 async fn forged_config_map_record_redirects_no_helm_hook() {
     for held in [true, false] {
@@ -438,7 +440,7 @@ async fn list_of_helm_records_in_several_clusters_has_a_warning() {
                     \\\"default\\\" is in more than one cluster, and this list has the records of all: a, b";
         for (selector, expected) in [
             ("owner%3Dhelm", same),
-            // These are the selectors of `helm history`, `status` and `get`.
+            // The selectors of `helm history`, `helm status` and `helm get`.
             ("name%3Dsame,owner%3Dhelm", same),
             ("name%3Donly-a,owner%3Dhelm", ""),
             ("owner%3Dhelm,tributary.dev/cluster%3Da", ""),

@@ -7,13 +7,13 @@ use crate::doors::table::{DoorForm, MERGED_VIEWS};
 use crate::harness::{CONFIG_MAPS, Fixture, allow, cluster, composite, config_map, items, vector, version};
 use crate::writes::grounds::with_one_never_seen;
 
-/// The resourceVersions that a client may send: fresh, outdated, of another cluster, a plain number, and malformed.
 struct Versions {
     fresh: Vec<String>,
     refused: Vec<String>,
 }
 
-/// Writes `x` twice to member `a`. Returns the accepted resourceVersions and the refused ones.
+/// Writes `x` twice to member `a`. Returns resourceVersions that a write of `x` may have as a precondition, and others
+/// that the router must refuse.
 async fn versions(fixture: &Fixture) -> Versions {
     let stale = fixture.put("a", "x", "1").to_string();
     fixture.put("b", "other", "1");
@@ -68,8 +68,8 @@ async fn update_accepts_the_version_of_a_watch_event() {
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name%3Dx")).await;
     fixture.put("a", "x", "1");
     let mut object = events.soon().await["object"].clone();
-    // A later write to another object advances the revision of the member beyond the revision of this object. The
-    // precondition of the PUT must compare only this object.
+    // This write gives the member a higher revision. The precondition of the PUT must still succeed, because it applies
+    // only to the object `x`.
     fixture.put("a", "other", "1");
     object["data"]["v"] = "2".into();
     assert_eq!(vector(&version(&object)).as_object().unwrap().len(), 2);
@@ -82,7 +82,7 @@ async fn update_accepts_a_version_newer_than_memory() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "0").await;
     for round in 1..30 {
-        // The resourceVersion may be newer than memory, for example from a live read or from another process.
+        // The version may be newer than memory, for example if the client got it from another process.
         let revision = fixture.put("a", "x", &round.to_string());
         let mut object = config_map("x", "mine");
         object["metadata"]["resourceVersion"] = composite(&json!({"a": revision.to_string()})).into();
@@ -214,12 +214,13 @@ async fn merged_view_refuses_impersonation_in_personal_mode() {
     control.reset_counters();
     let object: Value = as_other(format!("{CONFIG_MAPS}/x")).await.ok();
     assert_eq!(cluster(&object), "a");
-    // A new connection begins with a request for the uid of the namespace `kube-system`, which the comparison ignores.
+    // The first request of a new connection reads the uid of the namespace `kube-system`, so it is left out.
     let asked: Vec<_> = control.request_log().into_iter().filter(|line| !line.ends_with("/kube-system")).collect();
     assert_eq!(asked, [format!("GET {CONFIG_MAPS}/x")], "asked of the member, not of memory");
     assert_eq!(items_of(&as_other(format!("/clusters/a{CONFIG_MAPS}")).await.ok()), ["x"]);
     as_other(format!("{CONFIG_MAPS}/nothing")).await.refused(404);
-    // A user without the right to get an object must not learn that the object does not exist.
+    // The member refuses the get with 403. The router must not answer 404, because the user may not know whether the
+    // object exists.
     let kinds = vec![RequestKind::Get];
     fixture.member("b").control().reject(Some(Rejection { kinds, ..Rejection::all(403) }));
     let message = as_other(format!("{CONFIG_MAPS}/nothing")).await.refused(403);
@@ -227,7 +228,7 @@ async fn merged_view_refuses_impersonation_in_personal_mode() {
     as_other(format!("{CONFIG_MAPS}/x")).await.ok();
 }
 
-/// Returns the names of the items that the tests create.
+/// Returns the names in a list, without the ConfigMap that Kubernetes creates.
 fn items_of(list: &Value) -> Vec<String> {
     let all = items(list).into_iter().map(|item| item.trim_start_matches('/').to_owned());
     all.filter(|name| name != "kube-root-ca.crt").collect()
@@ -246,14 +247,14 @@ async fn member_errors_are_returned_in_yaml_if_the_client_requests_yaml() {
     assert!(text.contains("kind: Status\n") && text.contains("reason: AlreadyExists\n"), "{text}");
     let in_json = fixture.client().send("POST", CONFIG_MAPS, &yaml[1..], &object).await;
     assert!(in_json.refused(409).contains("already exists"));
-    // The response to a deletion may be a Status.
+    // The response to a deletion is a Status, also in YAML.
     let path = format!("{CONFIG_MAPS}/x");
     let deleted = fixture.client().send("DELETE", &path, &yaml[..1], "").await;
     let text = String::from_utf8(deleted.body.to_vec()).unwrap();
     assert!(deleted.code == 200 && text.contains("kind: Status\n") && text.contains("status: Success\n"), "{text}");
 }
 
-/// If the router cannot delete the collection in all clusters, it deletes nothing.
+/// If one cluster is unreachable, the router must not delete the collection in the other clusters.
 #[tokio::test]
 async fn collection_delete_is_refused_if_a_cluster_is_unreachable() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -265,13 +266,13 @@ async fn collection_delete_is_refused_if_a_cluster_is_unreachable() {
     let message = fixture.client().send("DELETE", CONFIG_MAPS, &[], "").await.refused(503);
     assert!(message.starts_with("nothing is deleted while these clusters cannot be queried: b (for "), "{message}");
     assert!(fixture.member("a").get("configmaps", "default", "x").is_some(), "it is deleted in part");
-    // The error message suggests this selector.
+    // The error message suggests a selector that excludes the unreachable cluster.
     let others = format!("{CONFIG_MAPS}?labelSelector=tributary.dev/cluster!%3Db");
     fixture.client().send("DELETE", &others, &[], "").await.ok();
     assert!(fixture.member("a").get("configmaps", "default", "x").is_none());
 }
 
-/// A cluster without known discovery may serve the collection, like a known cluster that is unreachable.
+/// The discovery of `b` is unknown, so `b` may serve the collection. The router must delete nothing.
 #[tokio::test]
 async fn collection_delete_is_refused_if_a_cluster_was_never_read() {
     let (fixture, _first) = with_one_never_seen(allow()).await;

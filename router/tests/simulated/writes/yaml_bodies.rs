@@ -1,4 +1,4 @@
-//! Tests of YAML bodies: their cost is limited, and they have the same meaning as JSON bodies.
+//! Tests of YAML bodies. Their cost is limited. They have the same effect as JSON bodies.
 
 use serde_json::json;
 use tributary_simulator::RequestKind;
@@ -9,14 +9,14 @@ const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 const EXCESSIVE: &str = "error converting YAML to JSON: document contains excessive aliasing";
 
-/// Returns a map of 2,000 keys that is merged a hundred times: 200,000 values in 18 KB.
+/// Returns YAML in which a map of 2,000 keys is merged a hundred times: 18 KB of text with 200,000 values.
 fn merges(head: &str) -> String {
     let keys: Vec<_> = (0..2_000).map(|key| format!("k{key}: v")).collect();
     let merges: String = (0..100).map(|at| format!("c{at}: {{<<: *b}}\n")).collect();
     format!("{head}b: &b {{{}}}\n{merges}", keys.join(","))
 }
 
-/// Returns one text that aliases expand from 60 KB to 6 MB.
+/// Returns YAML in which aliases repeat one text: 60 KB that expand to 6 MB.
 fn repeated(head: &str) -> String {
     let data: Vec<_> = (0..99).map(|at| format!("k{at}: *d")).collect();
     format!("{head}binaryData: {{d: &d \"{}\"}}\ndata: {{{}}}\n", "x".repeat(60_000), data.join(","))
@@ -42,13 +42,14 @@ async fn body_whose_yaml_aliases_expand_too_far_is_refused_on_every_path() {
         ("DELETE", &x, "application/yaml", options),
         ("DELETE", CONFIG_MAPS, "application/yaml", options),
         ("POST", REVIEWS, "application/yaml", review),
-        // A body with an annotation of the merged view must be converted, so the limits also apply to this body.
+        // At the path of a cluster, the router converts this body, because it has an annotation of the merged view. So
+        // the limits apply.
         ("POST", &own, "application/yaml", object),
     ] {
         for body in [merges(head), repeated(head)] {
             let answer = fixture.client().send(method, path, &[("content-type", media_type)], &body).await;
-            // The size limits for the options of a collection's deletion, and for a review, are lower, so these bodies
-            // may get 413.
+            // Options of a collection's deletion, and reviews, have a lower size limit. So the response may also be a
+            // 413.
             let message = if answer.code == 413 { EXCESSIVE.to_owned() } else { answer.refused(400) };
             assert!(message.starts_with(EXCESSIVE), "{method} {path}: {message}");
         }

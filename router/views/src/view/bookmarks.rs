@@ -41,8 +41,8 @@ pub struct BookmarkForm {
 }
 
 impl Bookmarks {
-    /// Returns the composite version at a position of the log. `None` if the log has removed this position. Only the
-    /// first call for a position computes the version; later calls clone a reference.
+    /// Returns the composite version at a position of the log. `None` if the log has removed this position. The newest
+    /// result is cached, so later calls for the same position only clone a reference.
     pub fn vector(&self, log: &Log, at: LogVersion) -> Option<Arc<CompositeResourceVersion>> {
         let mut last = self.last.lock();
         if let Some(made) = last.as_ref().filter(|made| made.at == at) {
@@ -54,8 +54,8 @@ impl Bookmarks {
     }
 
     /// Returns the encoded bookmark event for a composite version. `make` builds the event from the encoded version. If
-    /// the version is the newest result of [`vector`](Self::vector), the event is cached by its form. Otherwise the
-    /// event is built for this call alone.
+    /// the version is the newest result of [`vector`](Self::vector), the event is cached by its form, else it is built
+    /// for this call alone.
     pub fn frame(
         &self,
         vector: &Arc<CompositeResourceVersion>,

@@ -1,4 +1,5 @@
-//! State of each cluster's collection in a view. The collection is cached and fresh, cached and stale, or unknown.
+//! State of each cluster's collection in a view: mainly fresh (cached and up to date), stale (cached, but changes may
+//! be missing) or unknown (not cached yet).
 
 use std::sync::Arc;
 
@@ -34,19 +35,19 @@ pub enum CacheState {
         since: Instant,
         /// Cause of the failure, after a failed attempt.
         reason: Option<Arc<str>>,
-        /// Kind of the cause of the failure.
+        /// Kind of the cause for which nothing is cached.
         uncached_reason: UncachedReason,
     },
     /// The cluster has objects of the resource that this view cannot show, because they have a different kind or only
-    /// other API versions. Requests do not wait for the cluster, and each response contains a warning.
+    /// other API versions. Requests do not wait for the cluster. Each response contains a warning about the cluster.
     LeftOut {
         /// Kind or versions of the objects in the cluster, for the warning.
         reason: String,
     },
     /// The last successful discovery of the cluster lacks the resource, but the cluster may serve the resource now. A
-    /// list treats the cluster as stale and without objects. For a read of a single name, the cluster may have the
-    /// object. Only if the cluster is unreachable does the last discovery count, like the last objects of a stale
-    /// cluster.
+    /// list treats the cluster as stale and without objects. A read of a single name assumes that the cluster may have
+    /// the object. But if the cluster is unreachable, all reads rely on the last discovery, as they rely on the last
+    /// objects of a stale cluster.
     Unserved {
         /// Whether the cluster is reachable.
         in_reach: bool,
@@ -55,8 +56,8 @@ pub enum CacheState {
         /// Reason for which the discovery is not up to date.
         reason: Arc<str>,
     },
-    /// The cluster has no objects, although nothing is cached: according to the view of namespaces, the requested
-    /// namespace does not exist in the cluster.
+    /// The cluster has no objects in the requested namespace, although nothing is cached. The view of the resource
+    /// `namespaces` shows that the namespace does not exist in the cluster.
     NoNamespace,
 }
 
@@ -130,12 +131,12 @@ impl CacheState {
         Self::Stale { since, reason, forbidden: false }
     }
 
-    /// Returns whether the objects are cached, or are known not to exist.
+    /// Returns whether the cluster has any state except `Unknown`.
     pub fn is_known(&self) -> bool {
         !matches!(self, Self::Unknown { .. })
     }
 
-    /// Returns the kind of cause for which the cluster is unknown. `None` if the cluster is known.
+    /// Returns the kind of cause for which the state is `Unknown`. `None` for all other states.
     pub fn uncached_reason(&self) -> Option<UncachedReason> {
         match self {
             Self::Unknown { uncached_reason, .. } => Some(*uncached_reason),
@@ -149,7 +150,8 @@ impl CacheState {
         self.uncached_reason() == Some(UncachedReason::Forbidden) || matches!(self, Self::Stale { forbidden: true, .. })
     }
 
-    /// Cause for which the cluster's objects are unknown. `None` if the objects are known.
+    /// Returns the reason why the cluster may have objects that are not cached: its state is `Unknown`, or it is
+    /// `Unserved` and the cluster is reachable. `None` for all other states.
     fn unknown_cause(&self, cluster: &ClusterName) -> Option<ClusterFailure> {
         let (since, cause) = match self {
             Self::Unknown { since, reason, .. } => (since, reason.as_deref().unwrap_or(NOT_SYNCED)),
@@ -168,7 +170,7 @@ impl CacheState {
         matches!(self, Self::Fresh | Self::NoNamespace)
     }
 
-    /// Degree of uncertainty about the objects: 0 none, 1 the objects are outdated, 2 the objects are unknown.
+    /// Returns the degree of uncertainty about the objects: 0 for none, 1 for outdated objects, 2 for unknown objects.
     fn failure(&self) -> u8 {
         match self {
             Self::Fresh | Self::LeftOut { .. } | Self::NoNamespace => 0,
@@ -190,7 +192,7 @@ pub(super) struct CacheStateCounts {
     unknown: usize,
     under_way: usize,
     forbidden: usize,
-    /// Number of unknown clusters whose cause needs a repair.
+    /// Number of clusters whose state stays `Unknown` until an administrator repairs the cause.
     permanent: usize,
 }
 
@@ -228,9 +230,9 @@ impl CacheStateCounts {
         self.forbidden
     }
 
-    /// Returns whether a list or watch can be answered at once. If partial answers are denied, no cluster may be
-    /// unknown; if a cluster is unknown for a permanent cause, the request is refused at once. If partial answers are
-    /// allowed, no first attempt to read a cluster may be running.
+    /// Returns whether a list or watch can be answered at once, also by a refusal. If partial answers are denied, no
+    /// cluster may be `Unknown`, or one must be `Unknown` for a permanent cause, so that the request is refused. If
+    /// partial answers are allowed, no first attempt to read a cluster may be running.
     pub(super) fn suffice(&self, partial: Partial) -> bool {
         match partial {
             Partial::Deny => self.unknown == 0 || self.permanent > 0,
@@ -263,14 +265,14 @@ impl CacheStates {
         Some(&self.by_name[at].1)
     }
 
-    /// Returns the state of one cluster alone. Returns no state if the state of the cluster needs no warning.
+    /// Returns the state of only this cluster. Empty if the cluster needs no warning.
     pub fn trouble_of(&self, cluster: &ClusterName) -> Self {
         let failure = self.cache_state_of(cluster).filter(|cache_state| !cache_state.needs_no_warning());
         failure.map(|cache_state| (cluster.clone(), cache_state.clone())).into_iter().collect()
     }
 
-    /// Returns the unknown clusters except `cluster`, with their causes. Each of these clusters may also have an object
-    /// with the name that was found in `cluster`.
+    /// Returns all clusters except `cluster` whose objects are unknown, with their causes. Each of these clusters may
+    /// also have an object with the name that was found in `cluster`.
     pub fn doubts_of(&self, cluster: &ClusterName) -> Vec<ClusterFailure> {
         self.failures().into_iter().filter(|failure| failure.cluster != *cluster).collect()
     }
@@ -294,7 +296,7 @@ impl CacheStates {
         self.counts.fresh == self.counts.all
     }
 
-    /// Returns whether all clusters are known.
+    /// Returns whether no cluster has the state `Unknown`.
     pub fn are_known(&self) -> bool {
         self.counts.unknown == 0
     }
@@ -315,10 +317,10 @@ impl CacheStates {
         self.by_name.iter().filter(|(_, cache_state)| cache_state.is_forbidden()).map(|(cluster, _)| cluster)
     }
 
-    /// Returns the current states for a request that started with the states `before`. A cluster that was known in
-    /// `before` stays known while `held` contains its objects. For example, a cluster with a new configuration is
-    /// listed again, and its earlier objects remain usable. A cluster that had no objects in `before`, or was left out,
-    /// keeps its state.
+    /// Returns the current states for a request that started with the states `before`. `held` are the snapshots for the
+    /// response. If the state of a cluster has become `Unknown` but `held` contains its objects, the cluster keeps its
+    /// state of `before`. For example, a cluster with a new configuration is listed again, and its earlier objects
+    /// remain usable. A cluster that had no objects in `before`, or was left out, keeps its state.
     pub fn advance_from(mut self: Arc<Self>, before: &Self, snapshots: &ClusterSnapshots) -> Arc<Self> {
         let has_snapshot = |cluster: &ClusterName| snapshots.binary_search_by(|(name, _)| name.cmp(cluster)).is_ok();
         for (cluster, cache_state) in before.iter() {
@@ -334,8 +336,9 @@ impl CacheStates {
         self
     }
 
-    /// States for a response whose request started with the states `before`. A cluster that became known during the
-    /// request keeps its worse state of `before`, because the request did not wait for the cluster's objects.
+    /// Returns the states for a response whose request started with the states `before`. If the state of a cluster has
+    /// improved during the request, the cluster keeps its state of `before`, because the request did not wait for the
+    /// cluster's objects.
     pub(crate) fn worst_of(mut self: Arc<Self>, before: &Self) -> Arc<Self> {
         for (cluster, cache_state) in before.iter() {
             if self.cache_state_of(cluster).is_some_and(|now| now.failure() < cache_state.failure()) {
@@ -345,7 +348,7 @@ impl CacheStates {
         self
     }
 
-    /// Returns the unknown clusters. Costs nothing if all clusters are known.
+    /// Returns the clusters whose state is `Unknown`. Costs nothing if there are none.
     pub fn unknown(&self) -> impl Iterator<Item = &ClusterName> {
         let some = if self.are_known() { &[] } else { &self.by_name[..] };
         some.iter().filter(|(_, cache_state)| !cache_state.is_known()).map(|(cluster, _)| cluster)
@@ -357,14 +360,15 @@ impl CacheStates {
         some.iter().filter(|(_, cache_state)| cache_state.is_under_way()).map(|(cluster, _)| cluster)
     }
 
-    /// Returns the known clusters that need a warning. Costs nothing if all clusters are fresh.
+    /// Returns the clusters that need a warning although their state is not `Unknown`. Costs nothing if all clusters
+    /// are fresh.
     pub fn doubtful(&self) -> impl Iterator<Item = (&ClusterName, &CacheState)> {
         let some = if self.are_fresh() { &[] } else { &self.by_name[..] };
         let doubtful = some.iter().filter(|(_, cache_state)| cache_state.is_known() && !cache_state.needs_no_warning());
         doubtful.map(|(cluster, cache_state)| (cluster, cache_state))
     }
 
-    /// States of the wanted clusters. Copies nothing if all clusters are wanted.
+    /// Returns the states of the wanted clusters. Copies nothing if all clusters are wanted.
     pub(crate) fn of_wanted(self: Arc<Self>, wanted: &ClusterSelector) -> Arc<Self> {
         if wanted.is_everything() {
             return self;
@@ -386,7 +390,7 @@ impl CacheStates {
         self.counts.suffice(partial)
     }
 
-    /// Returns whether at least one cluster is unknown for a cause that needs a repair.
+    /// Returns whether the state of at least one cluster stays `Unknown` until an administrator repairs the cause.
     pub(crate) fn is_one_unknown_for_long(&self) -> bool {
         self.counts.permanent > 0
     }
@@ -403,7 +407,8 @@ impl FromIterator<(ClusterName, CacheState)> for CacheStates {
     }
 }
 
-/// Makes a `Warning` for each cluster that could not be searched for an object which was found in a different cluster.
+/// Makes a `Warning` for each cluster that could not be searched for an object. The object was found in a different
+/// cluster, but these clusters may have it, too.
 pub fn doubts(resource: &GroupVersionResource, name: &str, clusters: &[ClusterFailure]) -> Vec<HeaderValue> {
     let texts = clusters.iter().take(WARNINGS_MAX).map(|failure| failure.doubt(resource, name));
     texts.filter_map(|text| warning_header(&text)).collect()
@@ -412,7 +417,7 @@ pub fn doubts(resource: &GroupVersionResource, name: &str, clusters: &[ClusterFa
 /// Text of the cause for a cluster whose first list is not complete.
 const NOT_SYNCED: &str = "not synced yet";
 
-/// Maximum number of clusters that warnings name. A warning only counts the clusters above this number.
+/// Maximum number of clusters that warnings name. If there are more, a last warning gives the number of the others.
 pub const WARNINGS_MAX: usize = 10;
 
 /// Makes a `Warning: 299` text for each missing or stale cluster.
@@ -454,8 +459,8 @@ pub fn warnings(resource: &GroupVersionResource, cache_states: &CacheStates) -> 
     texts
 }
 
-/// Returns the remedy if the reason for an uncached collection does not contain one. Only a server for several clusters
-/// gives built-in kinds resourceVersions that are not numbers.
+/// Returns the remedy for a cause whose text does not contain a remedy, and an empty text for other causes. If the
+/// resourceVersions of a built-in kind are not numbers, the server must be a server for several clusters.
 fn remedy_for(resource: &GroupVersionResource, uncached_reason: UncachedReason) -> &'static str {
     match uncached_reason {
         UncachedReason::OpaqueVersions if resource.is_built_in() => {
@@ -518,11 +523,12 @@ pub fn warn_only_watched(
     headers.extend(text.and_then(|text| warning_header(&text)).map(|value| (header::WARNING, value)));
 }
 
-/// The `Retry-After` header, in seconds, of a response that fails because of unknown clusters. Five: the client has
-/// already waited 30 s for the list, and may retry soon.
+/// The `Retry-After` header, in seconds, of a response that fails because the objects of some clusters are unknown. 5
+/// s: the client has already waited 30 s for the list, and may retry soon.
 const UNREAD_RETRY_AFTER: u32 = 5;
 
-/// Returns the refusal of a request because of unknown clusters. `None` if all clusters are known.
+/// Returns the refusal of a request because the objects of some clusters are unknown. `None` if no cluster has the
+/// state `Unknown`.
 pub fn refusal(resource: &GroupVersionResource, cache_states: &CacheStates) -> Option<ClusterRefusal> {
     if cache_states.are_known() {
         return None;
@@ -581,7 +587,7 @@ mod tests {
         );
         let hostile = warning_header("cluster x: \u{202e}tac\u{1b}[2J\u{2066} \u{200b}a\r\n").unwrap();
         assert_eq!(hostile.as_bytes(), b"299 - \"cluster x: tac[2J a\"", "control characters are removed");
-        // The text of a member, however long, must not suppress the warning.
+        // Even a very long text of a member must not suppress the warning.
         let words = warning_header(&format!("größer {}", "\u{1f5a7}".repeat(5000))).unwrap();
         assert!(words.as_bytes().starts_with("299 - \"größer".as_bytes()) && words.len() < 8 * 1024);
         let Some(ClusterRefusal::Unread { clusters, reasons, .. }) = refusal(&pods, &cache_states) else { panic!() };
@@ -607,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn known_cluster_without_cached_objects_becomes_unknown() {
+    fn stale_cluster_whose_objects_are_dropped_becomes_unknown() {
         let stale = || CacheState::Stale { since: Instant::now(), reason: "forbidden".into(), forbidden: true };
         let all = |cache_states: [CacheState; 5]| -> Arc<CacheStates> {
             Arc::new(
@@ -620,11 +626,11 @@ mod tests {
         let look_again = now.advance_from(&before, &snapshots);
         assert_eq!(look_again.unknown().cloned().collect::<Vec<_>>(), [name(1)]);
         assert_eq!(look_again.cache_state_of(&name(4)), Some(&CacheState::Fresh));
-        // The request did not wait for a cluster that became known later, so its response lacks this cluster.
+        // The request did not wait for a cluster whose objects were cached later, so its response lacks this cluster.
         let answer = look_again.worst_of(&before);
         assert_eq!(answer.unknown().cloned().collect::<Vec<_>>(), [name(1), name(3)]);
         assert!(matches!(answer.cache_state_of(&name(4)), Some(CacheState::Stale { .. })));
-        // A cluster that has left does not count as missing.
+        // A cluster that has left is not reported as unknown.
         assert_eq!(Arc::new(CacheStates::default()).advance_from(&before, &snapshots).unknown().count(), 0);
     }
 }

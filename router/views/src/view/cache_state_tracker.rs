@@ -22,7 +22,8 @@ use super::cache_state::{CacheState, CacheStateCounts, CacheStates};
 #[derive(Default)]
 pub(super) struct CacheStateTracker {
     known: Mutex<TrackerState>,
-    /// Published list of states for readers; `None` after a change. Only written while `known` is locked.
+    /// Published list of states for readers. `None` after a change, until a reader needs the list. Only written while
+    /// `known` is locked.
     published: ArcSwapOption<CacheStates>,
     /// Number of clusters that forbid Tributary to read the whole collection. Each watch reads this number at each
     /// event.
@@ -31,7 +32,7 @@ pub(super) struct CacheStateTracker {
     times_forbidden: AtomicUsize,
     changes: watch::Sender<u64>,
     names: watch::Sender<Arc<[ClusterName]>>,
-    /// Whether the states suffice for a response: with `partial: Deny`, and with `partial: Allow`.
+    /// Whether the states suffice for a response, first with `partial: Deny`, then with `partial: Allow`.
     enough: watch::Sender<[bool; 2]>,
 }
 
@@ -107,9 +108,9 @@ impl CacheStateTracker {
         cache_states
     }
 
-    /// Returns the states of the wanted clusters if they suffice to answer a list or watch at once. Otherwise returns
-    /// `None`. Costs as much as [`cache_states`](Self::cache_states). If all clusters are wanted and some must become
-    /// known first, the function builds no list of states.
+    /// Returns the states of the wanted clusters if they suffice to answer a list or watch at once, else `None`. Costs
+    /// as much as [`cache_states`](Self::cache_states). If all clusters are wanted and the states do not suffice, the
+    /// function builds no list of states.
     pub(super) fn enough(&self, partial: Partial, wanted: &ClusterSelector) -> Option<Arc<CacheStates>> {
         let cache_states = match self.published.load_full() {
             Some(published) => published,

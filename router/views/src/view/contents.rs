@@ -21,7 +21,7 @@ use super::read_your_writes::ReadYourWrites;
 use super::warnings::Warnings;
 use super::watch_notifier::{WatchNotifier, WatchRegistration};
 
-/// Number of changes to undo before the task yields. 256 take about 0.4 ms.
+/// Number of changes that the rebuild of a past state undoes before the task yields. 256 changes take about 0.4 ms.
 const CHANGES_PER_TURN: usize = 256;
 
 /// Resource of a view.
@@ -46,7 +46,7 @@ pub struct Contents {
     pub encodings: Encodings,
     /// Cache of the newest bookmark that all watches share.
     pub bookmarks: Bookmarks,
-    /// Writes through this process for which reads must wait.
+    /// Writes through this process that the cache may not contain yet. Reads must wait for them.
     pub read_your_writes: ReadYourWrites,
     /// Warnings that members add to each of their responses about the resource.
     pub warnings: Warnings,
@@ -90,7 +90,8 @@ impl Contents {
         self.log.read()
     }
 
-    /// Returns the version up to which the log contains a cluster's collection. `None` while the cluster is unknown.
+    /// Returns the version up to which the log contains a cluster's collection. `None` if the log does not contain the
+    /// collection.
     pub fn version_of(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
         self.log.read().snapshot(cluster).map(Snapshot::resource_version)
     }

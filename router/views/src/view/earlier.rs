@@ -18,7 +18,8 @@ use tributary_merge::ClusterSnapshots;
 use super::View;
 use super::cache_state::{self, CacheState, CacheStates};
 
-/// States of the wanted clusters from before a request waited and read the log.
+/// States of the wanted clusters at the start of a request, before it waited and read the log. The response must report
+/// the clusters for whose objects the request did not wait.
 #[derive(Clone, Debug)]
 pub struct EarlierCacheStates {
     wanted: ClusterSelector,
@@ -27,7 +28,8 @@ pub struct EarlierCacheStates {
 }
 
 impl EarlierCacheStates {
-    /// Stores the states of the wanted clusters. `partial` decides whether an unknown cluster fails the request.
+    /// Stores the states of the wanted clusters. `partial` decides whether the request fails if the objects of a
+    /// cluster are unknown.
     pub fn new(cache_states: Arc<CacheStates>, wanted: &ClusterSelector, partial: Partial) -> Self {
         Self { wanted: wanted.clone(), partial, cache_states }
     }
@@ -73,8 +75,8 @@ impl View {
         snapshots: &ClusterSnapshots,
     ) -> Result<Arc<CacheStates>, Refusal> {
         let EarlierCacheStates { wanted, partial, cache_states } = before;
-        // The states are read after the snapshots. A cluster is marked as unknown before its objects leave the log, so
-        // a cluster that still counts as known had its objects in the log.
+        // The states are read after the snapshots. A cluster gets the state `Unknown` before its objects leave the log.
+        // So if a cluster does not have this state now, its objects were in the log.
         let now = self.cache_states_of(&wanted);
         let cache_states = match Arc::ptr_eq(&now, &cache_states) {
             true => now,
@@ -86,7 +88,7 @@ impl View {
         }
     }
 
-    /// Updates the states between two waits, because an unknown cluster may have become known.
+    /// Updates the states between two waits, because the objects of a cluster may have been cached in the meantime.
     pub fn look_again(&self, before: &mut EarlierCacheStates) {
         let snapshots = Arc::clone(self.log().latest());
         before.cache_states = self.cache_states_of(&before.wanted).advance_from(&before.cache_states, &snapshots);

@@ -10,7 +10,8 @@ use tributary_apimachinery::ItemResourceVersions;
 use tributary_merge::SharedKey;
 
 /// Key of an encoded event: the event, the format of the object and of its resourceVersion, the options of a Table row,
-/// and the key of the audience. The audience is `None` for users who may see all clusters.
+/// and the hash of the audience (the users that may list the same objects). The hash is `None` for users who may see
+/// all clusters.
 pub type EncodingKey = (SharedKey, AnswerForm, ItemResourceVersions, Option<RowOptions>, Option<[u8; 16]>);
 
 /// Options with which a Table row is encoded.

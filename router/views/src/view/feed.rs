@@ -20,7 +20,7 @@ use super::step;
 pub(super) struct Feed {
     view: Weak<Contents>,
     cluster: ClusterName,
-    /// Whether the log already contains objects of the same cluster from an earlier cacher.
+    /// Whether the log already contains objects that an earlier cacher read from the same cluster.
     continues: bool,
     /// Whether the cluster's name belonged to a different cluster before.
     is_successor: bool,

@@ -15,9 +15,9 @@ use super::leader::{ClusterFeed, WholeViewFeed};
 use super::member::{CachedMember, Forbidding, InheritedObjects, ViewCluster, ViewClusters};
 use super::{CacheState, UncachedReason, View};
 
-/// Period over which watches reopen after Tributary's credentials in a cluster are renewed. Together with up to 10 s
-/// until the renewal is noticed, the reopening takes a minute. A minute is short enough after rights were revoked, and
-/// long enough to spread the load if the credentials of all clusters are renewed.
+/// Period over which the watches in a cluster are reopened after Tributary's credentials for it are renewed. Together
+/// with up to 10 s until the renewal is noticed, all watches are reopened within a minute. A minute is short enough
+/// after rights were revoked, and long enough to spread the load if the credentials of all clusters are renewed.
 const REOPENED_WITHIN: Duration = Duration::from_secs(50);
 
 impl View {
@@ -83,7 +83,7 @@ impl View {
         }
     }
 
-    /// Returns whether a cluster serves the resource of this view.
+    /// Returns whether a cluster serves the resource of this view, with the same kind and scope.
     fn service(&self, cluster: &Cluster) -> ServingState {
         let Some(discovery) = cluster.discovery() else { return ServingState::Unknown };
         if cluster.duplicate().is_some() {
@@ -101,7 +101,7 @@ impl View {
         }
     }
 
-    /// Selects the source of a cluster's objects: keeps the current feed, or starts a new feed.
+    /// Chooses the source of a cluster's objects. Keeps the current feed if it has this source, else starts a new feed.
     fn follow_serving(self: &Arc<Self>, members: &mut ViewClusters, name: &ClusterName, cluster: &Arc<Cluster>) {
         let is_of_another = |member: &CachedMember| member.cluster.incarnation() != cluster.incarnation();
         if matches!(members.by_name.get(name), Some(ViewCluster::Cached(member)) if is_of_another(member)) {
@@ -137,8 +137,8 @@ impl View {
         members.by_name.insert(name.clone(), ViewCluster::Cached(member));
     }
 
-    /// Keeps the current feed if its source is right. Removes the objects of a collection whose reads the cluster has
-    /// forbidden for too long.
+    /// Keeps the current feed if it has the right source. Removes the feed and the cluster's objects if the cluster has
+    /// forbidden reads of the collection for too long.
     fn retain_member(
         &self,
         members: &mut ViewClusters,
@@ -176,14 +176,14 @@ impl View {
         member.report(&self.kind.resource);
     }
 
-    /// Removes the objects of a cluster that left, or whose name now belongs to the cluster `successor`. The
-    /// successor's state is unknown.
+    /// Removes the objects of a cluster that left, or whose name now belongs to the cluster `successor`. The successor
+    /// gets the state `Unknown`.
     pub fn forget_cluster(&self, name: &ClusterName, successor: Option<&Arc<Cluster>>) {
         let policies = self.policies.load_full();
         let successor = successor.filter(|_| policies.policy_for(&self.kind.resource).selects(name));
         let mut members = self.members.lock();
-        // The cluster is marked as unknown before its objects leave the log, so that no reader sees a known cluster
-        // without objects.
+        // The cluster gets the state `Unknown` before its objects leave the log. In the other order, a reader could
+        // take the cluster for one without objects.
         if let Some(successor) = successor {
             let cache_state = CacheState::of_undiscovered(successor, &self.kind.resource);
             self.update_cache_states(|cache_state_tracker| cache_state_tracker.set(name, cache_state));
@@ -198,8 +198,8 @@ impl View {
 
     fn give_up(&self, members: &mut ViewClusters, name: &ClusterName) {
         tracing::info!(cluster = %name, resource = %self.kind.resource, namespace = self.namespace.as_deref(), "the collection is still forbidden; its cached objects are dropped");
-        // The state is updated before the log. A reader that no longer finds the objects in the log must find the
-        // cluster unknown.
+        // The state is updated before the log, so that a reader that no longer finds the objects in the log sees the
+        // state `Unknown`.
         let reason = Some(StaleReason::Forbidden.to_string().into());
         let uncached_reason = UncachedReason::Forbidden;
         let cache_state = CacheState::Unknown { since: Instant::now(), reason, uncached_reason };

@@ -9,12 +9,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Highest [`BatchOutcome::private_before`](tributary_merge::BatchOutcome::private_before) of all watches of one log.
+/// Log position before which a watch must not resume: the highest
+/// [`BatchOutcome::private_before`](tributary_merge::BatchOutcome::private_before) of all watches of one log.
 #[derive(Default)]
 pub struct HandedOut(AtomicU64);
 
 impl HandedOut {
-    /// Records a batch of a watch before the client sees the events of the batch.
+    /// Records a batch of events of a watch. Call this function before the client sees the events.
     ///
     /// Relaxed ordering suffices: a client that sends the version of an event has received the event, so the client's
     /// request comes after this call.

@@ -20,7 +20,7 @@ use tributary_apimachinery::{ClusterName, ResourceVersion};
 use tributary_merge::CompositeResourceVersion;
 
 /// Maximum number of stored names of namespaces with a view of their own. 4,096 of the longest names take half a
-/// megabyte. Above the maximum, each namespace counts as if it had had a view of its own.
+/// megabyte. Above the maximum, each namespace is treated as if it had had a view of its own.
 const REMEMBERED_MAX: usize = 4096;
 
 /// Maximum length of a namespace in bytes (RFC 1123 label). A request path may contain a longer name, but no cluster
@@ -79,7 +79,7 @@ impl FormerNamespaceViews {
     }
 }
 
-/// Returns whether `now` has reached the sent version `sent` in each cluster of `now`.
+/// Returns whether `now` has reached the versions in `sent`. Ignores clusters that `now` lacks.
 fn is_as_far(now: &CompositeResourceVersion, sent: &CompositeResourceVersion) -> bool {
     now.iter().all(|(cluster, version)| sent.get(cluster).is_none_or(|sent| sent <= version))
 }
@@ -108,14 +108,15 @@ impl Handovers {
         state.leave(namespace, |senders| senders.parts -= 1);
     }
 
-    /// Registers a watch of a namespace that the view of all namespaces continues with cached objects.
+    /// Registers a watch of one namespace that the view of all namespaces continues with cached objects, although a
+    /// cluster forbids reads of all namespaces.
     pub(super) fn begin_continued_watch(&self, namespace: &str) {
         self.state.lock().senders.entry(namespace.to_owned()).or_default().continued += 1;
     }
 
     /// Removes a watch registered by [`begin_continued_watch`](Self::begin_continued_watch). The watch may have sent
-    /// all versions up to `sent`. A later view of the namespace starts with a newer state, so the namespace needs no
-    /// record.
+    /// all versions up to `sent`. They are recorded only if the namespace has a view now, because a later view of the
+    /// namespace starts with a newer state.
     pub(super) fn end_continued_watch(&self, namespace: &str, sent: &CompositeResourceVersion) {
         let mut state = self.state.lock();
         if state.senders.get(namespace).is_some_and(|senders| senders.parts > 0) {
@@ -124,9 +125,9 @@ impl Handovers {
         state.leave(namespace, |senders| senders.continued -= 1);
     }
 
-    /// Makes `change`, which returns whether views of single namespaces may continue the watches of this view from now
-    /// on. If so, records the versions `sent` that this view has sent to clients. The lock ensures that no check of a
-    /// version happens between the change and the record.
+    /// Calls `change`, which returns whether views of single namespaces may continue the watches of this view from now
+    /// on. If so, records the versions `sent` that this view has sent to clients. The lock ensures that no version is
+    /// checked between the change and the record.
     pub(super) fn during(
         &self,
         change: impl FnOnce() -> bool,
@@ -144,15 +145,15 @@ impl Handovers {
         take_over
     }
 
-    /// Returns whether, in some cluster, a separate view of the namespace may have been ahead of the view of all
-    /// namespaces.
+    /// Returns whether, in some cluster, a separate view of the namespace may have had a newer version than the view of
+    /// all namespaces.
     pub(super) fn had_namespace_view(&self, namespace: &str) -> bool {
         let FormerNamespaceViews { names, too_many } = &self.state.lock().former_namespace_views;
         *too_many || names.contains(namespace)
     }
 
     /// Returns whether a view other than the caller's view may have sent this version of a cluster to a watch of the
-    /// namespace. `of_namespace_view`: the caller's view is a view of the namespace.
+    /// namespace. `of_namespace_view` is whether the caller's view is a view of the namespace.
     pub(super) fn include(
         &self,
         namespace: &str,

@@ -1,4 +1,4 @@
-//! Waits until the states of clusters are known, and checks for clusters that forbid reads.
+//! Waits for clusters whose objects are unknown, and checks for clusters that forbid reads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,23 +10,24 @@ use tributary_apimachinery::{ClusterName, ClusterSelector, Partial};
 use super::View;
 use super::cache_state::{self, CacheState, CacheStates};
 
-/// Time for which lists and watches wait for unknown clusters.
+/// Time for which lists and watches wait for clusters whose objects are unknown.
 pub const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 
 impl View {
-    /// Waits until the wanted clusters are known, and returns their states. If partial answers are allowed, the
-    /// function waits only until the first attempt to read each cluster has succeeded or failed.
+    /// Waits until no wanted cluster has the state `Unknown`, and returns the states of the wanted clusters. If partial
+    /// answers are allowed, the function waits only until the first attempt to read each cluster has succeeded or
+    /// failed.
     ///
     /// # Errors
-    /// 429 with the clusters that are still unknown at the deadline, if partial answers are denied. The error comes at
-    /// once if a cluster is unknown for a permanent cause.
+    /// 429 with the clusters whose objects are still unknown at the deadline, if partial answers are denied. The error
+    /// comes at once if the objects of a cluster are unknown for a permanent cause.
     pub async fn wait_until_known(
         &self,
         partial: Partial,
         wanted: &ClusterSelector,
         deadline: Instant,
     ) -> Result<Arc<CacheStates>, Refusal> {
-        // Usually all states are known already, and no channel is needed.
+        // Usually the states suffice at once, and no channel is needed.
         if let Some(cache_states) = self.cache_state_tracker.enough(partial, wanted) {
             return self.unless_refused(partial, cache_states);
         }
@@ -53,8 +54,8 @@ impl View {
     /// Returns the states of all clusters.
     pub async fn attempted(&self, clusters: &[ClusterName], deadline: Instant) -> Arc<CacheStates> {
         let mut changes = self.cache_state_tracker.changes();
-        // A cluster is not visited again after its first attempt. Otherwise a thousand changes of state would cause a
-        // thousand visits of a thousand clusters.
+        // A cluster is not visited again after its first attempt. With repeated visits, a thousand changes of state
+        // would cause a thousand visits of a thousand clusters.
         let mut waited_for = clusters.iter().peekable();
         loop {
             changes.mark_unchanged();

@@ -21,7 +21,7 @@ impl LastUse {
     pub(super) fn record_use(&self) {
         let now = self.milliseconds();
         if self.used.load(Ordering::Relaxed) < now {
-            // Of two concurrent uses, the later one counts.
+            // Of two concurrent uses, the later time is stored.
             self.used.fetch_max(now, Ordering::Relaxed);
         }
     }

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tributary_apimachinery::{ResourceVersion, explain};
 use tributary_cacher::Cacher;
 
-/// Timeout of a request for the latest version. A read waits equally long for a version.
+/// Timeout of a request for the latest version. 3 s, as long as a read waits until the cache reaches a version.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
 /// A request for the latest version, shared by all reads that started before the request was sent.
@@ -24,22 +24,23 @@ pub(super) struct LatestVersionRequests {
 }
 
 impl LatestVersionRequests {
-    /// Returns the member's version of the collection, as of now or later. Cancellation is safe: other waiting reads
-    /// continue the request.
+    /// Returns the member's latest version of the collection. The version is at least as new as the start of this call.
+    /// Cancellation is safe: other waiting reads continue the request.
     pub(super) async fn latest(self: &Arc<Self>, cacher: &Arc<Cacher>) -> Result<ResourceVersion, Arc<str>> {
         let start_request = self.next.lock().get_or_insert_with(|| self.start_request(Arc::clone(cacher))).clone();
         start_request.await
     }
 
     fn start_request(self: &Arc<Self>, cacher: Arc<Cacher>) -> SharedLatest {
-        // A strong reference would create a cycle, because the request is stored in `next`.
+        // Weak, because `next` stores the request: a strong reference would create a cycle.
         let latest_requests = Arc::downgrade(self);
         let start_request = async move {
             let Some(latest_requests) = latest_requests.upgrade() else {
                 return Err("the collection is no longer cached".into());
             };
             let _turn = latest_requests.running.lock().await;
-            // A read that starts after this line needs the next request.
+            // Reads that start from now on must share the next request, because the answer to this request may be older
+            // than their start.
             latest_requests.next.lock().take();
             match timeout(ANSWER_WITHIN, cacher.latest()).await {
                 Ok(answer) => answer.map_err(|error| explain(&error).into()),

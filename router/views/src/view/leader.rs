@@ -23,6 +23,7 @@ pub(super) enum ClusterFeed {
     /// A cacher that belongs to this view.
     Own,
     Leader(WholeViewFeed),
-    /// The view of all namespaces, which has not read the objects of the cluster yet.
+    /// The view of all namespaces, which has not read the objects of the cluster yet. The view of one namespace must
+    /// wait.
     NotYet,
 }

@@ -33,8 +33,8 @@ pub(super) struct CachedMember {
     pub(super) cacher: Arc<Cacher>,
     pub(super) latest_requests: Arc<LatestVersionRequests>,
     pub(super) feed: Arc<Feed>,
-    /// Feed of the view of all namespaces that sends its updates to `feed`, if the view of all namespaces caches the
-    /// cluster. In this case `cacher` belongs to the view of all namespaces.
+    /// Set if the view of all namespaces caches the cluster: its feed, which sends updates to `feed`. In this case
+    /// `cacher` also belongs to the view of all namespaces.
     pub(super) leader: Option<Arc<Feed>>,
     /// Set if the feed inherited the objects of the previous feed. These objects are served until the new cacher's
     /// first list is complete.
@@ -47,7 +47,8 @@ pub(super) struct CachedMember {
     pub(super) reported: bool,
 }
 
-/// Cached objects of a cluster from before the current cacher.
+/// Origin of cached objects that an earlier cacher read: the time since which they may be outdated, and the reason for
+/// the new cacher.
 #[derive(Clone, Copy)]
 pub(super) struct InheritedObjects {
     pub(super) since: Instant,
@@ -73,7 +74,8 @@ pub(super) enum Forbidding {
 }
 
 impl Forbidding {
-    /// Decides about a cluster that has refused reads since `since`. The last refusal was received at `said`.
+    /// Returns the decision about a cluster that has refused reads since `since`. The last refusal was received at
+    /// `said`.
     fn from_times(since: Instant, failed_at: Option<Instant>, now: Instant) -> Self {
         let served_until = since + FORBIDDEN_SERVED_FOR;
         match failed_at {
@@ -84,8 +86,8 @@ impl Forbidding {
     }
 }
 
-/// Time after which a problem of a single collection is logged while its cluster answers. 30 s: by this time, a problem
-/// of the whole cluster is known, and such a problem is logged once for all collections.
+/// Time after which a problem of a single collection is logged while its cluster answers. 30 s: if the cause is a
+/// problem of the whole cluster, Tributary has found it by this time, and logs it once for all collections.
 const REPORTED_AFTER: Duration = Duration::from_secs(30);
 
 impl CachedMember {
@@ -116,7 +118,7 @@ impl CachedMember {
         }
     }
 
-    /// Time since which the objects may be outdated. The next feed inherits this time.
+    /// Returns the time since which the objects may be outdated. The next feed inherits this time.
     pub(super) fn stale_since(&self) -> Instant {
         match (self.cache_state(), self.inherited) {
             (CacheState::Stale { since, .. }, _)

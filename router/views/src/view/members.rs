@@ -130,8 +130,8 @@ impl View {
         match member {
             ViewCluster::Undiscovered(cluster) => CacheState::of_undiscovered(cluster, &self.kind.resource),
             ViewCluster::Cached(member) => match member.cache_state() {
-                // If a cluster begins to forbid reads, the objects of the previous cacher stay cached for a while. The
-                // cluster then counts as stale.
+                // If a cluster begins to forbid reads, the objects of the previous cacher stay cached for a while. In
+                // this time, the cluster is stale.
                 CacheState::Unknown { since, reason: Some(reason), uncached_reason: UncachedReason::Forbidden }
                     if self.version_of(name).is_some() =>
                 {
@@ -164,7 +164,7 @@ impl View {
         Some(self.cacher_and_whose(name)?.0)
     }
 
-    /// Cacher of one cluster, and whether the cacher belongs to this view.
+    /// Returns the cacher of one cluster, and whether the cacher belongs to this view.
     pub(super) fn cacher_and_whose(&self, name: &ClusterName) -> Option<(Arc<Cacher>, bool)> {
         match self.members.lock().by_name.get(name) {
             Some(ViewCluster::Cached(member)) => Some((Arc::clone(&member.cacher), member.leader.is_none())),
@@ -182,7 +182,7 @@ impl View {
         !follows || self.whole().is_none_or(|whole| whole.is_fed_by(name, cacher))
     }
 
-    /// Cacher of one cluster, and the shared requests for the cluster's latest version of the collection.
+    /// Returns the cacher of one cluster, and the shared requests for the cluster's latest version of the collection.
     pub(super) fn latest_requests(&self, name: &ClusterName) -> Option<(Arc<Cacher>, Arc<LatestVersionRequests>)> {
         match self.members.lock().by_name.get(name) {
             Some(ViewCluster::Cached(member)) => {
@@ -192,7 +192,7 @@ impl View {
         }
     }
 
-    /// Feed of a cluster from which a view of one namespace can get its objects.
+    /// Returns the feed of a cluster. A view of one namespace can get the cluster's objects from this feed.
     pub(super) fn leader(&self, name: &ClusterName) -> Option<WholeViewFeed> {
         match self.members.lock().by_name.get(name) {
             Some(ViewCluster::Cached(member)) => Some(WholeViewFeed {
@@ -205,8 +205,8 @@ impl View {
         }
     }
 
-    /// Copies the current version of a cluster from the view of all namespaces. If no object in its namespace changes,
-    /// a view of one namespace gets the version only through this call.
+    /// Copies the current version of a cluster from the view of all namespaces to this view of one namespace. Until an
+    /// object in the namespace changes, this view gets newer versions only through this call.
     pub(super) fn catch_up(&self, name: &ClusterName) {
         let feeds = match self.members.lock().by_name.get(name) {
             Some(ViewCluster::Cached(member)) => member.leader.clone().zip(Some(Arc::clone(&member.feed))),

@@ -26,8 +26,9 @@ use super::feed::Feed;
 use super::leader::ClusterFeed;
 
 impl View {
-    /// Source of a cluster's objects. `has_own`: this view has its own cacher for the cluster. The own cacher stays
-    /// until the view of all namespaces has reached the same version, even during an outage of the cluster.
+    /// Returns the source of a cluster's objects. `has_own` is whether this view has its own cacher for the cluster.
+    /// The own cacher stays until the view of all namespaces has reached the same version, even during an outage of the
+    /// cluster.
     pub(super) fn source(&self, cluster: &ClusterName, has_own: bool) -> ClusterFeed {
         let Some(whole) = &self.whole else { return ClusterFeed::Own };
         let Some(leader) = whole.view.leader(cluster) else { return ClusterFeed::NotYet };
@@ -83,8 +84,8 @@ impl View {
     }
 
     /// Returns whether a different view may have sent this version of a cluster to a watch of the namespace. The
-    /// different view is the view of all namespaces, or another view of this namespace. Call this function before you
-    /// lock the log.
+    /// different view is the view of all namespaces, or a different view of this namespace. Call this function before
+    /// you lock the log.
     pub fn is_sent_elsewhere(&self, namespace: &str, cluster: &ClusterName, version: ResourceVersion) -> bool {
         match self.whole() {
             Some(whole) => whole.handovers.include(namespace, true, cluster, version),
@@ -92,8 +93,8 @@ impl View {
         }
     }
 
-    /// Returns whether, in some cluster, a separate view of the namespace may have been ahead of this view of all
-    /// namespaces.
+    /// Returns whether, in some cluster, a separate view of the namespace may have had a newer version than this view
+    /// of all namespaces.
     pub fn had_namespace_view(&self, namespace: &str) -> bool {
         self.handovers.had_namespace_view(namespace)
     }
@@ -114,8 +115,8 @@ impl View {
     /// Removes the registration of this view, and records the versions that this view may have sent.
     pub(super) fn unregister_namespace_view(&self) {
         if let (Some(whole), Some(namespace)) = (self.whole(), &self.namespace) {
-            // The recorded version is the maximum of both views, because this view may be ahead of the view of all
-            // namespaces in clusters for which this view has its own cacher.
+            // The recorded version is the maximum of both views. In clusters for which this view has its own cacher,
+            // this view may have a newer version than the view of all namespaces.
             let mut sent_version = self.log().resource_version();
             sent_version.join(&whole.log().resource_version());
             whole.handovers.end(namespace, &sent_version);

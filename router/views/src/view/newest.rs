@@ -7,9 +7,9 @@ use super::read_your_writes::WriterSelector;
 use super::{CacheState, EarlierCacheStates, View};
 
 impl View {
-    /// Waits until the cache contains the writes through this process. With `consistency: Quorum`, also waits for the
-    /// current state of the members. If partial answers are allowed, a cluster that does not confirm its state counts
-    /// as stale.
+    /// Waits until the cache contains the writes through this process. With `consistency: Quorum`, also waits until the
+    /// cache contains the current state of the members. If partial answers are allowed, a cluster that does not confirm
+    /// its state is treated as stale.
     ///
     /// # Errors
     /// 504 if the cache does not reach the state within 3 s.

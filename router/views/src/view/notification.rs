@@ -9,13 +9,14 @@ use std::hash::{Hash, Hasher};
 use tributary_apimachinery::{Change, ClusterName};
 use tributary_merge::Log;
 
-/// Maximum number of changes of a notification that are compared with filters. A watch processes this number in one
-/// batch. A larger number of changes concerns nearly every watch.
+/// Maximum number of changes of a notification that are compared with filters. A notification with more changes wakes
+/// all watches, because so many changes concern nearly every watch. 32, the number of changes that a watch processes in
+/// one batch.
 const CHANGES_MAX: usize = 32;
 
-/// Filter by which a watch is woken.
+/// Filter that decides which changes wake a watch.
 pub trait WakeFilter: Any + Send + Sync {
-    /// Returns whether the watch may need a change of a cluster.
+    /// Returns whether the watch may need this change of the cluster.
     fn is_in(&self, cluster: &ClusterName, change: &Change) -> bool;
 
     /// Returns whether a second filter is certainly equal to this filter. The check is cheap, and may return false for
@@ -50,7 +51,7 @@ pub(super) enum LogNotification {
 /// Consecutive changes in the log. Between them, the log contains at most progress of members, which wakes no watch.
 #[derive(Debug)]
 pub(super) struct NewChanges {
-    /// Start of the log range directly before these changes that contains only progress of members.
+    /// Log position from which on the log contains only progress of members until the first of these changes.
     quiet_since: u64,
     changes: Vec<NewChange>,
     /// Log position after the last change.
@@ -73,7 +74,7 @@ impl NewChanges {
         self.to
     }
 
-    /// Position of the last change that matches a filter and is not before `from`.
+    /// Returns the position of the last change that matches a filter and is not before `from`.
     pub(super) fn last_for(&self, wake_filter: &dyn WakeFilter, from: u64) -> Option<u64> {
         let unseen = self.changes.iter().rev().take_while(|new| new.position >= from);
         unseen.into_iter().find(|new| wake_filter.is_in(&new.cluster, &new.change)).map(|new| new.position)

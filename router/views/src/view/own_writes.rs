@@ -17,9 +17,9 @@ use super::wait::{VERSION_WITHIN, not_reached};
 /// Result of a wait for the writes through this process, before a read of a collection.
 #[derive(Debug, Default)]
 pub(super) struct OwnWrites {
-    /// Whether the function has waited. Cluster states may have changed during the wait.
+    /// Whether there were writes to wait for. If there were, cluster states may have changed during the wait.
     pub waited: bool,
-    /// Clusters whose writes are not visible yet, each with the start of the wait.
+    /// Clusters whose writes are not visible in the cache yet, each with the start of the wait.
     pub late: Vec<(ClusterName, Instant)>,
 }
 
@@ -36,11 +36,13 @@ impl OwnWrites {
 }
 
 impl View {
-    /// Waits until the writes in the wanted clusters are visible. If partial answers are allowed, only one list waits
-    /// for the pending writes of a cluster in vain. Later reads do not wait for the same writes again.
+    /// Waits until the writes in the wanted clusters are visible in the cache. If partial answers are allowed, only the
+    /// first list waits until the time limit for late writes of a cluster. Later reads do not wait for the same writes
+    /// again.
     ///
     /// # Errors
-    /// 504 after 3 s. Unknown and stale clusters cause no wait, because the warning about them covers missing writes.
+    /// 504 if the writes are not visible after 3 s. The function does not wait for clusters that are stale or whose
+    /// objects are unknown, because the warning about them covers missing writes.
     pub(super) async fn own_writes_seen(
         &self,
         by: WriterSelector,
@@ -97,14 +99,15 @@ impl View {
                     cluster,
                     LateWrites { pending_writes: pending_writes.clone(), since },
                 );
-                // The member's watch is late for a long time, and one error for the client suffices.
+                // An earlier list has already failed because of this late watch. One error suffices for the client, so
+                // this list is answered with a warning.
                 if may_be_late.is_some() { Ok(Some((cluster.clone(), since))) } else { Err(refusal) }
             }
         }
     }
 
     /// Waits until the writes to one object are visible in each wanted cluster. Returns whether the function has
-    /// waited; cluster states may have changed during the wait. Ignores writes to other objects, unless too many
+    /// waited, because cluster states may have changed during a wait. Ignores writes to other objects, unless too many
     /// objects were written to distinguish them.
     ///
     /// # Errors
@@ -157,9 +160,9 @@ impl View {
                 self.read_your_writes.remove_reached(cluster, pending_writes);
                 Ok(())
             }
-            // A stale cluster causes no error, because the response has a warning about it. Nor does a cluster that has
-            // left, because the response has none of its objects. A cluster that is just starting would give neither a
-            // warning nor the written object.
+            // A stale cluster causes no error, because the response has a warning about it. A cluster that has left
+            // causes no error, because the response has none of its objects. A cluster that is just starting must cause
+            // an error: the response would contain neither a warning nor the written object.
             (_, None | Some(CacheState::Stale { .. })) => Ok(()),
             (late, Some(_)) => {
                 Err(not_reached(cluster, pending_writes.version.into(), late.flatten().unwrap_or_default()))
@@ -176,11 +179,11 @@ impl View {
         deadline: Instant,
     ) -> Option<CollectionVersion> {
         let remaining = || deadline.saturating_duration_since(Instant::now());
-        // Any event of the revision suffices: the write has its own revision, or shares the revision with deletions by
-        // other users.
+        // The first event of the revision suffices: the write has its own revision, or shares the revision with
+        // deletions by other users.
         let mut late = match cacher.wait_for(CollectionVersion::begun(pending_writes.version), remaining()).await {
-            // The version exceeds the member's current version of the collection. So the version does not belong to
-            // this collection.
+            // In the second case, the version is higher than the member's current version of the collection. So the
+            // version does not belong to this collection, and no wait can reach it.
             Ok(_) | Err(NotReached::Beyond { .. }) => None,
             Err(NotReached::TooNew { current, .. }) => Some(current.unwrap_or_default()),
         };

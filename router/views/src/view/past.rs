@@ -1,5 +1,5 @@
-//! Past states of a view, which are rebuilt from the log. All pages of a list show one state, so the latest states are
-//! cached.
+//! Past states of a view, which are rebuilt from the log. All pages of a list must show the same state. The latest
+//! states are cached, so that not every page needs a rebuild.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use tributary_merge::{ClusterSnapshots, CompositeResourceVersion};
 
 use tributary_sharing::limits::PAST_STATES;
 
-/// Time for which a state is cached after its last use. A program requests the next page of a list at once. A person
-/// who continues later can wait until the state is rebuilt.
+/// Time for which a state is cached after its last use. 60 s: a program requests the next page of a list immediately. A
+/// person who continues later can wait until the state is rebuilt.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// Past states of the latest lists. Each snapshot is at the exact version of its state.
@@ -29,7 +29,7 @@ struct RememberedStates {
 }
 
 impl PastStates {
-    /// Snapshots of the clusters at a composite version, if a cached state contains all of them.
+    /// Returns the snapshots of the clusters at a composite version, if a cached state contains all of them.
     pub(super) fn find(&self, vector: &CompositeResourceVersion) -> Option<ClusterSnapshots> {
         let mut inner = self.inner.lock();
         let mut states = inner.states.iter().enumerate();
@@ -55,7 +55,7 @@ impl PastStates {
         }
     }
 
-    /// Removes all states, because the same versions may have a different meaning from now on. Call this function while
+    /// Removes all states, because the same versions may mean different states from now on. Call this function while
     /// the log is locked for writing.
     pub(super) fn forget(&self) {
         let mut inner = self.inner.lock();
@@ -69,7 +69,7 @@ impl PastStates {
 }
 
 /// Takes the snapshots of a composite version from `state`. Returns `None` if `state` lacks a cluster of the version,
-/// or has it at another version.
+/// or has the cluster at a different version.
 fn part(state: &ClusterSnapshots, vector: &CompositeResourceVersion) -> Option<ClusterSnapshots> {
     let mut snapshots = state.iter();
     let mut part = Vec::with_capacity(vector.len());

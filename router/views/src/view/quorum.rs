@@ -22,7 +22,7 @@ use super::{EarlierCacheStates, View, cache_state};
 
 impl View {
     /// Waits until the cache contains the current state of all clusters with cached objects. If partial answers are
-    /// allowed, a cluster that does not confirm its version counts as stale.
+    /// allowed, a cluster that does not confirm its version is treated as stale.
     ///
     /// # Errors
     /// 504 with the clusters that do not confirm their version within about 3 s, if partial answers are denied.

@@ -29,7 +29,7 @@ struct ByWriter(HashMap<ShareKey, WriterPendingWrites>);
 /// Selects the writers for whose writes a request waits.
 #[derive(Clone, Copy, Debug)]
 pub enum WriterSelector {
-    /// One writer (`Caller::writer`). Used by reads: users see their own writes.
+    /// One writer (`Caller::writer`). Used by reads, because users must see their own writes.
     One(ShareKey),
     /// All writers. Used by writes: a write must find the cluster of an object that any user has just created.
     AnyWriter,
@@ -50,11 +50,12 @@ struct ClusterPendingWrites {
 enum PendingVersions {
     /// Highest written version of each object, by key.
     Objects(BTreeMap<String, ResourceVersion>),
-    /// Highest written version of the whole collection, because many objects or an unknown object were written.
+    /// Highest written version of the whole collection. Used if many objects were written, or if Tributary does not
+    /// know which object was written.
     Collection(ResourceVersion),
 }
 
-/// Pending writes for which a read waits, all in one cluster.
+/// Pending writes in one cluster for which a read waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PendingWrites {
     /// Highest version in the responses to the writes.
@@ -63,7 +64,7 @@ pub struct PendingWrites {
     pub deletions: Vec<Deletion>,
 }
 
-/// Pending writes for which a list has waited until its time limit without success.
+/// Pending writes for which a list has waited until its time limit, but which the cache did not reach.
 #[derive(Clone, Debug)]
 pub struct LateWrites {
     /// The pending writes that the cache did not reach in time.
@@ -72,7 +73,7 @@ pub struct LateWrites {
     pub since: Instant,
 }
 
-/// Pending writes for which a read of a collection waits, all in one cluster.
+/// Pending writes in one cluster for which a read of a collection waits.
 #[derive(Clone, Debug)]
 pub struct AwaitedWrites {
     pub cluster: ClusterName,
@@ -109,7 +110,8 @@ const WAITED_FOR: Duration = Duration::from_secs(30);
 const WRITERS_MAX: usize = 1024;
 
 impl ReadYourWrites {
-    /// Records the resourceVersion in the response to a write. `key` is `None` if the written object is unknown.
+    /// Records the resourceVersion in the response to a write. `key` is `None` if Tributary does not know which object
+    /// was written.
     pub fn record_write(&self, writer: ShareKey, cluster: &ClusterName, key: Option<&str>, version: ResourceVersion) {
         self.update_pending_writes(writer, cluster, |pending| pending.written.add_version(key, version));
     }
@@ -207,7 +209,8 @@ impl ReadYourWrites {
         self.change(cluster, |_| false);
     }
 
-    /// Changes the pending writes of a cluster, for each writer. `change` returns whether the pending writes are kept.
+    /// Calls `change` on the pending writes of a cluster, for each writer. If `change` returns false, the pending
+    /// writes are removed.
     fn change(&self, cluster: &ClusterName, mut change: impl FnMut(&mut ClusterPendingWrites) -> bool) {
         self.pending.lock().0.retain(|_, own| {
             if own.get_mut(cluster).is_some_and(|pending| !change(pending)) {

@@ -39,10 +39,12 @@ pub(super) fn part(
     }]
 }
 
-/// Changes of a namespace, selected from changes that lead from one version of all namespaces to a later version.
+/// Returns the changes of a namespace, selected from changes that lead from one version of all namespaces to a later
+/// version.
 ///
-/// Deletions in other namespaces may share the revision of a change in this namespace. The deletions before the change
-/// are then counted, as in the log of all namespaces. So a version means the same in both logs and on other replicas.
+/// Several deletions may share a revision, and a collection version contains the number of the revision's deletions so
+/// far. Deletions in other namespaces are counted, too, as in the log of all namespaces. So a version means the same in
+/// both logs and on other replicas.
 fn own_changes(
     changes: &[Change],
     before: CollectionVersion,

@@ -1,11 +1,11 @@
-//! Kinds of causes for which a cluster's collection is not cached.
+//! Kinds of reasons why a cluster's collection is not cached.
 
 use tributary_cacher::StaleReason;
 
-/// Kind of cause for which a cluster's collection is not cached.
+/// Kind of reason why a cluster's collection is not cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UncachedReason {
-    /// A cause that may disappear without a repair: the first list is not complete, the cluster does not answer, or its
+    /// A cause that may end without a repair: the first list is not complete, the cluster does not answer, or its
     /// server fails.
     #[default]
     Transient,
@@ -15,12 +15,13 @@ pub enum UncachedReason {
     TooLarge,
     /// The collection has resourceVersions that are not numbers.
     OpaqueVersions,
-    /// The whole cluster, or its discovery of the collection, needs a repair.
+    /// An administrator must repair the whole cluster, or its discovery of the collection.
     ClusterFault,
 }
 
 impl UncachedReason {
-    /// Returns the obstacle for a cacher without a complete collection.
+    /// Returns the kind of reason for a cacher without a complete collection. `reason` comes from the state of the
+    /// cacher.
     pub fn from_reason(reason: Option<&StaleReason>) -> Self {
         match reason {
             Some(StaleReason::Forbidden) => Self::Forbidden,
@@ -30,7 +31,7 @@ impl UncachedReason {
         }
     }
 
-    /// Returns whether only a repair can remove the cause, so that waiting is useless.
+    /// Returns whether the cause lasts until an administrator repairs it, so that waiting is useless.
     pub fn is_permanent(self) -> bool {
         self != Self::Transient
     }

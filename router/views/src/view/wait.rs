@@ -14,33 +14,34 @@ use tributary_merge::CompositeResourceVersion;
 use super::View;
 use super::uncached_reason::UncachedReason;
 
-/// Time after which a wait for a version that a client has, and that this process has not reached, is repeated. One
-/// hour, the longest watch without an explicit timeout. The limit exists because a cacher waits only for a limited
-/// time.
+/// Timeout of one wait in a cacher for a version that a client has and that this process has not reached. A cacher
+/// requires a timeout. After the timeout, the wait is repeated. One hour, the longest watch without an explicit
+/// timeout.
 const AHEAD_WITHIN: Duration = Duration::from_secs(60 * 60);
 
 /// Time for which a read waits until the cache reaches a version (kube-apiserver's `blockTimeout` in `watch_cache.go`).
 pub(super) const VERSION_WITHIN: Duration = Duration::from_secs(3);
 
-/// Reason for which the cache cannot reach a version that a client sent.
+/// Reason why the cache cannot reach a version that a client sent.
 #[derive(Clone, Debug)]
 pub enum Unreached {
-    /// A cluster of the version is not known yet, or is not configured.
+    /// A cluster in the version is not configured, or its objects are unknown.
     Missing(Refusal),
     /// The cache did not reach the version within 3 s.
     TooNew(VersionRefusal),
-    /// The member's own version is lower: its revisions decreased after the version was issued.
+    /// The member's current version is lower than the client's version, because the member's revisions decreased after
+    /// the client's version was issued.
     WentBack {
         /// Member whose revisions decreased.
         cluster: ClusterName,
-        /// The member's component of the version that the client sent.
+        /// Component of the member in the version that the client sent.
         version: CollectionVersion,
         /// The member's latest version of the collection.
         latest: ResourceVersion,
     },
 }
 
-/// 504 because a cluster has not reached a version within 3 s.
+/// Returns a 504 because a cluster has not reached a version within 3 s.
 pub(super) fn not_reached(
     cluster: &ClusterName,
     version: CollectionVersion,
@@ -83,13 +84,14 @@ impl Unreached {
     }
 }
 
-/// Selects the answers of a member that can prove that the member has not reached a version.
+/// Selects the answers of a member that can prove that the member has not reached a version. An answer from before the
+/// version was issued proves nothing.
 #[derive(Clone, Copy)]
 pub(super) enum AcceptedAnswers {
-    /// All answers count, because the cacher was started after the version was issued.
+    /// Accepts all answers, because the cacher was started after the version was issued.
     Always,
-    /// Only answers to later requests count. When a view begins to follow the view of all namespaces, that view's
-    /// cacher may have received an answer before the version was issued.
+    /// Accepts only answers to requests that are sent from now on. When a view begins to follow the view of all
+    /// namespaces, that view's cacher may have received an answer before the version was issued.
     FromNow,
 }
 
@@ -109,8 +111,9 @@ impl View {
     /// Waits until the cache has reached the component of each cluster in a composite version.
     ///
     /// # Errors
-    /// [`Unreached`]: 504 `ResourceVersionTooLarge` after 3 s; 429 if a configured cluster is not known yet; 410 if a
-    /// cluster is not configured, because a client that still has objects of the cluster must list again.
+    /// [`Unreached`]: 504 `ResourceVersionTooLarge` after 3 s; 429 if the objects of a configured cluster are still
+    /// unknown; 410 if a cluster is not configured, because a client that still has objects of the cluster must list
+    /// again.
     pub async fn reached(&self, vector: &CompositeResourceVersion) -> Result<(), Unreached> {
         let waits = vector.iter().map(|(cluster, version)| self.cluster_reached(cluster, version));
         join_all(waits).await.into_iter().collect()
@@ -154,9 +157,9 @@ impl View {
         Some(reached.map(drop))
     }
 
-    /// Waits in the cacher that supplies the shown objects of a cluster, and returns the result of the wait. If the
-    /// cacher is replaced meanwhile, the result is discarded, because the old cacher's objects are not shown. The wait
-    /// is then repeated in the new cacher. `None` if the cluster has left, or has no such cacher by the deadline.
+    /// Waits in the cacher that supplies the cached objects of a cluster, and returns the result of the wait. If the
+    /// cacher is replaced during the wait, discards the result, because the old cacher no longer supplies the objects,
+    /// and repeats the wait in the new cacher. `None` if the cluster has left, or has no such cacher by the deadline.
     pub(super) async fn in_feeding_cacher<T, F: Future<Output = T>>(
         &self,
         cluster: &ClusterName,
@@ -176,9 +179,9 @@ impl View {
         }
     }
 
-    /// Waits for the clusters in which a client's version is ahead of this process. Meanwhile, idle cachers request
-    /// progress from their members. Returns the refusal if a member itself has not reached the version. Cancellation is
-    /// safe.
+    /// Waits until this process has reached a client's version in the clusters where the client's version is newer.
+    /// Meanwhile, idle cachers request progress from their members. Returns the refusal if a member itself has not
+    /// reached the version. Cancellation is safe.
     pub async fn caught_up(
         self: Arc<Self>,
         ahead: Vec<(ClusterName, CollectionVersion, Arc<Cacher>)>,
@@ -213,7 +216,7 @@ impl View {
                         self.catch_up(&cluster);
                         return Ok(());
                     }
-                    // The result of the replaced cacher is discarded, because its objects are not shown.
+                    // The result of a replaced cacher is discarded, because this cacher no longer supplies the objects.
                     self.other_cacher(&cluster, &cacher, &mut changes).await
                 }
                 other = self.other_cacher(&cluster, &cacher, &mut changes) => other,
@@ -224,8 +227,8 @@ impl View {
         }
     }
 
-    /// Waits until a cluster has a different cacher, or none. Returns the new cacher, and the kind of answers that
-    /// count for a version that the previous cacher waited for.
+    /// Waits until a cluster has a different cacher, or none. Returns the new cacher, and the kind of answers that the
+    /// wait for a version must accept from it.
     async fn other_cacher(
         &self,
         cluster: &ClusterName,
@@ -240,8 +243,9 @@ impl View {
         }
     }
 
-    /// Returns the refusal of a version that names an unknown cluster. It is a 429 while Tributary is still reading the
-    /// cluster. It is a 410 if the cluster will not become known, so that the client lists again.
+    /// Returns the refusal of a version with a cluster whose objects are unknown. The refusal is a 429 while Tributary
+    /// is still reading the cluster. It is a 410 if Tributary will not read the cluster, so that the client lists
+    /// again.
     pub fn missing(&self, cluster: &ClusterName) -> Refusal {
         let (resource, cluster) = (self.kind.resource.clone(), cluster.clone());
         match self.cache_states().cache_state_of(&cluster) {

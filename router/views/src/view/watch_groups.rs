@@ -33,17 +33,17 @@ pub(super) struct WatchGroups {
 pub(super) struct WatchGroup {
     number: u64,
     wake_filter: Arc<dyn WakeFilter>,
-    /// Whether the latest changes make it necessary that some watches read the log.
+    /// Whether the latest changes require some watches of the group to read the log.
     must_read: AtomicBool,
     quiet_ranges: Mutex<QuietRanges>,
 }
 
 /// Ranges of log positions without a matching change.
 struct QuietRanges {
-    /// Last completed range of log positions without a matching change. A watch that sleeps at a position in this range
-    /// will be woken.
+    /// Last completed range of log positions without a matching change. After this range, the log may contain a
+    /// matching change, so a watch that sleeps at a position in this range will be woken.
     before: Range<u64>,
-    /// Current range of log positions without a matching change, which still grows. A watch at a position before this
+    /// Current range of log positions without a matching change, which still grows. A watch with a position before this
     /// range has been woken, or will read the log.
     now: Range<u64>,
 }
@@ -111,7 +111,7 @@ impl WatchGroup {
         if position < quiet_ranges.now.start { WakeAction::ReadLog { from: position } } else { WakeAction::Sleep }
     }
 
-    /// Position up to which a watch can skip the log, if the watch has read the log up to `position`.
+    /// Returns the position up to which a watch can skip the log, if the watch has read the log up to `position`.
     pub(super) fn passed(&self, position: u64) -> u64 {
         self.quiet_ranges.lock().passed(position)
     }
@@ -126,10 +126,10 @@ pub(super) enum WakeAction {
 }
 
 impl QuietRanges {
-    /// Updates the ranges without a matching change. Returns whether watches must read these changes.
+    /// Updates the ranges with these changes. Returns whether some watches must read the log because of them.
     fn match_changes(&mut self, changes: &NewChanges, wake_filter: &dyn WakeFilter) -> bool {
         let Range { start, end } = self.now;
-        // A later change was announced before. The watches that it woke read the earlier changes as well.
+        // A later change has already been announced. The watches that it woke read these changes as well.
         if changes.to() <= start {
             return false;
         }

@@ -260,7 +260,7 @@ impl WatchesByConnection {
 }
 
 impl WatchWaker {
-    /// Waker of the watch, if the watch waits and the notification concerns it.
+    /// Returns the waker of the watch, if the watch waits and the notification concerns it.
     fn woken_by(&self, notification: &LogNotification) -> Option<Waker> {
         if let (LogNotification::Changes(_), Some(watch_group)) = (notification, self.watch_group.get()) {
             match watch_group.wake_action(self.position.load(Ordering::Acquire)) {
@@ -283,7 +283,7 @@ impl ConnectionPass {
         Self { first: None, at: last, wrapped: false }
     }
 
-    /// Next connection of the pass; `None` at the end of the pass.
+    /// Returns the next connection of the pass; `None` at the end of the pass.
     fn next<T>(
         &mut self,
         watchers: &BTreeMap<Option<SocketAddr>, T>,
@@ -325,7 +325,7 @@ mod tests {
         Some(SocketAddr::from(([127, 0, 0, 1], number)))
     }
 
-    /// Watches with numbers, the log of wake-ups, and the number of changes.
+    /// Numbered watches, with the numbers of the woken watches and the number of changes so far.
     #[derive(Default)]
     struct Audience {
         watch_notifier: WatchNotifier,
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn few_watches_on_many_connections_are_woken_in_one_step() {
+    fn watches_on_separate_connections_are_woken_in_one_step() {
         let mut audience = Audience::default();
         (0..10).for_each(|number| audience.join(peer(number)));
         audience.join(None);

@@ -72,7 +72,7 @@ struct UnreadClusters<'a> {
     /// Clusters that forbid reads of the resource. The refusal may be intended, because the clusters may still allow
     /// reads of single namespaces.
     forbidden: BTreeSet<&'a str>,
-    /// Clusters whose objects are unknown for a reason other than a refusal.
+    /// Clusters whose objects are not cached for a reason other than a refusal.
     unknown: BTreeSet<&'a str>,
 }
 

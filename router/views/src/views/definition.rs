@@ -1,9 +1,9 @@
 //! Printer columns and selectable fields of a resource. Built-in resources have constant columns and fields. For a
 //! custom resource, the columns and fields come from the CRD in a cluster.
 //!
-//! Only one CRD counts: the CRD of the first cluster by name that serves the resource and lets Tributary read the CRD.
-//! The first read does not wait until a thousand clusters have refused reads of the CRD. It shows names and ages only,
-//! and the view is started again when a CRD is found.
+//! Tributary uses only one CRD: the CRD of the first cluster by name that serves the resource and lets Tributary read
+//! the CRD. The first read does not wait until a thousand clusters have refused reads of the CRD. Without the CRD, it
+//! shows names and ages only. When a CRD is found later, the view is started again.
 //!
 //! If no cluster lets Tributary read the CRD, the columns come from a Table and the selectable fields from the OpenAPI
 //! document. A kube-apiserver gives both to users without rights to CRDs. The description of a Table's column contains
@@ -48,7 +48,7 @@ pub(super) struct Description {
     pub(super) fields: Arc<[SelectableField]>,
 }
 
-/// CRD of one cluster from which a view got its columns and selectable fields.
+/// Origin of a view's columns and selectable fields in one cluster: the CRD, or a Table in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Definition {
     cluster: ClusterName,
@@ -67,9 +67,10 @@ enum DefinitionSource {
 pub(super) enum DefinitionChange {
     /// The definition is unchanged, or no cluster answered.
     None,
-    /// The CRD changed, or the CRD of a different cluster counts now, but the columns and selectable fields are equal.
+    /// The CRD changed, or Tributary now uses the CRD of a different cluster, but the columns and selectable fields are
+    /// equal.
     Elsewhere(Definition),
-    /// The columns or selectable fields changed, so the view must be started again.
+    /// The columns or selectable fields changed, so the view must be replaced by a new one.
     Changed,
 }
 
@@ -78,7 +79,7 @@ pub(super) fn is_custom(resource: &GroupVersionResource) -> bool {
     Printer::for_resource(resource).is_none() && resource.group.contains('.')
 }
 
-/// Columns and selectable fields of a resource, from its CRD if one was found.
+/// Returns the columns and selectable fields of a resource, from its CRD if one was found.
 pub(super) fn describe(resource: &GroupVersionResource, definition: Option<&Definition>) -> Description {
     match (Printer::for_resource(resource), definition) {
         (None, Some(Definition { version, .. })) => {
@@ -92,7 +93,7 @@ pub(super) fn describe(resource: &GroupVersionResource, definition: Option<&Defi
 }
 
 impl Definition {
-    /// Returns whether the CRD adds no columns and no selectable fields to the defaults.
+    /// Returns whether the definition adds no columns and no selectable fields to the defaults.
     pub(super) fn is_empty(&self) -> bool {
         self.version.additional_printer_columns.is_empty() && self.version.selectable_fields.is_empty()
     }
@@ -132,8 +133,8 @@ async fn has_changed(fleet: &Fleet, served: &ServedResource, before: &Definition
 }
 
 /// Finds the CRD of the first cluster by name that allows reads of it. If no cluster does, finds the columns and fields
-/// that the first cluster shows to all users. Uses `namespace` if the account may not list all namespaces. The function
-/// has no time limit. Cancellation is safe.
+/// that the first cluster shows to users without rights to the CRD. If Tributary's account may not list all namespaces,
+/// reads the Table of `namespace`. The function has no time limit. Cancellation is safe.
 pub(super) async fn find(
     fleet: &Arc<Fleet>,
     served: &Arc<ServedResource>,
@@ -177,7 +178,7 @@ async fn read_shown_definition(
     Some(Definition { cluster, source: DefinitionSource::Shown { namespace }, version })
 }
 
-/// Columns of a Table whose descriptions contain JSONPaths; `None` if no column has one.
+/// Returns the columns of a Table whose descriptions contain JSONPaths. `None` if no column has one.
 async fn read_table_columns(
     fleet: &Fleet,
     cluster: &ClusterName,
@@ -424,7 +425,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn crd_comes_from_the_first_cluster_by_name() {
         let begun = Instant::now();
-        // The cluster after cluster 804 answers sooner, but the answer of cluster 804 counts.
+        // The next cluster answers sooner than cluster 804, but the first cluster by name decides.
         let ask = |number| (Some(if number == 804 { 40 } else { 20 }), (number >= 804).then_some(number));
         assert_eq!(first(lookups(1000, ask)).await, Some(804));
         assert!(begun.elapsed() < Duration::from_millis(804 * 20 / 7), "{:?}", begun.elapsed());

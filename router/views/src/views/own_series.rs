@@ -9,9 +9,9 @@ use tributary_apimachinery::GroupVersionResource;
 use tributary_fleet::metrics::{OTHER, RESOURCES_MAX};
 use tributary_fleet::report::{CollectionReport, ResourceReport};
 
-/// Maximum number of series of a metric with one series for each resource of each cluster. Above the limit, the
-/// remaining resources of a cluster share one series, which the limit does not count. 60,000 is 1,000 clusters with
-/// their 60 built-in resources each. A series takes some 100 bytes of text.
+/// Maximum number of series of a metric that has a series for each resource of each cluster. Above the limit, the
+/// remaining resources of a cluster share one series, which is not part of the limit. 60,000: 1,000 clusters with 60
+/// built-in resources each. A series takes some 100 bytes of text.
 const COLLECTION_SERIES_MAX: usize = 60_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
@@ -40,16 +40,16 @@ pub(super) struct ResourcePartLabels {
 pub(super) struct OwnSeries(BTreeSet<String>);
 
 impl OwnSeries {
-    /// Selects resources with their own series among the cached resources. Resources of Kubernetes itself come first,
-    /// because no CustomResourceDefinition can take their names. Both groups are sorted by name, so the result depends
-    /// only on the cached resources.
+    /// Selects the cached resources that get their own series. Resources of Kubernetes itself come first, because no
+    /// CustomResourceDefinition can take their names. Both groups are sorted by name, so the result depends only on the
+    /// cached resources.
     ///
     /// Costs a visit of each collection.
     pub(super) fn from_reports(resources: &[ResourceReport], collections: &[CollectionReport]) -> Self {
         Self::within(RESOURCES_MAX, COLLECTION_SERIES_MAX, resources, collections)
     }
 
-    /// As [`Self::from_reports`], with explicit limits for the number of resources and of their series.
+    /// As [`Self::from_reports`], with explicit limits for the number of resources and for the number of series.
     fn within(
         resources_max: usize,
         series_max: usize,

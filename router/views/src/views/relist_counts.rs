@@ -1,10 +1,11 @@
 //! Counters of relists, whose values never decrease.
 //!
-//! If a cluster allows Tributary to read only single namespaces, each namespace has a separate collection. Resources
-//! without their own series share one series. The counter of a series must not be the sum over its collections. A
-//! collection disappears with its last reader, so the sum would decrease, and Prometheus interprets a decrease as a
-//! restart. Also, the usual restart of a cluster's server relists each collection once, which would increase the sum a
-//! lot. Therefore a counter increases by the largest increase among its collections since the last update.
+//! Several collections may share one series: the namespaces of a cluster that allows Tributary to read only single
+//! namespaces, and resources without their own series. The counter of a series must not be the sum over its
+//! collections. A collection disappears with its last reader, so the sum would decrease, and Prometheus interprets a
+//! decrease as a restart. Also, the usual restart of a cluster's server relists each collection once, which would
+//! increase the sum a lot. Therefore a counter increases by the largest increase among its collections since the last
+//! update.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use tributary_fleet::report::CollectionReport;
 
 use super::own_series::{CollectionLabels, OwnSeries};
 
-/// Key of a collection: the cluster, the resource, and the namespace if Tributary reads the namespace alone.
+/// Key of a collection: the cluster, the resource, and the namespace if Tributary reads only this namespace.
 type CollectionKey = (String, String, Option<String>);
 
 #[derive(Debug, Default)]
@@ -34,7 +35,7 @@ impl RelistCounts {
         let mut growth: BTreeMap<CollectionLabels, u64> = BTreeMap::new();
         for collection in collections {
             let key = (collection.cluster.clone(), collection.resource.clone(), collection.namespace.clone());
-            // A count that is smaller than the previous count belongs to a new collection.
+            // If a count is smaller than the previous count, the collection is new, so its counter began at zero.
             let before = self.by_collection.get(&key).copied().filter(|before| *before <= collection.relists);
             let grown = collection.relists - before.unwrap_or_default();
             let most = growth.entry(own.of_collection(collection)).or_default();
@@ -96,7 +97,8 @@ mod tests {
             [1],
             "a collection that disappears does not decrease the counter"
         );
-        // Repeated relists of one collection raise the counter, whatever the counts of the other collections are.
+        // Repeated relists of one collection raise the counter, although the counts of the other collections do not
+        // change.
         let looping =
             |relists| [collection(Some("n0"), relists), collection(Some("n1"), 1), collection(Some("late"), 0)];
         assert_eq!(updated_totals(&mut counts, &looping(9)), [9]);

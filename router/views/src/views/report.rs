@@ -26,7 +26,7 @@ impl Views {
         for view in self.all() {
             reports.collections.extend(view.collection_reports());
             match view.is_namespace_view() {
-                // The report about the view of all namespaces already contains these objects.
+                // The objects of the view of one namespace are already in the report about the view of all namespaces.
                 true => *parts.entry(view.kind.resource.to_string()).or_default() += 1,
                 false => reports.resources.push(view.resource_report()),
             }

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 /// Result of a task; `None` if the task failed.
 pub(super) type SharedTask<A> = Shared<BoxFuture<'static, Option<A>>>;
 
-/// Running tasks by key. A task continues if all its callers stop waiting. Otherwise a task that takes longer than each
-/// client waits would never finish.
+/// Running tasks by key. A task continues even if all its callers stop waiting. If it were cancelled, a task that takes
+/// longer than any client waits would never finish.
 pub(super) struct SharedTasks<K: Eq + Hash, A>(Mutex<HashMap<K, SharedTask<A>>>);
 
 impl<K, A> SharedTasks<K, A>

@@ -50,7 +50,7 @@ fn secret_with_a_certificate_becomes_a_member() {
 }
 
 #[test]
-fn key_ca_crt_counts_before_ca() {
+fn secret_key_ca_crt_takes_precedence_over_ca() {
     let other = CA.replace("authority", "other");
     assert_eq!(read(&with_token(&json!({"ca": other}))).unwrap().spec.ca_data, Some(encode(CA.trim())));
     let item = read(&with_token(&json!({"ca": other, "ca.crt": null}))).unwrap();

@@ -19,7 +19,7 @@ fn cluster(spec: &Value) -> Value {
     json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": metadata, "spec": changed(whole, spec)})
 }
 
-/// The Secrets of a Cluster, with the references that Karmada sets.
+/// The Secrets of a Cluster, with the ownerReferences that Karmada sets.
 fn secrets(change: &Value) -> Vec<Value> {
     let owner =
         json!([{"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "name": "eu", "uid": "uid-eu"}]);
@@ -70,7 +70,7 @@ fn cluster_in_pull_mode_without_proxy_names_the_proxy() {
     assert!(item.impersonator.is_none());
     let item = read(&changed(pull.clone(), &json!({"proxyURL": "http://proxy:3128"})));
     assert_eq!(item.unwrap().warnings, []);
-    // An agent registers a cluster without credentials.
+    // In Pull mode, Karmada's agent registers a cluster without credentials.
     assert_refused(read(&changed(pull, &json!({"secretRef": null}))), "MissingCredential", "spec.proxyURL");
     assert_refused(read(&json!({"secretRef": null})), "MissingCredential", "spec.secretRef is missing");
 }
@@ -114,12 +114,13 @@ fn unverified_servers_need_the_source_and_the_process() {
     let item = read_document(&insecure, &document, &secrets(&json!({}))).unwrap();
     assert!(item.spec.insecure_skip_verify && item.spec.ca_data.is_none());
     assert_eq!(item.warnings[0].reason, "InsecureSkipVerify");
-    // The allowed hosts of a Secret need verified servers.
+    // The annotation with allowed hosts protects nothing if servers are not verified, so the cluster is refused.
     let secrets = secrets(&json!({"metadata": {"annotations": {"tributary.dev/hosts": "eu.example"}}}));
     assert_refused(read_document(&insecure, &document, &secrets), "HostNotAllowed", "verified servers");
 }
 
-/// A user who may create Clusters could otherwise send foreign credentials to a server of their own.
+/// Without this check, a user who may create Clusters could send the credentials of a different Cluster to a server of
+/// their own.
 #[test]
 fn secret_is_used_only_for_its_own_cluster() {
     let read = |metadata: Value| {

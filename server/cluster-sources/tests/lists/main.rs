@@ -20,7 +20,7 @@ use tributary_apimachinery::{Object, ObjectDecoder, Snapshot};
 use tributary_cluster_sources::{AccessProviders, RefusedItem, Secrets, SourceItem, SourceReader};
 use tributary_crds::{ClusterSource, ClusterSourceSpec, InsecureMembers};
 
-/// The only text that must not appear in messages.
+/// The secret text in all test Secrets. It must never appear in messages.
 const SECRET: &str = "hunter2";
 
 const CA: &str = "-----BEGIN CERTIFICATE-----\nauthority\n";

@@ -67,7 +67,7 @@ fn rules_of_a_secret_come_before_rules_of_the_source() {
 }
 
 #[test]
-fn source_of_a_list_without_a_door_for_its_names_has_no_identity_of_its_own() {
+fn identity_of_a_source_is_refused_if_no_door_uses_the_names_of_its_list() {
     for list in [json!({"karmadaClusters": {}}), json!({"argoCDSecrets": {"namespace": "argocd"}})] {
         let spec: ClusterSourceSpec =
             serde_json::from_value(changed(list, &json!({"identity": {"type": "Stored"}}))).unwrap();

@@ -16,8 +16,8 @@ use crate::verdict::shorten;
 /// The check of a configuration of all sources, for conflicts that concern several objects or the flags.
 pub type ConfigurationCheck<'a> = &'a dyn Fn(&LoadedConfiguration) -> Result<(), String>;
 
-/// The most members that are found by a binary search. Further members are added one by one, which needs a check for
-/// each member.
+/// Maximum number of failing members that are found by binary searches. If more members fail, all members are added one
+/// by one, with a check of the configuration for each member.
 const REFUSED_BY_SEARCH_MAX: usize = 32;
 
 /// A configuration of all sources that grows by objects of the hub, with its check.
@@ -78,7 +78,8 @@ impl<'a> CandidateConfiguration<'a> {
 
     /// Returns the first member that makes the check fail, if members are added in order, and the problem.
     fn find_first_failing(&self, drafts: &[&MemberInForce]) -> Option<(String, String)> {
-        // The check passes without members and fails with all: search for the first count that fails.
+        // The check passes without members and fails with all of them, so a binary search finds a number of members
+        // with which the check fails, while it passes with one member less.
         let (mut passing, mut failing) = (0, drafts.len());
         while failing - passing > 1 {
             let middle = passing.midpoint(failing);

@@ -27,7 +27,7 @@ use super::*;
 use crate::placement_decisions::ListedDecisions;
 use crate::{AccessProviders, OwnEndpoint};
 
-/// An authority in the form of a Secret.
+/// The certificate of a CA, in base64 as in a Secret.
 fn authority() -> Value {
     static AUTHORITY: LazyLock<String> = LazyLock::new(|| {
         let key = rcgen::KeyPair::generate().unwrap();
@@ -189,7 +189,6 @@ fn assert_outcome(accepted: &Acceptance, names: &[&str], refused: &[&str]) {
 
 const GATEWAY_TYPE: &str = "cluster.core.oam.dev/cluster-credential-type";
 
-/// Sources and their lists, in addition to a hub.
 impl Hub {
     fn put_source(&mut self, name: &str, spec: Value) {
         self.put(HubKind::ClusterSource, name, json!({ "spec": spec }));

@@ -7,7 +7,6 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tributary_apimachinery::is_namespace_name;
 
-/// The path of the APIService.
 pub(super) const API_SERVICE_PATH: &str =
     "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.aggregation.tributary.dev";
 

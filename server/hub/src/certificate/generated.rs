@@ -1,8 +1,8 @@
 //! Makes and checks the certificate authority and the serving certificate.
 //!
-//! Each serving certificate has its own authority. The authority's key is dropped after the signature, so the Secret
-//! cannot certify a different server. After a renewal the previous authority stays in the bundle, because replicas use
-//! the previous certificate until they read the Secret.
+//! Each serving certificate has a new authority. The private key of the authority is dropped after the signature, so a
+//! reader of the Secret cannot sign a certificate for a different server. After a renewal, the previous authority stays
+//! in the bundle, because replicas use the previous certificate until they read the Secret.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The lifetime of an authority and its certificate.
 const LIFETIME: Duration = DAY.saturating_mul(365);
 
-/// The time between the beginning of a certificate's validity and its creation, for servers with a slow clock.
+/// A new certificate is valid from this time before its creation, so that clients with a slow clock accept it.
 const CLOCK_SKEW: Duration = DAY;
 
 /// The remaining validity below which the leader renews the certificate.
@@ -61,7 +61,8 @@ impl SharedServingCertificate {
     /// # Errors
     /// A name is not allowed in a certificate.
     pub(super) fn make(names: &[String], previous: Option<&Self>, now: Duration) -> Result<Self, rcgen::Error> {
-        // Before the authority, because rcgen panics for a constraint with an invalid name.
+        // The names are checked before the authority is made, because rcgen panics on a name constraint with an invalid
+        // name.
         let subject_alt_names = CertificateParams::new(names.to_vec())?.subject_alt_names;
         let (mut authorities, issuer) = make_authority(names, now)?;
         if let Some(authority) = previous.and_then(|previous| first_certificate(&previous.authorities)) {
@@ -104,7 +105,8 @@ impl SharedServingCertificate {
     }
 }
 
-/// Makes an authority that certifies only `names`. Returns its certificate in PEM. The caller drops its key after use.
+/// Makes an authority that can certify only `names`. Returns the authority's certificate in PEM, and its key, which the
+/// caller drops after use.
 fn make_authority(names: &[String], now: Duration) -> Result<(String, Issuer<'static, KeyPair>), rcgen::Error> {
     let key = KeyPair::generate()?;
     // Some clients select an issuer by its name, so each authority has a unique name.

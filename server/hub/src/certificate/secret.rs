@@ -7,7 +7,6 @@ use tributary_crds::SecretText;
 
 use super::generated::SharedServingCertificate;
 
-/// The name of the Secret.
 pub(super) const SECRET_NAME: &str = "tributary-aggregated-serving";
 
 /// Reads the certificate of a Secret.

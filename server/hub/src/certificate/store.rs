@@ -141,7 +141,8 @@ impl ServingCertificateStore {
         let path = self.secret_path();
         let (method, path, content_type) = match secret {
             Some(_) => (Method::PUT, path, "application/json"),
-            // A POST to the collection names no object, so RBAC could not limit it to this Secret.
+            // A server-side apply is sent, because a POST to the collection names no object, so RBAC could not limit
+            // the right to this Secret.
             None => (Method::PATCH, format!("{path}?fieldManager=tributary"), "application/apply-patch+yaml"),
         };
         let request = self.client.send(method, &path, content_type, Some(&body));

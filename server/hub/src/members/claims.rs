@@ -52,7 +52,7 @@ pub(crate) struct Claims<'a> {
     names: HashMap<String, Owner<'a>>,
     indexes: HashMap<u16, Owner<'a>>,
     hosts: BTreeMap<Host, Owner<'a>>,
-    /// The servers of Argo CD's Secrets. Argo CD identifies clusters by them.
+    /// The server URLs in Argo CD's cluster Secrets. Argo CD identifies clusters by these URLs.
     argo_cd_servers: BTreeMap<String, Owner<'a>>,
     /// The names in foreign systems, by which the doors of these systems find the members.
     foreign_names: BTreeMap<(ForeignSystem, String), Owner<'a>>,
@@ -127,8 +127,8 @@ impl<'a> Claims<'a> {
         Err(ConditionState::failed("ServerConflict", message))
     }
 
-    /// Refuses the second object with a name in a foreign system. Otherwise its author could take over the requests for
-    /// the first one.
+    /// Refuses a second object that has the same name in a foreign system as an earlier one. Without this check, the
+    /// author of the second object could receive the requests for the first object.
     fn check_foreign_name(&self, foreign: Option<&(ForeignSystem, String)>) -> Result<(), ConditionState> {
         let Some((foreign, owner)) = foreign.and_then(|name| self.foreign_names.get_key_value(name)) else {
             return Ok(());
@@ -138,8 +138,8 @@ impl<'a> Claims<'a> {
         Err(ConditionState::failed("NameConflict", message))
     }
 
-    /// Compares an index with present indexes, and with the former indexes of clusters of other sources: clients may
-    /// still have resourceVersions with them.
+    /// Refuses an index that another cluster has, or that a cluster of another source had in the past. Clients may
+    /// still use resourceVersions with such an index.
     fn check_index(&self, name: &str, index: Option<u16>) -> Result<(), ConditionState> {
         let Some(index) = index else { return Ok(()) };
         let former = self.others.indexes.owner(index).filter(|owner| owner.as_str() != name);
@@ -152,8 +152,8 @@ impl<'a> Claims<'a> {
         Err(ConditionState::failed("IndexConflict", message))
     }
 
-    /// Refuses hosts without `--merged-host`: with the first host of a cluster, the merged view loses all hosts that no
-    /// flag names.
+    /// Refuses the hosts of a member if `--merged-host` is not set: as soon as one cluster has a host, the merged view
+    /// answers only at the hosts that flags name.
     fn check_hosts(&self, hosts: &[Host]) -> Result<(), ConditionState> {
         if !hosts.is_empty() && self.own.merged_hosts.is_empty() {
             let message = "spec.serverNames: objects of a hub may have hosts only if Tributary runs with --merged-host, \

@@ -10,13 +10,14 @@ use super::member_access::AuthenticatedAccess;
 /// The label by which Argo CD selects the Secrets.
 pub(super) const LABEL: (&str, &str) = ("argocd.argoproj.io/secret-type", "cluster");
 
-/// Returns the name of a member's Secret. Names of other Secrets in Argo CD's namespace rarely have the prefix.
+/// Returns the name of a member's Secret. The prefix makes a conflict with other Secrets in Argo CD's namespace
+/// unlikely.
 pub(super) fn argo_cd_name(member: &str) -> String {
     format!("tributary-{member}")
 }
 
-/// Returns the data of a member's Secret. The merged view has no Secret, because Argo CD prunes by the
-/// objects that it sees.
+/// Returns the data of a member's Secret. The merged view gets no Secret, because Argo CD prunes by a cache with a
+/// single object of each name.
 pub(super) fn argo_cd_fields(member: &str, with_token: &AuthenticatedAccess<'_>) -> Value {
     let mut tls = json!({"insecure": false});
     if let Some(data) = with_token.access.authority_data() {

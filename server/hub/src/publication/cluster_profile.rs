@@ -40,13 +40,14 @@ pub(super) fn profile_status(member: &ClusterStatus, access: &MemberAccess<'_>, 
     status
 }
 
-/// Returns whether a profile belongs to Tributary's cluster manager. The field is immutable.
+/// Returns whether a profile belongs to Tributary's cluster manager. `spec.clusterManager` is immutable, so the answer
+/// never changes.
 pub(super) fn is_managed(profile: &Value) -> bool {
     profile["spec"]["clusterManager"]["name"] == MANAGER
 }
 
-/// Returns a condition. While status and reason stay, the present condition stays, because messages with ages and times
-/// of a transition would otherwise cause a write in each round.
+/// Returns a condition. If status and reason are unchanged, returns the present condition without changes, because a
+/// new age in a message or a new transition time would cause a write in each round.
 fn condition(name: &str, state: &ClusterStatusCondition, present: &Value) -> Value {
     let own = present_condition(present, name);
     let is_same_status = own["status"] == state.status.as_str();

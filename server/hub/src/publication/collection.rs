@@ -64,7 +64,7 @@ impl PublishedCollection {
         self.cacher.snapshot().map(|snapshot| format!("{:?}", snapshot.resource_version()))
     }
 
-    /// Returns the objects of Tributary by name; `None` until the hub has listed them.
+    /// Returns the objects that this Tributary has published, by name; `None` until the hub has listed them.
     pub(super) fn objects(&self) -> Option<BTreeMap<String, Value>> {
         let snapshot = self.cacher.snapshot()?;
         let objects = snapshot.iter().filter_map(|object| {

@@ -18,7 +18,7 @@ pub(super) enum PublishedKind {
     ArgoCdSecret,
 }
 
-/// The place of the objects of a kind.
+/// Kind, namespace and publisher of the published objects of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PublishedPlace {
     pub(super) kind: PublishedKind,
@@ -52,7 +52,7 @@ impl PublishedKind {
         }
     }
 
-    /// Returns the label by which the readers of the objects select them.
+    /// Returns the label by which readers of the published objects, for example Argo CD, select them.
     fn format_label(self) -> (&'static str, &'static str) {
         match self {
             Self::ClusterProfile => cluster_profile::LABEL,
@@ -61,7 +61,7 @@ impl PublishedKind {
         }
     }
 
-    /// Returns the name of the object of a member.
+    /// Returns the name of a member's published object.
     pub(super) fn object_name(self, member: &str) -> String {
         match self {
             Self::ClusterProfile | Self::KubeconfigSecret => member.to_owned(),
@@ -92,8 +92,8 @@ impl PublishedPlace {
         has_labels && (self.kind != PublishedKind::ClusterProfile || cluster_profile::is_managed(object))
     }
 
-    /// Returns the object that a member should have; `None` if its credential is not known. `present` is the present
-    /// object; null without one.
+    /// Returns the object that a member should have; `None` if the object must contain a token and none is available.
+    /// `present` is the object in the hub; null if the object does not exist.
     pub(super) fn desired_object(
         &self,
         member: &ClusterStatus,

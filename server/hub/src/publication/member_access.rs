@@ -18,7 +18,7 @@ pub(super) fn member_states(report: &Report, now: Timestamp) -> Vec<ClusterStatu
     report.clusters.iter().filter_map(|cluster| state(&cluster.name)).collect()
 }
 
-/// The way of clients to the members.
+/// The address and the authorities with which clients reach the members.
 #[derive(Clone, Debug)]
 pub(super) struct MemberAccess<'a> {
     pub(super) address: &'a PublishedAddress,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tributary_router::report::PublicationReport;
 
-/// A view of the publication's state. Clones show the same publication. Only the holder of the Lease has a state.
+/// A view of the publication's state. Clones show the same publication. The state is empty in replicas that do not hold
+/// the Lease.
 #[derive(Clone, Debug, Default)]
 pub struct PublicationMonitor(Arc<Mutex<Vec<PublicationReport>>>);
 

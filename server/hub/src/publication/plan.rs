@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 pub(super) enum Change {
     /// Creates an object with this content. Fails if an object has the name.
     Create(Value),
-    /// Applies this content to an object of Tributary.
+    /// Applies this content to an object that this Tributary has published.
     Apply(Value),
-    /// Applies the status in this content to an object of Tributary.
+    /// Applies the status in this content to an object that this Tributary has published.
     ApplyStatus(Value),
-    /// Deletes an object of Tributary by a request with this content.
+    /// Deletes an object that this Tributary has published. The value is the body of the DELETE request.
     Delete(Value),
 }
 
@@ -53,8 +53,8 @@ fn contains(whole: &Value, part: &Value) -> bool {
     }
 }
 
-/// Adds the uid and the resourceVersion of the present object. They keep the content away from a new object of the same
-/// name: a change in between causes a 409, and the next round plans again.
+/// Adds the uid and the resourceVersion of the present object. If the object was changed, or replaced by a new object
+/// of the same name, the hub answers 409, and the next round plans again.
 fn with_version(present: &Value, mut object: Value) -> Value {
     for field in ["uid", "resourceVersion"] {
         object["metadata"][field] = present["metadata"][field].clone();

@@ -32,7 +32,7 @@ use crate::{HubClient, HubError};
 /// absent for a moment.
 const DEPARTURE_TIME: Duration = Duration::from_secs(10);
 
-/// The most problems of a kind in the report.
+/// The maximum number of problems that the report shows for each kind of published objects.
 const PROBLEMS_SHOWN_MAX: usize = 20;
 
 /// The content type of a server-side apply.
@@ -47,9 +47,10 @@ pub struct Publisher {
     /// The present objects; empty while a different replica holds the Lease.
     collections: Vec<PublishedCollection>,
     attempts: HashMap<ObjectPlace, Attempt>,
-    /// The time at which an object of a departed member was first seen.
+    /// The time at which a plan first found the object of a departed member.
     departed: HashMap<ObjectPlace, Instant>,
-    /// The fingerprint of the inputs of the last plan, if it needs no repetition.
+    /// The fingerprint of the inputs of the last plan, if the plan had nothing to write. While the inputs have this
+    /// fingerprint, no new plan is made.
     settled: Option<u64>,
     monitor: PublicationMonitor,
 }
@@ -64,12 +65,14 @@ struct Attempt {
 }
 
 enum Outcome {
-    /// The hub has accepted the change of an object. The number is the fingerprint of the change that the next plan has
-    /// if the hub drops fields. This change is not sent, because it would be repeated without end.
+    /// The hub has accepted the change of an object. If the hub dropped fields of the change, the next plan contains
+    /// the same change again. The number is the fingerprint of this repeated change, which is never sent, because it
+    /// would be repeated without end.
     Accepted(u64),
     /// The hub refuses the write, for this reason.
     Refused(String),
-    /// The object was created or deleted, or has changed in between.
+    /// The write may be sent again at once: it created or deleted an object, or the object was changed or deleted
+    /// before the write.
     Repeatable,
 }
 
@@ -81,7 +84,8 @@ struct Inputs {
     members: Vec<ClusterStatus>,
     /// Whether the members of all ClusterSources are known.
     is_complete: bool,
-    /// The authorities in PEM, with an inner `None` for those of the client's system. `None` if the file is unusable.
+    /// The authorities in PEM. `Some(None)` stands for the authorities of the client's system, `None` for an unusable
+    /// file.
     authorities: Option<Option<String>>,
     token: Option<SecretText>,
     problems: PublicationProblems,
@@ -92,7 +96,7 @@ struct Plan {
     due: Vec<DueChange>,
     /// The number of present objects.
     published: BTreeMap<PublishedKind, u64>,
-    /// Whether the same inputs lead to no write in later rounds.
+    /// True if a later round with the same inputs would write nothing.
     is_settled: bool,
 }
 
@@ -175,7 +179,7 @@ impl Publisher {
         for (kind, namespace) in places {
             let Some(namespace) = namespace.clone() else { continue };
             let place = PublishedPlace { kind, namespace, instance: instance.clone() };
-            // The name of the hub in logs is always valid.
+            // `start` fails only for an invalid hub name in logs, and this name is constant and valid.
             self.collections.extend(PublishedCollection::start(&self.client, place));
         }
     }
@@ -209,7 +213,7 @@ impl Publisher {
         checked.map(Some).map_err(|error| format!("--publish-ca-file {}: {error}", path.display()))
     }
 
-    /// Returns a text that differs if a plan could differ.
+    /// Returns a text of all values on which a plan depends. Equal texts lead to equal plans.
     fn describe(&self, inputs: &Inputs) -> String {
         let condition = |condition: &ClusterStatusCondition| (condition.status, condition.reason);
         let members = inputs.members.iter();
@@ -222,7 +226,7 @@ impl Publisher {
         format!("{members:?} {is_complete} {versions:?} {token:?} {authorities:?} {problems:?}")
     }
 
-    /// Returns the due writes, those of the longest time without a write first.
+    /// Returns the writes that are due. The object whose last write is the longest ago comes first.
     fn plan(&mut self, inputs: &Inputs) -> Plan {
         let (now, mut plan) = (Instant::now(), Plan { due: Vec::new(), published: BTreeMap::new(), is_settled: true });
         let (mut absent, mut planned) = (HashMap::new(), HashSet::new());
@@ -245,7 +249,8 @@ impl Publisher {
                 let object = (kind, name.clone());
                 let attempt = self.attempts.get(&object);
                 let mut is_due = attempt.is_none_or(|attempt| attempt.allows(&change, now));
-                // A write that only the hub's definition prevents is not planned again until something changes.
+                // The plan is settled only if the hub has dropped the fields of each of its changes before. These
+                // changes are not sent again.
                 plan.is_settled &= attempt.is_some_and(|attempt| attempt.is_dropped(&change));
                 if matches!(change, Change::Delete(_)) {
                     let since = *self.departed.get(&object).unwrap_or(&now);
@@ -357,8 +362,8 @@ impl Attempt {
     }
 }
 
-/// Returns the change that the next plan has if the object in the hub's answer lacks fields of this change; `None` for
-/// a creation or deletion.
+/// Returns the same change with the resourceVersion of the hub's answer. The next plan contains this change if the hub
+/// has dropped fields of the first one. `None` for a creation or deletion.
 fn repeated(change: &Change, answer: &Value) -> Option<Change> {
     let mut repeated = change.clone();
     let (Change::Apply(body) | Change::ApplyStatus(body)) = &mut repeated else { return None };
@@ -392,7 +397,7 @@ mod tests {
         Attempt { at: Instant::now(), outcome }
     }
 
-    /// An older definition of ClusterProfile may lack fields.
+    /// An older CustomResourceDefinition of ClusterProfile may lack fields, so the hub drops these fields.
     #[tokio::test(start_paused = true)]
     async fn change_whose_fields_the_hub_drops_is_not_repeated() {
         let answer = json!({"metadata": {"resourceVersion": "8"}});

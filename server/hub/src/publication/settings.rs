@@ -25,7 +25,7 @@ pub struct PublicationSettings {
     pub service_account: Option<PublishedServiceAccount>,
     /// The audiences of the token. If empty, the token is for the hub's kube-apiserver.
     pub token_audiences: Vec<String>,
-    /// The namespace of the Lease. Also the name of this Tributary among several at one hub.
+    /// The namespace of the Lease. It distinguishes this Tributary from others that use the same hub.
     pub instance: String,
 }
 
@@ -34,7 +34,7 @@ pub struct PublicationSettings {
 pub struct PublishedAddress {
     /// The URL without a path: of Tributary, or of the hub for [`Door::Aggregated`].
     pub origin: String,
-    /// The way of clients to the members.
+    /// The door through which clients reach the members.
     pub door: Door,
 }
 
@@ -51,7 +51,7 @@ impl PublishedAddress {
 impl FromStr for PublishedAddress {
     type Err = &'static str;
 
-    /// Parses `https://HOST[:PORT]`, and the same with the path of the aggregated API.
+    /// Parses `https://HOST[:PORT]`, or this text with the path of the aggregated API at its end.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const FORM: &str = "must be https://HOST[:PORT] of Tributary, or \
                             https://HOST[:PORT]/apis/aggregation.tributary.dev/v1alpha1 of the hub";

@@ -31,7 +31,8 @@ const RENEW_AFTER: &str = "tributary.dev/renew-after";
 /// lifetime, so the hub may fail for days.
 const LIFETIME_SECONDS: i64 = 7 * 24 * 60 * 60;
 
-/// The pause between two reads of the Secret, and after a failure. The deletion of the Secret replaces the token.
+/// The pause between two reads of the Secret, and after a failure. If a user deletes the Secret, the next read replaces
+/// the token.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Keeps the token of published Secrets.
@@ -39,7 +40,6 @@ pub(super) struct TokenKeeper {
     client: Arc<HubClient>,
     account: PublishedServiceAccount,
     audiences: Vec<String>,
-    /// The path of the Secret.
     secret_path: String,
     current: Option<SecretText>,
     problem: Option<String>,
@@ -115,14 +115,15 @@ impl TokenKeeper {
         let made = read_answer(&answer, now)?;
         let secret = secret_with(&made, &self.subject());
         let path = format!("{}?fieldManager=tributary&force=true", self.secret_path);
-        // A POST to the collection names no object, so RBAC could not limit it to this Secret.
+        // A server-side apply is sent, because a POST to the collection names no object, so RBAC could not limit the
+        // right to this Secret.
         let request = self.client.send(Method::PATCH, &path, "application/apply-patch+yaml", Some(&secret));
         leadership.send(request).await?.map_err(PublishedTokenError::Secret)?;
         tracing::info!(account = account(), "the published Secrets get a new token");
         Ok(made.token)
     }
 
-    /// Returns the account and the audiences of the token, which the Secret names.
+    /// Returns the account and the audiences of the token as one text, for the annotation of the Secret.
     fn subject(&self) -> String {
         let PublishedServiceAccount { namespace, name } = &self.account;
         let mut subject = format!("{namespace}/{name}");

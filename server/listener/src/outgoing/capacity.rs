@@ -83,8 +83,9 @@ impl ConnectionCapacity {
         load.blocks_others(own)
     }
 
-    /// Waits for capacity for the answer to a request with a head of this many bytes. Returns `false` on a timeout, or
-    /// if the heads of waiting requests exceed their limit.
+    /// Waits until the connection has capacity for the answer to a request. Meanwhile, the request's head of this many
+    /// bytes counts against the limit for the heads of waiting requests. Returns `false` on a timeout, or if this limit
+    /// is exceeded.
     pub(super) async fn wait(self: &Arc<Self>, head_bytes: usize) -> bool {
         let mut turn = CapacityWaiter::new(self);
         // Requests rarely wait. Only a waiting request reads the clock, for its timeout.
@@ -209,8 +210,8 @@ mod tests {
         }
     }
 
-    /// Waiting tasks of a connection at its limit of unread bytes. The last 16 KiB are counted separately, to be freed
-    /// by the test.
+    /// Tasks that wait for capacity on a connection at its limit of unread bytes. `piece` counts the last 16 KiB
+    /// separately, so that the test can free them.
     struct Crowd {
         capacity: Arc<ConnectionCapacity>,
         _most: Counted,

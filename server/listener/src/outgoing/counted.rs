@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use super::capacity::ConnectionCapacity;
 
-/// The size from which a piece of an answer is counted until the socket has accepted the piece, in bytes. Smaller
-/// pieces, such as watch events, are added to the count of the next large piece of the same answer. Less than 1 KiB is
-/// small compared with the memory of the stream itself.
+/// The size, in bytes, from which a piece of an answer is counted until the socket has accepted the piece. A smaller
+/// piece, such as a watch event, is added to the count of the next large piece of the same answer. The uncounted bytes,
+/// less than 1 KiB, are few compared with the memory of the stream itself.
 const COUNTED_BYTES: usize = 1 << 10;
 
 /// The least count of a piece, in bytes: HTTP/2's own memory for a queued piece. Without this minimum, a member that
@@ -80,7 +80,8 @@ impl CountedPieces {
             self.last = Some(Counted::new(capacity, costs));
             return data;
         }
-        // The socket accepts a stream's pieces in order, so it has accepted all small pieces before this piece.
+        // When the socket has accepted this piece, it has also accepted all earlier small pieces, because it accepts a
+        // stream's pieces in order. So this piece's count includes them.
         self.small = 0;
         Counted::new(capacity, with_small).count_until_dropped(data)
     }

@@ -76,7 +76,8 @@ impl Drop for OutgoingBody {
 pub(super) struct Metered {
     body: PeekedBody,
     answer: OutgoingBody,
-    /// True if the whole body is in memory. A body in memory counts as pending from its beginning to its end.
+    /// True if the whole body is in memory. Such a body counts as pending from its beginning to its end, and does not
+    /// wait for capacity.
     is_whole: bool,
     /// The reservation for the whole body, until the body's data is available.
     reserved: Option<Counted>,
@@ -85,8 +86,8 @@ pub(super) struct Metered {
 }
 
 impl Metered {
-    /// Creates the metered body of an answer. `body` begins with the whole data, or without data. `reserved` is the
-    /// reservation of the answer's bytes.
+    /// Creates the metered body of an answer. `whole` is the complete data of a body that is in memory. `reserved` is
+    /// the reservation of the answer's bytes.
     pub(super) fn new(body: PeekedBody, answer: OutgoingBody, whole: Option<Bytes>, reserved: Option<Counted>) -> Self {
         let mut metered = Self { body, answer, is_whole: whole.is_some(), reserved, rest: Pieces::default() };
         if let Some(data) = whole {

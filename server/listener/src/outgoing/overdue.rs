@@ -19,8 +19,9 @@ pub(super) struct UnreadAnswers {
     /// The number of answers that the connection has begun. Each answer gets its identifying number from this counter.
     answers: u64,
     /// The number of long-running answers that occupy the whole connection, as over HTTP/1.1. A user may read a log
-    /// page by page with `less`, and the socket accepts no bytes while the user reads a page. Over HTTP/2, only the
-    /// stream's window blocks, and the client still reads the socket.
+    /// page by page with `less`, and the socket accepts no bytes while the user reads a page. So a blocked socket alone
+    /// does not close such a connection. Over HTTP/2, only the stream's window blocks, and the client still reads the
+    /// socket.
     long_running: usize,
     /// The time of the first blocked write after the last accepted write.
     blocked: Option<Instant>,
@@ -86,7 +87,8 @@ impl UnreadAnswers {
             false => !answer.is_long_running && longer(answer.since, READ_TIMEOUT),
         };
         let stuck: Vec<_> = self.unread_answers.values().filter(|answer| answer.bytes > 0).filter(is_late).collect();
-        // Two problems end only with the connection: an unread answer over HTTP/1.1, and a socket that accepts no data.
+        // In two cases, the whole connection must be closed: an answer over HTTP/1.1 is overdue, or the socket accepts
+        // no data.
         let within = if blocks_others { BLOCKING_READ_TIMEOUT } else { READ_TIMEOUT };
         let is_blocked = self.blocked.is_some_and(|since| longer(since, within));
         let connection = is_blocked && (self.long_running == 0 || !stuck.is_empty())

@@ -54,8 +54,8 @@ impl HttpBody for WriteBody {
             match &mut self.end {
                 End::Open => {
                     let last = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-                        // A reader of the body may stop after the announced number of bytes, and not poll for the end
-                        // of the stream.
+                        // A reader of the body may stop after the announced number of bytes, without a poll for the end
+                        // of the body. So the last frame must wait for capacity.
                         Some(Ok(frame)) if self.body.is_end_stream() || self.body.size_hint().exact() == Some(0) => {
                             Some(frame)
                         }

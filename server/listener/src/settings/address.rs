@@ -62,7 +62,8 @@ impl ListenAddress {
         self.0.ip().to_canonical().is_loopback()
     }
 
-    /// Returns the hosts of an endpoint on loopback, as `localhost`. Returns no hosts for other addresses.
+    /// Returns the loopback hosts, such as `localhost`, of an endpoint that listens on loopback. Returns no hosts for
+    /// other addresses.
     pub fn local_hosts(self) -> Vec<Host> {
         let names = if self.is_loopback() { self.certificate_names() } else { Vec::new() };
         names.iter().filter_map(|name| name.parse().ok()).collect()

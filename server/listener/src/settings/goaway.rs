@@ -47,7 +47,7 @@ impl GoawayChance {
 /// connections of the same start do not end together.
 ///
 /// The aggregator of a kube-apiserver has one HTTP/2 connection for all requests, and keeps it as long as possible
-/// (kubernetes/kubernetes#61296).
+/// (kubernetes/kubernetes#61296). Without a maximum age, all its requests would stay with one replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionAge {
     min: Duration,

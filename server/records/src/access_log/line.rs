@@ -79,7 +79,7 @@ pub(crate) fn some(texts: &[String]) -> Vec<Text<'static>> {
 }
 
 /// Returns the last [`LISTED_MAX`] entries of a comma-separated header. Each proxy appends the address of its sender,
-/// so the last addresses are those nearest to this process.
+/// so the last entries come from the proxies nearest to this process.
 pub(crate) fn nearest(list: &str) -> &str {
     list.rmatch_indices(',').nth(LISTED_MAX - 1).map_or(list, |(before, _)| &list[before + 1..])
 }

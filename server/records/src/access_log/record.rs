@@ -41,8 +41,8 @@ pub struct AccessRecord {
     target: Option<LoggedRequest>,
     user: Option<(Text<'static>, Vec<Text<'static>>)>,
     trace: RequestTrace,
-    /// The shared cell that owns this value during a tunnel. The permit of the client's connection keeps the cell until
-    /// the tunnel ends.
+    /// The shared cell into which this value is moved for the duration of a tunnel. A permit of the client's connection
+    /// owns the cell until the tunnel ends. Then the cell is dropped, which writes the line.
     tunnel: Option<Arc<Mutex<Option<Box<AccessRecord>>>>>,
     answered: Option<AnswerHead>,
     /// The number of bytes of the answer's body that were sent.
@@ -183,8 +183,8 @@ impl AccessRecord {
         }
     }
 
-    /// Returns the decision on the request. No router decides about an answer outside the API, so the answer's status
-    /// determines the decision.
+    /// Returns the decision on the request. The router makes no decision about a request outside the API, so the
+    /// answer's status determines the decision.
     fn decision(&self) -> Decision {
         let otherwise = || match &self.answered {
             // There is no answer, because the client disconnected while Tributary was waiting for a cluster.

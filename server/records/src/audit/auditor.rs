@@ -76,7 +76,7 @@ impl Auditor {
         self.metrics.register(registry);
     }
 
-    /// Flushes the queued events to the backends. The log's duration depends on the disk; the webhook takes a few
+    /// Flushes the queued events to the backends. The log takes as long as the disk needs; the webhook takes a few
     /// seconds at most.
     pub async fn shut_down(&self) {
         self.sinks.shut_down().await;
@@ -179,8 +179,8 @@ mod tests {
         Auditor { policy: AuditPolicy::parse(policy).unwrap().0, sinks, metrics }
     }
 
-    /// kube-apiserver's usual policy excludes the group `system:nodes` of kubelets. An issuer of tokens may let users
-    /// choose their groups.
+    /// kube-apiserver's usual policy excludes the group `system:nodes` of kubelets. A token issuer may let its users
+    /// choose their groups, so this group from an issuer must not exclude a user.
     #[tokio::test]
     async fn untrusted_system_group_does_not_exclude_audit_events() {
         let policy = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
@@ -243,7 +243,8 @@ mod tests {
         assert_eq!(written("eve", &["robots", "system:masters"]), is("RequestResponse", [false, true]));
     }
 
-    /// Policies often exclude health checks without credentials. Only this process assigns `system:anonymous`.
+    /// Policies often exclude health checks without credentials by the name `system:anonymous`. Such a rule applies
+    /// only to anonymous users of Tributary, not to a user with this name from a token issuer.
     #[tokio::test]
     async fn anonymous_requests_match_audit_rules_for_the_anonymous_user() {
         for rule in [r#""users": ["system:anonymous"]"#, r#""userGroups": ["system:unauthenticated"]"#] {

@@ -1,4 +1,4 @@
-//! The pending or known result of writing one event.
+//! The result of writing one event, which may be pending.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,12 +9,10 @@ use std::task::{Context, Poll};
 pub(crate) enum Emission {
     /// The write of an event has ended with this result.
     Done(bool),
-    /// The write of an event is pending.
     Waiting(Pin<Box<dyn Future<Output = bool> + Send>>),
 }
 
 impl Emission {
-    /// Creates the pending result of an event's write.
     pub(crate) fn waiting(emission: impl Future<Output = bool> + Send + 'static) -> Self {
         Self::Waiting(Box::pin(emission))
     }

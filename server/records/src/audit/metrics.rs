@@ -31,15 +31,14 @@ pub(crate) struct AuditMetrics {
     /// The number of lost audit events for each component.
     pub(crate) errors: Family<PluginLabels, Counter>,
     levels: Family<LevelLabels, Counter>,
-    /// The counters of the metric for audit levels, by the number of the level. A request then needs no lookup by
-    /// label.
+    /// The counters of the metric for audit levels, indexed by the number of the level. With this array, a request
+    /// needs no lookup by label.
     of_levels: [OnceLock<Counter>; Level::ALL.len()],
     /// The number of requests that were refused because their first audit event could not be written.
     pub(crate) requests_rejected: Counter,
 }
 
 impl AuditMetrics {
-    /// Registers the metrics in a metrics registry.
     pub(crate) fn register(&self, registry: &mut Registry) {
         // The counters exist with the value 0 before any loss, so that alerts detect the first increase.
         for plugin in ["log", "webhook", "buffered", "truncate"] {
@@ -64,13 +63,11 @@ impl AuditMetrics {
         Losses { unwritten: counter("log"), unqueued: counter("buffered"), ..Losses::new("audit log") }
     }
 
-    /// Counts an audited request under its audit level.
     pub(crate) fn count_level(&self, level: Level) {
         let find = || self.levels.get_or_create(&LevelLabels { level: level.as_str() }).clone();
         self.of_levels[level as usize].get_or_init(find).inc();
     }
 
-    /// Counts audit events that a plugin lost.
     pub(crate) fn count_lost(&self, plugin: &'static str, events: usize) {
         self.errors.get_or_create(&PluginLabels { plugin }).inc_by(events as u64);
     }

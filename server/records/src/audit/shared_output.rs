@@ -128,10 +128,11 @@ impl WriteGuard {
 }
 
 impl Drop for WriteGuard {
-    /// Frees the output after a panic in a write, or at the end of the runtime. Enqueued lines are written first,
-    /// because requests that a drain interrupts have enqueued their last lines.
+    /// Frees the output after a panic in a write, or at the end of the runtime. At the end of the runtime, enqueued
+    /// lines are written first: they may be the last lines of requests that the shutdown interrupts.
     fn drop(&mut self) {
-        // `write_queued` frees the output when the queue is empty. Later lines then belong to the next writing request.
+        // When the queue is empty, `write_queued` frees the output, and the loop ends. The request that writes the next
+        // line then becomes the writer.
         while self.output.is_some() && !std::thread::panicking() {
             self.write_queued();
         }
@@ -246,7 +247,7 @@ mod tests {
         let writing = WriteGuard { shared: Arc::clone(&shared), output: Some(output) };
         let left = shared.write(&line("one"));
         go_on.send(Ok(())).unwrap();
-        // The runtime may end before it polls the task that writes the enqueued lines.
+        // Dropping the future stands for a runtime that ends before it polls the task that writes the enqueued lines.
         drop(writing.write_all());
         assert_eq!(writes.recv().unwrap(), "one\n");
         assert!(left.await);

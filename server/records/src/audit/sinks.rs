@@ -15,7 +15,8 @@ use super::webhook::WebhookSink;
 pub(crate) struct Sinks {
     log: Option<LogSink>,
     webhook: Option<WebhookSink>,
-    /// The truncations for the log file (index 0) and for the webhook (index 1).
+    /// The size limits for the lines of the log file (index 0) and of the webhook (index 1). `None` disables
+    /// truncation.
     truncations: [Option<Truncation>; 2],
     metrics: Arc<AuditMetrics>,
 }
@@ -27,7 +28,7 @@ impl Sinks {
     /// [`AuditError`].
     pub(crate) async fn open(settings: &AuditSettings, metrics: &Arc<AuditMetrics>) -> Result<Self, AuditError> {
         let AuditSettings { log, webhook, .. } = settings;
-        // The log file contains single events, no EventLists.
+        // The log file contains single events, no EventLists, so the limit for a list equals the limit for an event.
         let of_log = log.as_ref().and_then(|log| log.event_bytes_max).map(|event| Truncation { event, list: event });
         let truncations = [of_log, webhook.as_ref().and_then(|webhook| webhook.truncation)];
         let log = log.as_ref().map(|log| LogSink::open(log, metrics)).transpose()?;

@@ -40,8 +40,8 @@ pub struct Trail {
     request: Option<ObservedRequest>,
     /// The content type and compression of the answer's body; the default until the answer arrives.
     response_form: BodyForm,
-    /// The receiver for the end of the tunnel of an upgraded connection. The end drops the sender, so the receiver
-    /// returns an error.
+    /// The receiver that reports the end of the tunnel of an upgraded connection. At the end, the sender is dropped, so
+    /// the receiver always returns an error.
     tunnel: Option<oneshot::Receiver<()>>,
 }
 
@@ -356,7 +356,8 @@ mod tests {
             let auditor = Auditor::open(&settings).await.unwrap().unwrap();
             let request = Request::post("/api/v1/namespaces/n/pods/p/exec").body(()).unwrap();
             let (mut head, ()) = request.into_parts();
-            // The audit event must contain the parsed path of the arrival, not a path from another source.
+            // `arrival` has a different path than `head`, so that the test detects which path the audit event contains.
+            // The event must contain the parsed path of `arrival`.
             let read = http::Uri::from_static("/api/v1/namespaces/n/pods/read/exec");
             let mut arrival = RequestArrival::new(Mount::Merged, &http::Method::POST, &read);
             arrival.upgrade = Some(ClientUpgrade::new(hyper::upgrade::on(Request::new(()))));

@@ -24,8 +24,8 @@ use super::truncation::Truncation;
 
 /// The timeout of a request to the webhook, as in kube-apiserver (apiserver `pkg/util/webhook`).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// The number of attempts to send an EventList, and the factor between one pause and the next
-/// (`DefaultRetryBackoffWithInitialDelay`).
+/// The maximum number of attempts to send an EventList. This number and `BACKOFF_FACTOR`, the factor between one pause
+/// and the next, are kube-apiserver's (`DefaultRetryBackoffWithInitialDelay`).
 const ATTEMPTS_MAX: u32 = 5;
 const BACKOFF_FACTOR: f64 = 1.5;
 /// The most concurrent requests to the webhook in batch mode. This limit is independent of the rate limit.

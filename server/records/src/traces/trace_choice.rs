@@ -1,4 +1,5 @@
-//! Decides which users may choose whether their requests are traced, and to which trace they belong.
+//! Decides which users may control tracing by the header `traceparent`: whether their requests are traced, and in which
+//! trace.
 
 use http::HeaderMap;
 use tributary_apimachinery::{MASTERS_GROUP, RequestInfo};

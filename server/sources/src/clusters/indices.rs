@@ -19,7 +19,7 @@ use crate::data_directory::{DataDirectory, DataDirectoryError};
 /// The file of the indexes: a JSON object from index to cluster name.
 const FILE: &str = "cluster-indices.json";
 
-/// The reason why clusters cannot get their indexes for item versions.
+/// The reason why clusters cannot get indexes for `itemResourceVersions: Integer`.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterIndexError {
     /// The file of the indexes cannot be read or written.
@@ -52,7 +52,7 @@ pub enum ClusterIndexError {
         /// An unused index that the error message suggests.
         free: Option<u16>,
     },
-    /// All indexes for item versions have been used.
+    /// All indexes for `itemResourceVersions: Integer` have been used.
     #[error(
         "{origin}: all {CLUSTERS_MAX} indices of itemResourceVersions: Integer are used; set Composite, or begin with \
          a new data directory"
@@ -132,8 +132,8 @@ impl IndexOwners {
             Arc::make_mut(spec).index = Some(index);
         }
         for spec in of_hub {
-            // A member must not keep an index that is stored for a different cluster. The acceptance of hub objects has
-            // refused such indexes, except an index that was stored a moment ago.
+            // A member must not keep an index that is stored for a different cluster. Hub objects with such an index
+            // were already refused, unless the index was stored after that check.
             if spec.index.and_then(|index| self.0.get(&index)).is_some_and(|owner| *owner != spec.name) {
                 Arc::make_mut(spec).index = None;
             }

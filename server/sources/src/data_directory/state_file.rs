@@ -20,7 +20,7 @@ pub const EPOCHS: StateFile<Epochs> = StateFile {
 };
 
 /// The file with the public keys that verify each cluster's ServiceAccount tokens. Without this file, the keys of an
-/// unreachable cluster are unknown.
+/// unreachable cluster are unknown, so its tokens cannot be verified.
 pub const MEMBER_KEYS: StateFile<MemberKeys> = StateFile {
     name: "service-account-keys.json",
     read_failure: "the stored keys of clusters' ServiceAccounts cannot be read; the keys are fetched again",

@@ -82,7 +82,7 @@ impl std::error::Error for ContextProblem {}
 pub struct ContextTarget {
     /// The address and credentials of the cluster.
     pub config: kube::Config,
-    /// A fingerprint of the server and its authority, including the content of the authority's file.
+    /// A fingerprint of the server and its certificate authority, including the content of the authority's file.
     pub fingerprint: String,
     /// A fingerprint of the user, including the content of certificate and key files. The fingerprint is a digest,
     /// which reveals no secrets.
@@ -305,7 +305,8 @@ fn authority(cluster: &Cluster) -> Referenced<'_> {
     Referenced { data: cluster.certificate_authority_data.as_deref(), file: cluster.certificate_authority.as_deref() }
 }
 
-/// Returns the name of the field whose data is used, inline or by path, for a message.
+/// Returns the name of the field that provides the data, for a message: the field with inline data if it is set, or
+/// else `field`, which contains a path.
 fn field_name(referenced: &Referenced<'_>, field: &'static str) -> &'static str {
     match (referenced.data.is_some_and(|data| !data.is_empty()), field) {
         (true, "certificate-authority") => "certificate-authority-data",
@@ -348,7 +349,6 @@ fn check_proxy(cluster: &Cluster) -> Result<(), ReferenceProblem> {
     }
 }
 
-/// Returns whether verification of the server's certificate is disabled.
 fn skips_verification(cluster: &Cluster) -> bool {
     cluster.insecure_skip_tls_verify.unwrap_or(false)
         && cluster.server.as_deref().is_some_and(|server| server.starts_with("https:"))

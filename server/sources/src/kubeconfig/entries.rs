@@ -12,7 +12,8 @@ use super::mark::prefix_of;
 use crate::yaml::edit::{Edit, apply, lines};
 use crate::yaml::layout::{Layout, ListLayout};
 
-/// The lists of a kubeconfig. Each entry has a `name`, and its content under the second key.
+/// The keys of a kubeconfig's lists, each with a second key. Each entry of a list has its name under `name`, and its
+/// content under the second key.
 const LISTS: [(&str, &str); 3] = [("clusters", "cluster"), ("contexts", "context"), ("users", "user")];
 
 /// The reason why a kubeconfig's text cannot be changed.

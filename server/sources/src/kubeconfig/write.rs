@@ -19,7 +19,7 @@ const MARKER: &str = "tributary.dev/written-by";
 pub const ALL: &str = "all";
 /// The prefix of the cluster names in the kubeconfig. Also the user name in the kubeconfig of a personal endpoint.
 const USER: &str = "tributary";
-/// The suffix of the user name in the kubeconfig of a shared endpoint.
+/// The name, after the prefix, of the user among the entries for a user's own kubeconfig.
 const OWN_USER: &str = "user";
 
 /// The reason why the kubeconfig was not written.
@@ -87,7 +87,7 @@ pub struct Owner<'a> {
 }
 
 impl Owner<'static> {
-    /// The owner of the kubeconfig of a personal endpoint.
+    /// The user name and the flag of the kubeconfig of an endpoint in personal mode.
     pub const ONE_USER: Self = Self { user: USER, flag: "--write-kubeconfig" };
 }
 

@@ -2,7 +2,6 @@
 
 use granit_parser::{Event, Parser, ScanError, Span};
 
-/// A node of a YAML document.
 #[derive(Debug)]
 pub(crate) struct Node {
     /// The index of the node's first byte. For a list in block form: the first byte of the first entry's content.
@@ -91,7 +90,8 @@ impl<'a> Layout<'a> {
         is_apart.then_some(Mapping { indent, fields })
     }
 
-    /// Returns the end of a node. Blank lines after the content of a block scalar are excluded.
+    /// Returns the index after the last byte before `end` that is not white space. So blank lines after the content of
+    /// a block scalar do not belong to its node.
     fn trimmed(&self, end: usize) -> usize {
         self.text[..end].trim_end().len()
     }
@@ -236,7 +236,7 @@ impl<'a> Events<'a> {
                     let Some((event, span)) = self.next()? else { break };
                     let mut value = self.node(event, span)?;
                     // For an empty YAML value, the parser reports the position of the next token, so the position is
-                    // replaced.
+                    // replaced with the end of the key.
                     if matches!(&value.shape, Shape::Scalar(_)) && value.start == value.end {
                         (value.start, value.end) = (key.end, key.end);
                     }

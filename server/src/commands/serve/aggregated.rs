@@ -156,7 +156,7 @@ impl EntryCertificate {
     }
 }
 
-/// Serves each new certificate of the Secret. Ends with the sender of the certificates. Cancel: safe.
+/// Serves each new certificate of the Secret. Completes when the sender of the certificates is dropped. Cancel: safe.
 async fn follow_store(
     mut stored: watch::Receiver<Option<Arc<SharedServingCertificate>>>,
     current: Arc<ServingCertificate>,

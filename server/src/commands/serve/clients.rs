@@ -92,7 +92,8 @@ impl SharedClients {
         Ok(())
     }
 
-    /// Checks that no client certificate of a host could count as a front proxy's certificate.
+    /// Checks that no client certificate from the authorities of a cluster's host could be accepted as the certificate
+    /// of a front proxy.
     ///
     /// # Errors
     /// [`AuthenticationFilesError::AnyClientOfAHostMayBeAProxy`].

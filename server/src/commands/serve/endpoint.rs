@@ -41,7 +41,7 @@ use crate::process::memory::Memory;
 use crate::process::threads::{Threads, cores};
 use crate::replicas;
 
-/// An endpoint whose ports are open. Only the aggregated entry answers.
+/// An endpoint whose ports are open. In this state, only the aggregated entry answers requests.
 pub(super) struct BoundEndpoint {
     /// The parts of the endpoint that a new configuration changes.
     pub(super) running: RunningEndpoint,

@@ -16,7 +16,7 @@ use tributary_sources::data_directory::DataDirectory;
 use crate::cli::{DoorSystem, HubArguments, KarmadaServer};
 use crate::exit::Failure;
 
-/// The users that the file and the hub deny. All of them count together.
+/// The users that the file or the hub denies. A user is denied if either of them denies the user.
 pub(super) struct DeniedUsers {
     router: Arc<Router>,
     sources: Mutex<DeniedBySource>,
@@ -33,12 +33,10 @@ impl DeniedUsers {
         Arc::new(Self { router, sources: Mutex::default() })
     }
 
-    /// Sets the users of the file.
     pub(super) fn set_file(&self, users: BTreeSet<String>) {
         self.update(|sources| sources.file = users);
     }
 
-    /// Sets the users of the hub.
     pub(super) fn set_hub(&self, users: BTreeSet<String>) {
         self.update(|sources| sources.hub = users);
     }
@@ -50,7 +48,8 @@ impl DeniedUsers {
         let before = union(&sources);
         change(&mut sources);
         let after = union(&sources);
-        // The lock is kept, so that two changes cannot reach the router in the wrong order.
+        // The lock is held until the router has the users, so that two concurrent changes cannot reach the router in
+        // the wrong order.
         if before != after {
             self.router.deny(after);
         }
@@ -60,7 +59,7 @@ impl DeniedUsers {
 /// The connection to the hub, made before the start.
 pub(super) struct HubConnection {
     pub(super) client: Arc<HubClient>,
-    /// This replica's candidate for the Lease of the hub's writers. Taken by the writer of status.
+    /// This replica's candidate for the Lease of the hub's writers; `None` after the writer of status has taken it.
     candidate: Option<LeaseCandidate>,
     /// This replica's right to write to the hub.
     pub(super) leadership: Leadership,

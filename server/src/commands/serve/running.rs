@@ -154,8 +154,8 @@ impl RunningEndpoint {
         let check = |configuration: &LoadedConfiguration| {
             self.check_sources(configuration).map_err(|error| format!("{error:#}"))
         };
-        // A file of indexes that cannot be read counts as empty here. `check` reports the damage if the configuration
-        // uses indexes.
+        // A file of indexes that cannot be read is treated as empty here. `check` reports the damage if the
+        // configuration uses indexes.
         let indexes = IndexOwners::read(&self.identity.directory).unwrap_or_default();
         hub.accept(indexes, &check).await
     }
@@ -229,8 +229,8 @@ impl RunningEndpoint {
         foreign
     }
 
-    /// Closes names in foreign systems that are about to lead to a different member, or to show a different user there.
-    /// New credentials are applied before new names, so an old name could use a credential that is not meant for it.
+    /// Closes names in foreign systems whose member or identity is about to change. New credentials are applied before
+    /// new names, so an open old name could use a credential of a different identity.
     fn close_changed_names(&mut self, new: &[ForeignMember]) {
         let new: HashMap<_, _> = new.iter().map(|member| ((member.system, member.name.as_str()), member)).collect();
         let stays = |own: &ForeignMember| {

@@ -68,7 +68,7 @@ pub(super) fn describe_policies(
 }
 
 /// Describes the decision for a user that only one cluster authenticates, if the decision in the merged view differs.
-/// `counted` contains the name and the groups that policies of the merged view use for such a user.
+/// `counted` contains the name and the groups by which policies of the merged view decide about such a user.
 pub(super) fn describe_member_user(
     policies: &DispatchPolicies,
     asked: &DispatchAttributes<'_>,

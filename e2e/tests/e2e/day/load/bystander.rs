@@ -1,6 +1,6 @@
-//! A user that never writes, and reads the merged view from Tributary's cache. A cluster's fault must not change this
-//! user's answers, except for a Warning. In contrast, reads of a user that writes wait for this user's earlier writes,
-//! and so need the cluster of the user's object.
+//! User that only reads the merged view from Tributary's cache. A fault of a cluster must not change this user's
+//! answers, except for a Warning. In contrast, a read of a user that writes waits for the user's earlier writes, and so
+//! needs the cluster of these writes.
 
 use super::{BYSTANDER_PACE, LoadContext, Trouble, merged_maps::MergedMaps};
 use crate::context::eventually;
@@ -19,7 +19,7 @@ pub(super) struct Bystander {
 }
 
 impl Bystander {
-    /// Creates the user, with only the rights that all users have.
+    /// Creates a user with only the RBAC rights that all users have.
     pub(super) async fn make(part: &LoadContext, number: usize, through_front: bool) -> anyhow::Result<Self> {
         let name = format!("bystander-{number}");
         let http = part.scene.http(&name, through_front).await?;
@@ -27,7 +27,7 @@ impl Bystander {
         Ok(Self { part: part.clone(), name, through_front, maps })
     }
 
-    /// Waits until the user has its rights.
+    /// Waits until the user's RBAC rights are in effect.
     pub(super) async fn may_begin(&self) -> anyhow::Result<()> {
         eventually(SOON, async || {
             self.maps.lists().await.map_err(|trouble| match trouble {

@@ -1,4 +1,4 @@
-//! Reads of the common objects of all clusters, which Tributary caches.
+//! Reads of the objects that all users may read, in all clusters. Tributary caches these objects.
 
 use super::{Outcome, Trouble, cluster, due, json_of, must};
 use crate::day::scene::{CLUSTERS, MAPS, VISITOR, homes};
@@ -7,12 +7,10 @@ use serde_json::json;
 use std::{collections::BTreeMap, time::Duration};
 use tributary_e2e::HttpClient;
 
-/// Number of objects on a page.
 const PAGE: usize = 9;
 
 const LOOK: Duration = Duration::from_millis(300);
 
-/// One user's access to the common objects.
 pub(super) struct MergedMaps {
     http: HttpClient,
     path: String,
@@ -23,7 +21,7 @@ impl MergedMaps {
         Self { http, path: format!("/api/v1/namespaces/{namespace}/configmaps") }
     }
 
-    /// Gets one object of a cluster.
+    /// Gets one object, which is in the cluster `home`.
     pub(super) async fn gets(&self, home: &str, number: usize) -> Outcome {
         let name = format!("{home}-{number:02}");
         let answer = self.http.get(&format!("{}/{name}", self.path)).send().await;
@@ -40,7 +38,8 @@ impl MergedMaps {
         all_there(&list.and_then(|list| homes(&list)).map_err(Trouble::Wrong)?)
     }
 
-    /// Lists all objects in pages. A 410 for a continue token is a valid answer, because the history is short.
+    /// Lists all objects in pages. A 410 for a continue token is also correct, because Tributary keeps only a short
+    /// history in this test.
     pub(super) async fn pages(&self) -> Outcome {
         let (mut told, mut next) = (BTreeMap::new(), String::new());
         loop {
@@ -79,7 +78,7 @@ impl MergedMaps {
         }
     }
 
-    /// Watches for a short time from a list's version. Only the cluster that leaves and joins may cause events.
+    /// Watches for a short time from the version of a list. Only the cluster that leaves and joins may cause events.
     pub(super) async fn watches(&self) -> Outcome {
         let list = json_of(due(self.http.get(&format!("{}?limit=1", self.path)).send().await, 200)?);
         let list = list.map_err(Trouble::Wrong)?;
@@ -95,8 +94,8 @@ impl MergedMaps {
         for event in told {
             let home = event["object"]["data"]["home"].as_str().unwrap_or_default();
             let is_news = matches!(event["type"].as_str(), Some("ADDED" | "DELETED")) && home == CLUSTERS[VISITOR];
-            // A watch from a version that is too old ends with an ERROR event. So does a watch of a user whose rights
-            // have changed.
+            // An ERROR event ends a watch from a version that is too old, and a watch of a user whose rights have
+            // changed.
             let is_end = matches!(event["type"].as_str(), Some("BOOKMARK" | "ERROR"));
             must(if is_news || is_end { Ok(()) } else { Err(anyhow::anyhow!("{event}")) })?;
         }
@@ -104,8 +103,8 @@ impl MergedMaps {
     }
 }
 
-/// Checks the objects of a list. The list must contain all objects of the clusters that stay. Of the cluster that
-/// leaves and joins, the list must contain all objects or none.
+/// Checks that a list contains all objects of the clusters that stay. Of the cluster that leaves and joins, the list
+/// must contain all objects or none.
 fn all_there(told: &BTreeMap<String, String>) -> Outcome {
     let mut counts = [0; CLUSTERS.len()];
     for home in told.values() {

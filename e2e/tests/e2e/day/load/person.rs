@@ -1,4 +1,4 @@
-//! A user with one private object in one cluster, who may also read the common objects.
+//! User with one private object in one cluster. The user may also read the objects that all users may read.
 
 use super::{LoadContext, Outcome, PACE, Trouble, due, json_of, merged_maps::MergedMaps, must};
 use crate::context::eventually;
@@ -13,7 +13,7 @@ use tributary_e2e::HttpClient;
 pub(super) struct Person {
     part: LoadContext,
     pub(super) name: String,
-    /// The name of another user's object in the same cluster. This user's requests for that object must fail.
+    /// Name of the object of a different user in the same cluster. Requests for this object must be refused.
     neighbour: String,
     home: usize,
     through_front: bool,
@@ -23,7 +23,7 @@ pub(super) struct Person {
 }
 
 impl Person {
-    /// Creates the user and its object, in the first or the second cluster.
+    /// Creates the user and the user's object in the first or the second cluster.
     pub(super) async fn make(part: &LoadContext, number: usize, through_front: bool) -> anyhow::Result<Self> {
         let (scene, home) = (&part.scene, number % VISITOR);
         let (name, private) = (format!("person-{number}"), &scene.namespaces.private);
@@ -32,13 +32,13 @@ impl Person {
         let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs, "resourceNames": [name]}]);
         scene.grant(home, private, &name, rules).await?;
         let http = scene.http(&name, through_front).await?;
-        // The neighbour is the user with the same cluster and another number.
+        // The neighbor is the user whose object is in the same cluster.
         let neighbour = format!("person-{}", if number < VISITOR { number + VISITOR } else { number - VISITOR });
         let maps = MergedMaps::new(http.clone(), &scene.namespaces.common);
         Ok(Self { part: part.clone(), name, neighbour, home, through_front, http, maps, round: 0 })
     }
 
-    /// Waits until the user has its rights.
+    /// Waits until the user's RBAC rights are in effect.
     pub(super) async fn may_begin(&self) -> anyhow::Result<()> {
         eventually(SOON, async || {
             let all = async {
@@ -63,10 +63,11 @@ impl Person {
 
     async fn act(&mut self, what: u32) {
         let Self { home, through_front, .. } = *self;
-        // Lists of the common objects wait for this user's writes in the cluster, and so need the cluster.
+        // A list of the common objects waits for this user's earlier writes, and so needs the cluster of the user's
+        // object.
         let own = Needs { cluster: Some(home), is_merged: true, is_write: false, through_front };
         let direct = Needs { is_merged: false, ..own };
-        // Tributary answers these requests without a cluster.
+        // Tributary answers these requests without help of a cluster.
         let itself = Needs { cluster: None, ..direct };
         let part = self.part.clone();
         match what {
@@ -90,7 +91,7 @@ impl Person {
         format!("/api/v1/namespaces/{}/configmaps/{of}", self.part.scene.namespaces.private)
     }
 
-    /// Checks that the object is the user's own, from its cluster.
+    /// Checks that the object is the user's private object and comes from its cluster.
     fn is_own(&self, object: &Value) -> anyhow::Result<()> {
         let (data, home) = (&object["data"], CLUSTERS[self.home]);
         ensure!(
@@ -123,7 +124,7 @@ impl Person {
         }
     }
 
-    /// Reads the user name and groups that the endpoint sees.
+    /// Checks the user name and groups that Tributary recognizes for the user.
     async fn says(&self) -> Outcome {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -132,7 +133,8 @@ impl Person {
         must(if *name == json!(self.name) { Ok(()) } else { Err(anyhow::anyhow!("{name} instead of {}", self.name)) })
     }
 
-    /// Changes the user's object and reads the change. If the cluster is stale, the answer must have a Warning.
+    /// Changes the user's object and reads the change. If Tributary's copy of the cluster is stale, the answer must
+    /// have a Warning.
     async fn writes(&self) -> Outcome {
         let change = json!({"data": {"round": self.round.to_string()}});
         let answer = self.http.patch(&self.path(&self.name), "merge-patch+json", &change).send().await;

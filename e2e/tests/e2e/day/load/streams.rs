@@ -1,4 +1,4 @@
-//! Long and short streams: followed logs, exec sessions, clients that connect for a single request, and watches of
+//! Long and short connections: followed logs, exec sessions, clients that connect for a single request, and watches of
 //! unchanged objects.
 
 use super::{BRIEF_PACE, IDLE, IDLE_WATCHES, LoadContext, Outcome, Trouble, due};
@@ -20,19 +20,19 @@ use tributary_e2e::{
     websocket::{Opened, next},
 };
 
-/// Duration of a log or exec stream, and pause before the next one.
+/// Duration of a log or exec stream, and of the pause before the next stream.
 const OPEN: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The first words of every pod's log, which kwok writes.
+/// First words of the log of every pod, which kwok serves.
 const FIRST_WORDS: &str = "hello from";
 
-/// The parts of the system that requests for the pod need: the first cluster and the merged view.
+/// Parts of the system that requests for the pod use: the first cluster and the merged view.
 const POD_NEEDS: Needs = Needs { cluster: Some(0), is_merged: true, is_write: true, through_front: false };
-/// The needs of requests that Tributary answers from its cache. Tributary still needs the user's rights in each
-/// cluster.
+/// Parts of the system that a request uses if Tributary answers from its cache: no cluster, but the user's RBAC rights
+/// in each cluster.
 const MEMORY_NEEDED: Needs = Needs { cluster: None, is_merged: true, is_write: false, through_front: false };
-/// The parts of the system that requests need if Tributary answers without a cluster and without the user's rights.
+/// Parts of the system that a request uses if Tributary answers without a cluster and without the user's RBAC rights.
 const NOTHING_NEEDED: Needs = Needs { is_merged: false, ..MEMORY_NEEDED };
 
 pub(super) async fn begin(part: &LoadContext, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
@@ -85,7 +85,7 @@ impl Tunnels {
         format!("/api/v1/namespaces/{}/pods/{POD}", self.part.scene.namespaces.private)
     }
 
-    /// Follows the log for a short time, and disconnects.
+    /// Follows the pod's log for a short time, and disconnects.
     async fn follow_logs(&self) -> Outcome {
         let answer = self.http.get(&format!("{}/log?follow=true", self.pod())).stream().await.map_err(Trouble::Lost)?;
         if answer.status != 200 {
@@ -109,7 +109,7 @@ impl Tunnels {
         Ok(())
     }
 
-    /// Runs a command in the pod. The command prints at once, and keeps running.
+    /// Runs a command in the pod that prints a line at once, and then keeps running.
     async fn exec(&self) -> Outcome {
         let path = format!("{}/exec?command=sh&command=-c&command=echo%20begun%3B%20sleep%204&stdout=true", self.pod());
         // kubectl sends no Origin header, but a browser does.
@@ -158,7 +158,7 @@ async fn brief(part: LoadContext) {
     }
 }
 
-/// A watch that stays open during pauses of the load. The client opens it again after its end.
+/// Opens a watch that stays open during pauses of the load, and opens it again after it ends.
 async fn idle(part: LoadContext, http: HttpClient, path: String) {
     loop {
         part.ask(Kind::IdleWatch, MEMORY_NEEDED, async {
@@ -168,7 +168,7 @@ async fn idle(part: LoadContext, http: HttpClient, path: String) {
                 while events.next(Duration::from_secs(86_400)).await?.is_some() {}
                 anyhow::Ok(())
             };
-            // A watch may end regularly at any time. A broken or refused watch needs the excuse of a fault.
+            // The server may end a watch at any time. If the watch breaks or is refused, only a fault excuses it.
             watched.await.map_err(Trouble::Lost)
         })
         .await;

@@ -1,4 +1,4 @@
-//! Compares outputs of kubectl without their deliberate differences.
+//! Compares outputs of kubectl and ignores deliberate differences.
 
 use super::Side;
 use anyhow::ensure;
@@ -15,10 +15,9 @@ const ARBITRARY: [&str; 7] = [
     "batch.kubernetes.io/controller-uid:",
 ];
 
-/// API group that only Tributary serves.
 const OWN_GROUP: &str = "aggregation.tributary.dev";
 
-/// Beginnings of lines in the output of `kubectl diff` that name temporary files or count lines.
+/// First characters of lines in the output of `kubectl diff` that contain names of temporary files or numbers of lines.
 const OF_DIFF: [&str; 4] = ["diff -u", "--- /", "+++ /", "@@ "];
 
 /// Checks that both commands had the same output and exit code.
@@ -70,24 +69,26 @@ fn normalized(side: &Side, text: &str) -> String {
     normalized
 }
 
-/// Removes the cluster name that Tributary adds to a member's warning.
+/// Removes the cluster name that Tributary adds to a Warning of a member.
 fn without_cluster(line: &str) -> &str {
     let named = line.strip_prefix("Warning: cluster ").and_then(|named| named.split_once(": "));
     named.map_or(line.strip_prefix("Warning: ").unwrap_or(line), |(_, text)| text)
 }
 
-/// The cells of a table's line. kubectl separates cells by at least two spaces, and a cell may contain single spaces.
+/// Splits a line of a table into cells. kubectl separates cells by at least two spaces, and a cell may contain single
+/// spaces.
 fn cells(line: &str) -> Vec<&str> {
     line.trim().split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
 }
 
-/// The lines of YAML or of a description, without Tributary's annotation. Without other annotations, the heading is
-/// removed, too.
+/// Returns the lines of YAML or of a description without Tributary's annotation. If there is no other annotation, the
+/// heading `annotations` is also removed.
 fn without_annotation(text: &str) -> Vec<&str> {
     const ANNOTATION: &str = "tributary.dev/cluster: ";
     let indentation = |line: &str| line.len() - line.trim_start().len();
     let mut lines: Vec<&str> = Vec::new();
-    // `kubectl diff` shows three lines around a difference, which may contain the annotation.
+    // `kubectl diff` prints three unchanged lines around a difference, and one may be the annotation. Therefore only
+    // changed lines are compared.
     let is_diff = text.starts_with(OF_DIFF[0]);
     let mut rest = text.lines().filter(|line| !is_diff || line.starts_with(['+', '-'])).peekable();
     while let Some(line) = rest.next() {
@@ -111,13 +112,13 @@ fn without_annotation(text: &str) -> Vec<&str> {
     lines
 }
 
-/// Removes the indentation of a line, and the leading sign of `kubectl diff` or of a YAML item.
+/// Removes the indentation of a line, and a leading `+` or `-`.
 fn text_of(line: &str) -> &str {
     line.trim_start_matches(['+', '-', ' '])
 }
 
-/// Returns whether a cell is an age, which changes between two commands: `31s`, `2m5s`, or `5s (x3 over 31s)` for a
-/// repeated event.
+/// Returns whether a cell is an age, such as `31s`, `2m5s`, or `5s (x3 over 31s)` for a repeated event. Ages change
+/// between two commands.
 fn is_age(cell: &str) -> bool {
     let is_time = |text: &str| {
         text.starts_with(|c: char| c.is_ascii_digit())

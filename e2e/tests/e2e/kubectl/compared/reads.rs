@@ -1,4 +1,4 @@
-//! Commands that read, compared between a bare member and Tributary.
+//! Compares commands that read, between a bare member and Tributary.
 
 use super::{SHOP, Sides};
 use crate::{
@@ -19,11 +19,11 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Longest time until the outputs agree. Ages change between two commands, and Tributary receives a direct write to the
-/// member later.
+/// Longest time until the outputs are equal. They may differ at first, because ages change between two commands, and
+/// because Tributary receives a direct write to the member later.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Number of pods, greater than the tested chunk sizes.
+/// Number of pods. It is greater than the tested chunk sizes, so that lists have several pages.
 const PODS: usize = 11;
 
 /// Creates the objects of [`SHOP`] and pods in a namespace, directly in the member.
@@ -121,8 +121,8 @@ async fn chunked_kubectl_get_output_matches_the_members_output(context: TestCont
     same(context, &commands).await
 }
 
-/// `get all` runs in one namespace and in all namespaces. In all namespaces, only the lines of the test's own namespace
-/// are compared.
+/// Runs `get all` in one namespace and in all namespaces. For all namespaces, the test compares only the lines of its
+/// own namespace.
 async fn kubectl_get_all_output_matches_the_members_output(context: TestContext) -> anyhow::Result<()> {
     let sides = set_up(&context).await?;
     for arguments in [&["get", "all"][..], &["get", "all", "-o", "wide"], &["get", "all", "-l", "app=shop"]] {

@@ -1,4 +1,4 @@
-//! Commands that write. The test runs the same script in two namespaces: at the member and through Tributary.
+//! Compares commands that write. The test runs the same script in two namespaces: at the member, and through Tributary.
 //! Afterwards both namespaces must have the same objects.
 
 use super::{SHOP, Sides};
@@ -16,7 +16,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Kinds of objects that are compared after a script.
+/// Kinds of objects that the test compares after a script.
 const KINDS: &str = "configmaps,secrets,services,serviceaccounts,pods,deployments,replicasets,statefulsets,daemonsets,\
                      jobs,cronjobs,hpa,ingresses,roles,rolebindings,pdb,resourcequotas";
 
@@ -26,8 +26,8 @@ struct Script<'a> {
 }
 
 impl Script<'_> {
-    /// Runs the script against the member and against Tributary. Compares the output of each step, and the final
-    /// objects.
+    /// Runs the script at the member and through Tributary. Compares the output of each step, and the objects at the
+    /// end.
     async fn run(&self, context: TestContext) -> anyhow::Result<()> {
         let sides = Sides::in_two_namespaces(&context).await?;
         for (name, text) in self.files {
@@ -36,7 +36,7 @@ impl Script<'_> {
         }
         let mut wrong = Vec::new();
         for command in self.commands {
-            // A quoted argument may contain spaces, so the command is split at the quotes first.
+            // Splits at quotes first, because an argument in quotes may contain spaces.
             let arguments: Vec<&str> =
                 command.split('\'').enumerate().flat_map(|(at, part)| words(part, at % 2 == 1)).collect();
             if let Err(error) = sides.same(&arguments).await {
@@ -52,7 +52,7 @@ fn words(part: &str, quoted: bool) -> Vec<&str> {
     if quoted { vec![part] } else { part.split_whitespace().collect() }
 }
 
-/// Compares the objects of both namespaces in the member, without values that differ in every run.
+/// Compares the objects of both namespaces, without values that differ in every run.
 async fn same_end(sides: &Sides) -> anyhow::Result<()> {
     let mut ends: Vec<Vec<Value>> = Vec::new();
     for side in [&sides.own, &sides.shown] {
@@ -80,7 +80,7 @@ fn strip(value: &mut Value) {
         "clusterIP",
         "clusterIPs",
         "managedFields",
-        // A Job's controller sets these labels, with values that differ in every run, so the comparison ignores them.
+        // The Job controller sets these labels to values that differ in every run.
         "batch.kubernetes.io/controller-uid",
         "controller-uid",
         "deletionTimestamp",

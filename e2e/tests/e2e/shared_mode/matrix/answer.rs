@@ -1,4 +1,5 @@
-//! The comparable contents of an answer: its objects without deliberate differences, and the clusters that it names.
+//! The parts of a response that the test compares: its objects without deliberate differences, and the clusters that it
+//! names.
 
 use super::{searched, world::World};
 use anyhow::{Context, ensure};
@@ -8,15 +9,16 @@ use std::collections::BTreeMap;
 use tributary_apimachinery::wire::fields;
 use tributary_e2e::HttpResponse;
 
-/// The annotation with an object's cluster.
+/// Annotation with the name of an object's cluster.
 pub(super) const CLUSTER: &str = "tributary.dev/cluster";
 
-/// Identity of an object: cluster, namespace and name.
+/// Cluster, namespace and name of an object.
 pub(super) type Identity = (String, String, String);
 
 pub(super) type Objects = BTreeMap<Identity, Value>;
 
-/// The objects of this run in `items`. Their cluster is `cluster`, or the cluster in their annotations.
+/// Returns the objects in `items` that belong to this run. Their cluster is `cluster`. If `cluster` is `None`, the
+/// cluster is in their annotations.
 pub(super) fn objects(world: &World, items: &Value, cluster: Option<&str>) -> anyhow::Result<Objects> {
     let mut all = Objects::new();
     for item in items.as_array().context("no items")? {
@@ -28,7 +30,7 @@ pub(super) fn objects(world: &World, items: &Value, cluster: Option<&str>) -> an
     Ok(all)
 }
 
-/// The identity and the comparable content of an object.
+/// Returns the identity of an object, and the parts that the test compares.
 pub(super) fn object(item: &Value, cluster: Option<&str>) -> anyhow::Result<(Identity, Value)> {
     let metadata = &item["metadata"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -37,8 +39,8 @@ pub(super) fn object(item: &Value, cluster: Option<&str>) -> anyhow::Result<(Ide
     Ok(((cluster, text(&metadata["namespace"]), text(&metadata["name"])), plain(item)))
 }
 
-/// Removes the version, the endpoint's additions and the kind. The kind is removed because a member omits the kind of
-/// items in lists.
+/// Removes the parts of an object that the test does not compare: the version, the fields that the endpoint adds, and
+/// the kind. A member's list has no kind in its items.
 fn plain(item: &Value) -> Value {
     let mut object = item.clone();
     if let Some(fields) = object.as_object_mut() {
@@ -62,7 +64,7 @@ pub(super) fn metadata(objects: &Objects) -> Objects {
     objects.iter().map(|(identity, object)| (identity.clone(), metadata(object))).collect()
 }
 
-/// The objects of this run in a list of metadata in protobuf (`generated.proto` of k8s.io/apimachinery).
+/// Returns the objects of this run in a list of metadata in protobuf (`generated.proto` of k8s.io/apimachinery).
 pub(super) fn in_protobuf(world: &World, body: &[u8]) -> anyhow::Result<Vec<Identity>> {
     let envelope = body.strip_prefix(b"k8s\0").context("no protobuf")?;
     let list = all(envelope, 2)?.first().copied().unwrap_or_default();
@@ -90,20 +92,20 @@ pub(super) fn all(message: &[u8], number: u64) -> anyhow::Result<Vec<&[u8]>> {
     Ok(found.into_iter().filter(|field| field.number == number).filter_map(|field| field.contents).collect())
 }
 
-/// The first string with this field number, or an empty string.
+/// Returns the first string with this field number. Returns an empty string if there is none.
 pub(super) fn text(message: &[u8], number: u64) -> anyhow::Result<String> {
     Ok(String::from_utf8(all(message, number)?.first().copied().unwrap_or_default().to_vec())?)
 }
 
-/// Returns whether an answer contains a cluster's name: in its text, its headers, or its versions and continue tokens.
-/// Contents of other tests' objects do not count.
+/// Returns whether a response contains a cluster's name in its text, its headers, or its versions and continue tokens.
+/// The contents of other tests' objects are ignored.
 pub(super) fn names(world: &World, answer: &HttpResponse, cluster: &str) -> bool {
     let in_header = answer.headers.values().any(|value| value.to_str().is_ok_and(|text| text.contains(cluster)));
     in_header
         || text_names(&searched::of_body(&answer.body, &|namespace, name| world.is_foreign(namespace, name)), cluster)
 }
 
-/// Returns whether a text, or base64 within it, contains a cluster's name.
+/// Returns whether a text, or base64 in the text, contains a cluster's name.
 pub(super) fn text_names(text: &str, cluster: &str) -> bool {
     let words = text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '-' || letter == '_'));
     let is_named = |word: &str| {

@@ -1,4 +1,5 @@
-//! Executes writes on objects made for the test. Afterwards the members' objects must show the effect of each write.
+//! Executes writes on objects that the test has created for this purpose. Afterwards the members' objects must show the
+//! effect of each write.
 
 use super::{
     kinds::{KINDS, Kind},
@@ -11,7 +12,7 @@ use anyhow::ensure;
 use rand::{Rng, rngs::StdRng};
 use serde_json::{Value, json};
 
-/// The object of a name in each member; `None` in a member without the object.
+/// Object with a certain name in each member. `None` for a member without the object.
 type State = [Option<Value>; 2];
 
 /// Creates and writes an object as a user, and deletes a collection. Both members have the namespace of these writes.
@@ -37,7 +38,7 @@ struct Writer<'a> {
     person: usize,
     kind: &'static Kind,
     place: &'a str,
-    /// The member that has the written object.
+    /// Index of the member that has the object.
     owner: usize,
 }
 
@@ -61,7 +62,7 @@ impl Writer<'_> {
         Ok(state)
     }
 
-    /// Executes a write, and checks the status of the answer. Returns the expected answer and the received status.
+    /// Executes a write, and checks the status of the response. Returns the expected response and the actual status.
     async fn done(&self, user_request: &UserRequest) -> anyhow::Result<(Expectation, u16)> {
         let expectation = Oracle::new(self.world).expect_answer(user_request).await?;
         let due = match &expectation.expected {
@@ -77,8 +78,8 @@ impl Writer<'_> {
         Ok((expectation, due))
     }
 
-    /// Creates an object in the named member, or in the member that the endpoint chooses. Deletes the object
-    /// afterwards.
+    /// Creates an object in the member that the request names, or in the member that the endpoint chooses. Afterwards
+    /// deletes the object.
     async fn creates(&self, named: Option<usize>) -> anyhow::Result<()> {
         let name = self.world.name(self.kind, "new");
         let user_request = self.user_request(Operation::Create(named, name.clone()));
@@ -98,13 +99,13 @@ impl Writer<'_> {
         self.clean_up(&name).await
     }
 
-    /// Writes an object that one member has. If the write is refused, no object may have changed.
+    /// Writes an object that only one member has. If the write is refused, no object may have changed.
     async fn writes(&self, verb: Verb) -> anyhow::Result<()> {
         let name = format!("written-{}", verb.word());
         self.world.make(self.owner, self.kind, self.place, &name, &json!({})).await?;
         let user_request = self.user_request(Operation::Write(verb, name.clone()));
         let is_touched = |object: &Value| object["metadata"]["labels"]["touched"] == "yes";
-        // A user who may not get the object gets 404 until Tributary has cached the object.
+        // A user without the right to get the object receives 404 until Tributary has cached the object.
         eventually(SOON, async || {
             let (expectation, status) = self.done(&user_request).await?;
             let changed = match expectation.expected {
@@ -113,7 +114,8 @@ impl Writer<'_> {
             };
             let state = self.state(&name).await?;
             for (member, object) in state.iter().enumerate() {
-                // If the user cannot see the existing object, the write may create a second object in the other member.
+                // If the user cannot see the existing object, the write may instead create an object of the same name
+                // in the other member.
                 let is_changed = match member == self.owner {
                     true => object.as_ref().is_none_or(is_touched),
                     false => object.is_some(),
@@ -139,7 +141,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Deletes a collection that has objects in both members.
+    /// Deletes a collection with objects in both members.
     async fn deletes_collection(&self, wanted: Option<usize>) -> anyhow::Result<()> {
         let names = ["set-a", "set-b"];
         for member in 0..2 {

@@ -18,7 +18,7 @@ const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=met
 const METADATA_LIST_IN_PROTOBUF: &str =
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// Status of an answer, and number of its objects.
+/// Status of a response, and number of its objects.
 pub(super) struct Outcome {
     pub(super) status: u16,
     pub(super) objects: usize,
@@ -64,7 +64,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Checks status, contents and cluster names of one answer.
+    /// Checks the status, the contents and the cluster names of one response.
     fn answered(&self, form: ObjectForm, answer: HttpResponse, expectation: &Expectation) -> anyhow::Result<Outcome> {
         self.reveals_only_known_clusters(&answer, expectation)?;
         let status = answer.status.as_u16();
@@ -90,7 +90,7 @@ impl Comparison<'_> {
             }
             Expected::Of(member, said) => {
                 due(said.status.as_u16())?;
-                // The log of a container that never ran is empty, and an empty body is no JSON.
+                // The log of a container that has never run is empty, so the response may have no JSON.
                 let shown = if answer.body.is_empty() { Value::Null } else { answer.json()? };
                 let owner = &shown["metadata"]["annotations"]["tributary.dev/cluster"];
                 let is_owner = owner.as_str().is_none_or(|owner| owner == self.world.member_names()[*member]);
@@ -119,7 +119,7 @@ impl Comparison<'_> {
         Ok(Outcome { status, objects: usize::from(status == 200) })
     }
 
-    /// Checks that the answer contains no name of a cluster that must stay hidden from the user.
+    /// Checks that the response contains no name of a cluster that the user must not know.
     fn reveals_only_known_clusters(&self, answer: &HttpResponse, expectation: &Expectation) -> anyhow::Result<()> {
         for (name, known) in self.world.member_names().into_iter().zip(expectation.known) {
             let is_named = answer::names(self.world, answer, name) && !self.is_echo(answer, name);
@@ -128,8 +128,8 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Returns whether a refusal contains a cluster's name only because the client sent this name. For any other name
-    /// in the request, the endpoint would send the same refusal with that name.
+    /// Returns whether a refusal contains a cluster's name only because the request contains the name. This reveals
+    /// nothing, because the endpoint refuses a request with any other name in the same way.
     fn is_echo(&self, answer: &HttpResponse, name: &str) -> bool {
         if self.is_echo_of_selector(answer, name) {
             return true;
@@ -139,8 +139,8 @@ impl Comparison<'_> {
         named && answer.status == 400 && !answer::text_names(&answer.text().replacen(&said, "", 1), name)
     }
 
-    /// Returns whether only one Warning contains the name, and this Warning is about a selector that names a hidden
-    /// cluster. A selector with a name that no cluster has gets the same Warning.
+    /// Returns whether only one Warning contains the name, and this Warning is about a selector with the name of a
+    /// hidden cluster. This reveals nothing, because a name that no cluster has gets the same Warning.
     fn is_echo_of_selector(&self, answer: &HttpResponse, name: &str) -> bool {
         let text = "the label selector names clusters that do not exist, or where you may not read this";
         let said = format!("299 - \"{text}: {name}\"");
@@ -193,7 +193,7 @@ impl Comparison<'_> {
             let items = page["items"].take();
             seen += items.as_array().context("no items")?.len();
             shown.extend(answer::objects(self.world, &items, None)?);
-            // `remainingItemCount` must equal the number of objects on later pages.
+            // Remembers the first `remainingItemCount`, which must equal the number of objects on the later pages.
             let says = page["metadata"]["remainingItemCount"].as_u64().map(|remaining| (seen, remaining));
             left = left.or(says);
             next = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
@@ -226,7 +226,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Checks that the answer has exactly the expected objects.
+/// Checks that the response has exactly the expected objects.
 fn same(shown: &Objects, due: &Objects) -> anyhow::Result<()> {
     for (identity, object) in due {
         match shown.get(identity) {

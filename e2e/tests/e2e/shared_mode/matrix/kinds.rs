@@ -1,31 +1,30 @@
-//! The kinds of objects in the requests, and the bodies of requests.
+//! Kinds of objects in the requests, and the bodies of requests.
 
 use serde_json::{Value, json};
 
-/// A resource and its properties.
 #[derive(Debug)]
 pub(super) struct Kind {
     pub(super) group: &'static str,
     pub(super) resource: &'static str,
     kind: &'static str,
     pub(super) namespaced: bool,
-    /// True if Tributary does not cache this kind. Tributary reads its objects from the clusters under the user's name.
+    /// True if Tributary does not cache this kind. Tributary then reads the objects from the clusters as the user.
     pub(super) is_live: bool,
 }
 
 const CUSTOM: &str = "matrix.example.com";
 
-/// Kinds of three groups: with and without namespace, with and without subresources, built in and custom, cached and
-/// not cached. No controller creates their objects in a new namespace, except `kube-root-ca.crt` and `default`, which
-/// each member has.
+/// Kinds of three API groups: with and without namespace, with and without subresources, built in and custom, cached
+/// and not cached. No controller creates objects of these kinds in a new namespace, except `kube-root-ca.crt` and
+/// `default`, which each member has.
 pub(super) const KINDS: [Kind; 9] = [
     Kind::core("pods", "Pod"),
     Kind::core("configmaps", "ConfigMap"),
     Kind::core("serviceaccounts", "ServiceAccount"),
-    // A PUT creates a missing object (`AllowCreateOnUpdate` in kubernetes' `pkg/registry/core/endpoint`).
+    // A PUT creates a missing Endpoints object (`AllowCreateOnUpdate` in kubernetes' `pkg/registry/core/endpoint`).
     Kind::core("endpoints", "Endpoints"),
     Kind { group: "apps", ..Kind::core("deployments", "Deployment") },
-    // In the shared mode Tributary caches Secrets only if the configuration names them.
+    // In shared mode, Tributary caches Secrets only if the configuration lists them.
     Kind { is_live: true, ..Kind::core("secrets", "Secret") },
     Kind { group: CUSTOM, ..Kind::core("gadgets", "Gadget") },
     Kind { namespaced: false, ..Kind::core("persistentvolumes", "PersistentVolume") },
@@ -39,18 +38,18 @@ impl Kind {
         Self { group: "", resource, kind, namespaced: true, is_live: false }
     }
 
-    /// Path of the collection, in a namespace or in all.
+    /// Path of the collection in a namespace. An empty namespace means all namespaces.
     pub(super) fn path(&self, namespace: &str) -> String {
         let place = if namespace.is_empty() { String::new() } else { format!("namespaces/{namespace}/") };
         format!("{}/{place}{}", self.root(), self.resource)
     }
 
-    /// Path of the discovery document with this kind.
+    /// Path of the discovery document that lists this kind.
     pub(super) fn root(&self) -> String {
         if self.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}/v1", self.group) }
     }
 
-    /// An object of this kind with its required fields only.
+    /// Makes an object of this kind with only its required fields.
     pub(super) fn object(&self, name: &str, labels: &Value) -> Value {
         let api_version = if self.group.is_empty() { "v1".to_owned() } else { format!("{}/v1", self.group) };
         let mut object = json!({"apiVersion": api_version, "kind": self.kind,
@@ -74,7 +73,7 @@ impl Kind {
         object
     }
 
-    /// The CustomResourceDefinition of this kind; `None` for a built-in kind.
+    /// Returns the CustomResourceDefinition of this kind. `None` for a built-in kind.
     pub(super) fn definition(&self) -> Option<Value> {
         let (plural, kind) = (self.resource, self.kind);
         let replicas = json!({"type": "object", "properties": {"replicas": {"type": "integer"}}});
@@ -90,12 +89,13 @@ impl Kind {
         (self.group == CUSTOM).then_some(definition)
     }
 
-    /// The body of a POST or PUT for a subresource.
+    /// Makes the body of a POST or PUT for a subresource.
     pub(super) fn below(&self, subresource: &str, name: &str, namespace: &str) -> Value {
         match subresource {
             "scale" => json!({"apiVersion": "autoscaling/v1", "kind": "Scale",
                 "metadata": {"name": name, "namespace": namespace}, "spec": {"replicas": 0}}),
-            // A Binding with a Pod's name and a node would determine the cluster, so the body has no name.
+            // A Binding with a Pod's name and a node would determine the cluster. The body omits the name, so that only
+            // the path determines the cluster.
             "binding" => json!({"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": "nowhere"}}),
             "eviction" => json!({"apiVersion": "policy/v1", "kind": "Eviction",
                 "metadata": {"name": name, "namespace": namespace}}),
@@ -105,8 +105,8 @@ impl Kind {
     }
 }
 
-/// The spec of a Pod that never changes. Without a node, no kubelet runs the Pod or gets requests for it. The spec
-/// already has the fields that admission adds, because an update must not change them.
+/// Makes the spec of a Pod that never changes. The Pod has no node, so no kubelet runs it or gets requests for it. The
+/// spec contains the fields that admission adds, because an update must not change them.
 fn pod_spec() -> Value {
     json!({"serviceAccountName": "default", "automountServiceAccountToken": false,
         "containers": [{"name": "one", "image": "none"}]})

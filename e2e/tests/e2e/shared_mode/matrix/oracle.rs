@@ -1,26 +1,26 @@
-//! Computes the expected answer from the members' own answers to the user.
+//! Computes the expected response from the members' own responses to the user.
 //!
-//! * A collection is the join of the members' lists. If a member refuses to list all namespaces, its part is the join
-//!   of the namespaces that the user may list. Roles decide which namespaces Tributary tries, even if another
-//!   authorizer also decides. Roles may allow a list of all namespaces that the member refuses. Then a list of all
+//! * A collection is the combination of the members' lists. If a member refuses to list all namespaces, its part is the
+//!   combination of the namespaces that the user may list. Roles decide which namespaces Tributary tries, even if a
+//!   further authorizer also decides. If roles allow a list of all namespaces that the member refuses, a list of all
 //!   namespaces has no object of this member (`docs/shared-mode.md`, "By what a cluster is judged").
 //! * A watch reports the objects that the user may list. It is refused if the user may not watch some of these objects.
-//! * If only one member shows an object to the user, the answer is that member's. If several members do, the name is
-//!   ambiguous. If no member does, the answer is 404 or 403.
-//! * Candidates for a write are the members where the user may execute it, or get its object (for a collection: list
-//!   it). If no member allows the write, it is refused before any search for the object.
-//! * A create goes to its target member, without a search for the name in other members. Only the target reports a
-//!   taken name (409), and only to a user who may create there.
+//! * If only one member shows an object to the user, the response is that member's response. If several members do, the
+//!   name is ambiguous. If no member does, the response is 404 or 403.
+//! * Candidates for a write are the members where the user may execute the write or get its object (for a collection:
+//!   list the collection). If no member allows the write, it is refused before any search for the object.
+//! * A create goes to its target member, without a search for the name in other members. Only the target reports that
+//!   the name exists (409), and only to a user who may create there.
 //!
-//! For kinds that Tributary does not cache (`is_live`), it sends requests to the members under the user's name, so less
-//! is expected (`docs/shared-mode.md`, "What a user sees"; `forward/owner/search.rs` of the router):
+//! If Tributary does not cache a kind (`is_live`), it sends requests to the members as the user, and these rules differ
+//! (`docs/shared-mode.md`, "What a user sees"; `forward/owner/search.rs` of the router):
 //!
 //! * A list of all namespaces has only the members that let the user list all namespaces. If the selector leaves these
 //!   members out, the list is empty.
 //! * A watch is 405 for every user.
 //! * If a user may write a name in a member but not get it, Tributary cannot search that member. A write is then 503 if
-//!   another member has the name, because two members may have it. Otherwise it is 403, with the message of the member
-//!   that forbids the get.
+//!   a different member has the name, because both members may have it. Otherwise it is 403, with the message of the
+//!   member that forbids the get.
 
 use super::{
     answer::{self, Identity, Objects},
@@ -37,7 +37,7 @@ use std::{
 use tokio::sync::Mutex;
 use tributary_e2e::{HttpResponse, http::RequestBuilder};
 
-/// Cache of the members' answers, which is valid while rights do not change.
+/// Cache of the members' responses. The cache is valid as long as rights do not change.
 pub(super) struct Oracle<'a> {
     pub(super) world: &'a World,
     said: Mutex<HashMap<(usize, usize, Request), Arc<HttpResponse>>>,
@@ -47,7 +47,7 @@ pub(super) struct Oracle<'a> {
 #[derive(Debug)]
 pub(super) struct Expectation {
     pub(super) expected: Expected,
-    /// The members whose existence the answer may reveal.
+    /// Members whose existence the response may reveal to the user.
     pub(super) known: [bool; 2],
 }
 
@@ -55,25 +55,28 @@ pub(super) struct Expectation {
 pub(super) enum Expected {
     Objects(Objects),
     Object(Identity, Box<Value>),
-    /// The answer of this member.
+    /// The response must be the response of this member.
     Of(usize, Arc<HttpResponse>),
-    /// A refusal with this status, and with the message of a member if the list is not empty.
+    /// The response must be a refusal with this status. If the list is not empty, its message must be one of these
+    /// messages of members.
     Refused(u16, Vec<String>),
-    /// 409, because both members have the name.
+    /// The response must be 409, because both members have the name.
     NameInSeveral,
     Deleted,
     May(bool),
 }
 
-/// The cluster that gets a new object.
+/// Cluster in which a new object must be created.
 enum Target {
     Member(usize),
     Nowhere,
-    /// One member has the namespace that decides about the target, and the second member may have it, too.
+    /// One member has the namespace and allows the create. The other member may also have the namespace, but the user
+    /// may not look for it there.
     Unsure,
 }
 
-/// Key of an extra that marks a user whose requests the tests' webhooks never deny, so that only roles decide.
+/// Key of an extra field that marks an access review. The test's webhooks never deny such a review, so only roles
+/// decide about it.
 pub(super) const ROLES_ALONE: &str = "roles-alone";
 
 const MEMBERS: [usize; 2] = [0, 1];
@@ -120,7 +123,7 @@ impl<'a> Oracle<'a> {
         request.header("impersonate-user", &person.name).header("impersonate-group", &person.group)
     }
 
-    /// Returns the status of a member's answer to a user's watch.
+    /// Returns the status of a member's response to a user's watch.
     async fn watch_status(&self, member: usize, person: usize, request: &Request) -> anyhow::Result<u16> {
         let key = (member, person, request.path.clone());
         if let Some(status) = self.watches.lock().await.get(&key) {
@@ -131,7 +134,7 @@ impl<'a> Oracle<'a> {
         Ok(status)
     }
 
-    /// Returns whether each member allows the user a verb.
+    /// Returns for each member whether it allows the user a verb.
     async fn may(&self, user_request: &UserRequest, verb: &str, below: &str, name: &str) -> anyhow::Result<[bool; 2]> {
         self.allowed(user_request.person, &user_request.review(verb, below, name)).await
     }
@@ -145,7 +148,7 @@ impl<'a> Oracle<'a> {
         Ok(allowed)
     }
 
-    /// Returns whether each member has an object at a path.
+    /// Returns for each member whether it has an object at a path.
     async fn has(&self, path: &str) -> anyhow::Result<[bool; 2]> {
         let mut has = [false; 2];
         for member in MEMBERS {
@@ -155,15 +158,15 @@ impl<'a> Oracle<'a> {
     }
 
     /// Splits a request for all namespaces into one request per namespace. Requests for one namespace, and requests for
-    /// kinds that are not cached, are not split.
+    /// kinds that Tributary does not cache, are not split.
     fn within(&self, user_request: &UserRequest) -> Vec<UserRequest> {
         let is_joined = user_request.kind.namespaced && user_request.place.is_empty() && !user_request.kind.is_live;
         let all: &[String] = if is_joined { &self.world.places } else { &[] };
         all.iter().map(|place| UserRequest { place: place.clone(), ..user_request.clone() }).collect()
     }
 
-    /// The requests for single namespaces that Tributary tries after a member has refused the request for all
-    /// namespaces. If roles alone allow the request for all namespaces, Tributary tries none.
+    /// Returns the requests for single namespaces that Tributary tries after a member has refused the request for all
+    /// namespaces. If roles allow the request for all namespaces, Tributary tries no single namespace.
     async fn proposed(
         &self,
         user_request: &UserRequest,
@@ -182,8 +185,8 @@ impl<'a> Oracle<'a> {
         Ok(if is_all_given { Vec::new() } else { parts })
     }
 
-    /// A member's answers to a list: one answer for all namespaces (with an empty namespace), or one per namespace that
-    /// the user may list.
+    /// Returns a member's responses to a list: either one response for all namespaces (with an empty namespace), or one
+    /// for each namespace that the user may list.
     async fn listed(
         &self,
         user_request: &UserRequest,
@@ -222,7 +225,8 @@ impl<'a> Oracle<'a> {
         }
         let expected = match all {
             Some(all) => Expected::Objects(all),
-            // For a cached kind without a readable object, the answer is 403 with every selector.
+            // If a kind is cached and the user may read no object, the response is 403 with every selector. A kind that
+            // is not cached may get an empty list.
             None if user_request.kind.is_live && known.contains(&true) => Expected::Objects(Objects::new()),
             None => {
                 Expected::Refused(403, self.words(user_request, &user_request.request(self.world, Side::Member)).await?)
@@ -231,7 +235,7 @@ impl<'a> Oracle<'a> {
         Ok(Expectation { expected, known })
     }
 
-    /// The messages with which the members refuse a request.
+    /// Returns the messages with which the members refuse a request.
     async fn words(&self, user_request: &UserRequest, request: &Request) -> anyhow::Result<Vec<String>> {
         let mut words = Vec::new();
         for member in MEMBERS {
@@ -269,13 +273,13 @@ impl<'a> Oracle<'a> {
         Ok(Expectation { expected, known })
     }
 
-    /// The beginning of the message that Tributary itself writes for a refusal.
+    /// Returns the first words of the message with which Tributary itself refuses the request.
     fn cannot(&self, user_request: &UserRequest, verb: &str) -> Vec<String> {
         let (user, kind) = (&self.world.people[user_request.person].name, user_request.kind);
         vec![format!("User {user:?} cannot {verb} resource {:?} in API group {:?}", kind.resource, kind.group)]
     }
 
-    /// The namespaces that the user may watch in a member. An empty string means all namespaces.
+    /// Returns the namespaces of a member that the user may watch. An empty string means all namespaces.
     async fn watched(&self, user_request: &UserRequest, member: usize) -> anyhow::Result<BTreeSet<String>> {
         let mut watched = BTreeSet::new();
         let whole = user_request.request(self.world, Side::Member);
@@ -319,7 +323,7 @@ impl<'a> Oracle<'a> {
         Ok(Expectation { expected, known })
     }
 
-    /// Computes the expected answer to a request for one object.
+    /// Computes the expected response to a request for one object.
     async fn named(
         &self,
         user_request: &UserRequest,
@@ -348,8 +352,8 @@ impl<'a> Oracle<'a> {
             [owner] => self.of(user_request, owner, &request).await?,
             [_, ..] => Expected::NameInSeveral,
             [] if is_made => match (self.target_of_new(user_request, known, name).await?, verb) {
-                // In another member, the user may write but not read the name. The object may just have been created
-                // there.
+                // In the other member, the user may write but not read the name, and the object may just have been
+                // created there. Tributary therefore does not create the object.
                 (Target::Member(member), _)
                     if MEMBERS.into_iter().any(|of| of != member && known[of] && !looks[of]) =>
                 {
@@ -365,13 +369,13 @@ impl<'a> Oracle<'a> {
         Ok(Expectation { expected, known })
     }
 
-    /// Expects the answer of this member. The messages of the two answers may differ.
+    /// Expects the response of this member. Only the messages of the two responses may differ.
     async fn of(&self, user_request: &UserRequest, member: usize, request: &Request) -> anyhow::Result<Expected> {
         Ok(Expected::Of(member, self.member_answer(member, user_request.person, request).await?))
     }
 
-    /// The cluster of a new object without a cluster annotation: the only candidate. If several members allow the
-    /// create, it is the only member with the namespace.
+    /// Returns the cluster of a new object without a cluster annotation. If only one member allows the create, it is
+    /// this member. If several allow it, it is the only one with the namespace.
     async fn target_of_new(
         &self,
         user_request: &UserRequest,
@@ -385,7 +389,7 @@ impl<'a> Oracle<'a> {
             return Ok(Target::Nowhere);
         }
         let place = &user_request.place;
-        // A role may allow a create by name only if the path has the name, as in a server-side apply.
+        // A role with resourceNames can only allow a create whose path has the name, such as a server-side apply.
         let makes = self.may(user_request, "create", "", name).await?;
         let look = json!({"verb": "get", "version": "v1", "resource": "namespaces", "namespace": place, "name": place});
         let looks = self.allowed(user_request.person, &review(look)).await?;
@@ -417,8 +421,8 @@ impl<'a> Oracle<'a> {
         Ok(Expectation { expected, known })
     }
 
-    /// Computes the expected answer to a deletion of a collection. The deletion is refused if a visible member forbids
-    /// it.
+    /// Computes the expected response to a deletion of a collection. If a member that the user may see forbids the
+    /// deletion, the whole deletion is refused.
     async fn delete_collection(&self, user_request: &UserRequest, selector: &Selector) -> anyhow::Result<Expectation> {
         let deletes = self.may(user_request, "deletecollection", "", "").await?;
         let lists = self.may(user_request, "list", "", "").await?;
@@ -440,8 +444,9 @@ impl<'a> Oracle<'a> {
         Ok(Expectation { expected, known })
     }
 
-    /// Returns the `known` members that a review concerns. A member without the namespace is left out, if the user may
-    /// look for the namespace in this member. If the user finds the namespace in no member, all `known` members count.
+    /// Returns the members in `known` that a self-review concerns. A member without the namespace is left out if the
+    /// user may look for the namespace in this member. If the user finds the namespace in no member, the review
+    /// concerns all members in `known`.
     async fn concerned(&self, user_request: &UserRequest, known: [bool; 2]) -> anyhow::Result<[bool; 2]> {
         if user_request.place.is_empty() {
             return Ok(known);
@@ -458,7 +463,7 @@ impl<'a> Oracle<'a> {
     }
 
     /// Computes the result of a self-review. A read is allowed if one member allows it. A write is allowed if each
-    /// concerned member allows it.
+    /// member that the review concerns allows it.
     async fn review(&self, user_request: &UserRequest, verb: &str, name: &str) -> anyhow::Result<Expectation> {
         let does = self.may(user_request, verb, "", name).await?;
         let gets = self.may(user_request, "get", "", name).await?;
@@ -475,7 +480,7 @@ impl<'a> Oracle<'a> {
     }
 }
 
-/// Returns the index of the only `true`. Returns `None` if there is not exactly one `true`.
+/// Returns the index of the `true` if exactly one element is `true`.
 fn only(of: [bool; 2]) -> Option<usize> {
     let mut all = MEMBERS.into_iter().filter(|member| of[*member]);
     all.next().filter(|_| all.next().is_none())

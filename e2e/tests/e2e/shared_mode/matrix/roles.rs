@@ -1,4 +1,4 @@
-//! Random roles that are bound to users and groups, and revoked again.
+//! Binds random roles to users and groups, and deletes the bindings again.
 
 use super::{
     kinds::{KINDS, Kind},
@@ -12,7 +12,7 @@ use tributary_e2e::namespace;
 
 const API: &str = "/apis/rbac.authorization.k8s.io";
 
-/// The verbs of roles. Some roles allow a list but no watch, a watch but no list, or a write but no get.
+/// Combinations of verbs in roles. Some roles allow a list but no watch, a watch but no list, or a write but no get.
 const VERBS: [&[&str]; 16] = [
     &["get"],
     &["list"],
@@ -32,21 +32,20 @@ const VERBS: [&[&str]; 16] = [
     &["*"],
 ];
 
-/// The kind of a role.
 #[derive(Clone, Copy)]
 enum Means {
     Role,
     ClusterRole,
-    /// A ClusterRole that aggregates other roles by a label selector. A controller sets its rules.
+    /// ClusterRole that aggregates other ClusterRoles by a label selector. A controller sets its rules.
     Aggregated,
 }
 
-/// The existing bindings, as member and path.
+/// Bindings that exist. Each has the index of its member and its path.
 #[derive(Default)]
 pub(super) struct Bindings(Vec<(usize, String)>);
 
 impl Bindings {
-    /// Grants a user all rights in both members. No later round revokes these rights.
+    /// Grants a user all rights in both members for the whole run.
     pub(super) async fn give_all(world: &World, person: usize) -> anyhow::Result<()> {
         let rule = json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]});
         for member in 0..2 {
@@ -148,7 +147,7 @@ fn subject(kind: &str, name: &str) -> Value {
     json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name})
 }
 
-/// A random rule that includes this kind.
+/// Makes a random rule that includes the kind.
 fn rule(kind: &Kind, random: &mut StdRng) -> Value {
     let own = kind.resource.to_owned();
     let below = |below: &str| format!("{}/{below}", kind.resource);

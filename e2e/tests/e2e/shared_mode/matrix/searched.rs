@@ -1,8 +1,8 @@
-//! Selects the part of an answer in which the test searches for cluster names.
+//! Selects the parts of a response in which the test searches for names of hidden clusters.
 //!
 //! Other tests have objects with arbitrary contents in the same members. For example, a Deployment may name the node of
-//! another cluster. In an object of another test, this test searches only the endpoint's additions: the cluster and the
-//! version. All other text is searched completely.
+//! a different cluster. In an object of another test, this test searches only the fields that the endpoint adds: the
+//! cluster and the version. It searches all other text.
 
 use super::answer::{CLUSTER, all, text, text_names};
 use crate::context::TestContext;
@@ -11,10 +11,10 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 use tributary_apimachinery::wire::{fields, put_field};
 
-/// Returns whether the object with this namespace and name belongs to another test.
+/// Function that returns whether the object with this namespace and name belongs to another test.
 pub(super) type IsForeign<'a> = &'a dyn Fn(&str, &str) -> bool;
 
-/// The searched part of a body. A body that is no list is searched unchanged.
+/// Returns the parts of a body that the test searches. If the body is not a list, returns the whole body.
 pub(super) fn of_body(body: &[u8], is_foreign: IsForeign<'_>) -> String {
     let of_json = || of_list(serde_json::from_slice(body).ok()?, is_foreign);
     let searched = match body.strip_prefix(b"k8s\0") {
@@ -24,7 +24,8 @@ pub(super) fn of_body(body: &[u8], is_foreign: IsForeign<'_>) -> String {
     searched.unwrap_or_else(|| String::from_utf8_lossy(body).into_owned())
 }
 
-/// The searched part of a watch event. Bookmarks and errors have no name and belong to no test.
+/// Returns the parts of a watch event that the test searches. Bookmarks and errors have no object name, so the whole
+/// event is searched.
 pub(super) fn of_event(event: &Value, is_foreign: IsForeign<'_>) -> String {
     match is_other(&event["object"], is_foreign) {
         true => json!([event["type"], said_of(&event["object"])]).to_string(),
@@ -32,7 +33,8 @@ pub(super) fn of_event(event: &Value, is_foreign: IsForeign<'_>) -> String {
     }
 }
 
-/// The searched part of a list or Table in JSON; `None` for other bodies, and for a list without other tests' objects.
+/// Returns the parts of a list or Table in JSON that the test searches. `None` for other bodies, and for a list without
+/// objects of other tests.
 fn of_list(mut list: Value, is_foreign: IsForeign<'_>) -> Option<String> {
     let is_table = list["rows"].is_array();
     let items = list.get_mut(if is_table { "rows" } else { "items" })?.as_array_mut()?;
@@ -42,7 +44,7 @@ fn of_list(mut list: Value, is_foreign: IsForeign<'_>) -> Option<String> {
     for item in items {
         let own = object(item);
         if is_other(&own, is_foreign) {
-            // In a row of a Table, only the second cell (CLUSTER) comes from the endpoint.
+            // In a row of a Table, the endpoint adds only the second cell (CLUSTER).
             *item = json!([item["cells"][1], said_of(&own)]);
             is_cut = true;
         }
@@ -53,7 +55,8 @@ fn of_list(mut list: Value, is_foreign: IsForeign<'_>) -> Option<String> {
     is_cut.then(|| list.to_string())
 }
 
-/// Removes from a continue token the namespace and name of the object after which the list continues.
+/// Removes the namespace and name of an object from a continue token. The token contains them as the position at which
+/// the list continues.
 fn without_place(token: &str) -> String {
     let part = |part: &str| -> String {
         let decoded = URL_SAFE_NO_PAD.decode(part).unwrap_or_default();
@@ -68,8 +71,8 @@ fn without_place(token: &str) -> String {
     token.split('.').map(part).collect::<Vec<_>>().join(".")
 }
 
-/// The searched part of a list of metadata in protobuf, without the bytes before the envelope (`generated.proto` of
-/// k8s.io/apimachinery).
+/// Returns the parts of a list of metadata in protobuf that the test searches (`generated.proto` of
+/// k8s.io/apimachinery). `envelope` is the body without the bytes before the envelope.
 fn of_protobuf(envelope: &[u8], is_foreign: IsForeign<'_>) -> anyhow::Result<String> {
     let mut searched = Vec::new();
     for field in fields(envelope) {
@@ -87,8 +90,8 @@ fn of_list_in_protobuf(list: &[u8], is_foreign: IsForeign<'_>) -> anyhow::Result
     for field in fields(list) {
         let field = field?;
         searched.extend(match field.contents {
-            // The fields must be separated. The length byte of a string may be a letter, and without a separator it
-            // would look like a part of the previous string.
+            // The fields must stay separate. The length byte of a string may be a letter, and would then look like the
+            // end of the previous string.
             Some(metadata) if field.number == 1 => {
                 (1..=3).map(|number| text(metadata, number)).collect::<anyhow::Result<Vec<_>>>()?
             }
@@ -123,15 +126,15 @@ fn is_other(object: &Value, is_foreign: IsForeign<'_>) -> bool {
     is_foreign(&text(&metadata["namespace"]), &text(&metadata["name"]))
 }
 
-/// The endpoint's additions to an object.
+/// Returns the fields that the endpoint adds to an object.
 fn said_of(object: &Value) -> Value {
     let metadata = &object["metadata"];
     json!([metadata["annotations"][CLUSTER], metadata["resourceVersion"]])
 }
 
-/// A cluster's name in the contents of another test's object is no leak. A name in the endpoint's additions to this
-/// object is a leak, and so is a name in all other text.
-pub(super) async fn leak_search_ignores_text_of_foreign_objects(_: TestContext) -> anyhow::Result<()> {
+/// A cluster's name in the contents of another test's object is not a leak. A name in the fields that the endpoint adds
+/// to this object is a leak, and also a name in all other text.
+pub(super) async fn leak_search_ignores_cluster_names_in_objects_of_other_tests(_: TestContext) -> anyhow::Result<()> {
     let is_foreign = |namespace: &str, name: &str| !name.is_empty() && namespace != "own";
     let names = |text: &str| text_names(text, "hidden");
     for (namespace, owner, is_named) in [("other", "shown", false), ("other", "hidden", true), ("own", "shown", true)] {
@@ -160,8 +163,8 @@ pub(super) async fn leak_search_ignores_text_of_foreign_objects(_: TestContext) 
     Ok(())
 }
 
-/// Encodes a metadata list with one object of this namespace and cluster. The object's name and another annotation
-/// contain `hidden`.
+/// Encodes a metadata list with one object in this namespace and of this cluster. The object's name and an additional
+/// annotation contain `hidden`.
 fn metadata_in_protobuf(namespace: &str, owner: &str) -> Vec<u8> {
     let message = |parts: &[(u64, &[u8])]| {
         let mut message = Vec::new();

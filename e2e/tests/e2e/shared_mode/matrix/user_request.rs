@@ -1,4 +1,4 @@
-//! The requests of the matrix: every verb that discovery lists for a kind, with every namespace, name, subresource and
+//! Requests of the matrix test: every verb that discovery lists for a kind, with every namespace, name, subresource and
 //! selector, by every user.
 
 use super::{
@@ -10,12 +10,11 @@ use http::Method;
 use serde_json::{Value, json};
 use tributary_e2e::{HttpClient, http::RequestBuilder};
 
-/// A user's request for one kind.
 #[derive(Clone, Debug)]
 pub(super) struct UserRequest {
     pub(super) person: usize,
     pub(super) kind: &'static Kind,
-    /// The namespace; empty for all namespaces, and for cluster-scoped kinds.
+    /// Namespace. Empty for all namespaces, and for cluster-scoped kinds.
     pub(super) place: String,
     pub(super) ask: Operation,
 }
@@ -25,19 +24,20 @@ pub(super) enum Operation {
     List(ListForm, Selector),
     Watch(Selector),
     Get(ObjectForm, String),
-    /// A verb on a subresource, with the names of subresource and object.
+    /// Verb on a subresource, with the names of the subresource and of the object.
     Below(Verb, String, String),
-    /// A write of an object, as a dry run.
+    /// Dry run of a write with this verb, on the object of this name.
     Write(Verb, String),
-    /// A create with this name as a dry run, with or without a named member. Some members may already have the name.
+    /// Dry run of a create with this name. The request may name the target member. Some members may already have the
+    /// name.
     Create(Option<usize>, String),
-    /// A deletion of a collection, as a dry run.
+    /// Dry run of a deletion of a collection.
     DeleteCollection(Selector),
-    /// A SelfSubjectAccessReview of a verb, with or without an object's name.
+    /// SelfSubjectAccessReview of a verb, and of an object's name or an empty name.
     May(String, String),
 }
 
-/// The media type or paging of a list.
+/// Media type of a list, or a list in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ListForm {
     Whole,
@@ -47,7 +47,6 @@ pub(super) enum ListForm {
     MetadataInProtobuf,
 }
 
-/// The media type of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ObjectForm {
     Whole,
@@ -61,28 +60,28 @@ pub(super) enum Verb {
     Create,
     Update,
     Patch,
-    /// A server-side apply, which creates a missing object.
+    /// Server-side apply, which creates the object if it is missing.
     Apply,
     Delete,
 }
 
-/// The label and field selectors of a request for a collection.
+/// Label and field selectors of a request for a collection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selector {
     labels: &'static str,
     fields: String,
-    /// The only member that the label selector names.
+    /// The only member that the label selector selects.
     pub(super) member: Option<usize>,
 }
 
-/// The recipient of a request.
+/// Server to which a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Endpoint,
     Member,
 }
 
-/// An HTTP request without the user who sends it.
+/// HTTP request without credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Request {
     pub(super) method: Method,
@@ -99,7 +98,7 @@ impl Request {
         Self { method, path: path.into(), body: Some((content_type, body.to_string())) }
     }
 
-    /// Removes the dry run from the request.
+    /// Removes the query parameter `dryRun`, so that the request is executed.
     pub(super) fn for_real(self) -> Self {
         let path = self.path.replace("dryRun=All&", "").replace("?dryRun=All", "");
         Self { path, ..self }
@@ -115,7 +114,7 @@ impl Request {
 }
 
 impl Operation {
-    /// The kind of operation in one word.
+    /// Returns the kind of the operation in one word.
     pub(super) fn what(&self) -> &'static str {
         match self {
             Self::List(..) => "list",
@@ -152,12 +151,13 @@ impl Verb {
 }
 
 impl Selector {
-    /// Selects the objects with the label `set=yes`, in one member or in all.
+    /// Selects the objects with the label `set=yes`, in one member or in all members.
     pub(super) fn of_set(member: Option<usize>) -> Self {
         Self { labels: "set=yes", member, ..Self::default() }
     }
 
-    /// The query parameters. A member gets no selector of members.
+    /// Returns the query parameters. A member does not support the selector of members, so its query omits this
+    /// selector.
     fn query(&self, world: &World, side: Side) -> String {
         let mut labels = self.labels.to_owned();
         if let (Some(member), Side::Endpoint) = (self.member, side) {
@@ -169,7 +169,7 @@ impl Selector {
         parts.map(|(name, value)| format!("{name}={}", escaped(value))).collect::<Vec<_>>().join("&")
     }
 
-    /// The tested selectors for a kind's collection.
+    /// Returns the selectors that the test uses for the collection of a kind.
     fn all(world: &World, kind: &Kind) -> Vec<Self> {
         let name = world.name(kind, SHARED_NAME);
         let of_fields = |fields: String| Self { fields, ..Self::default() };
@@ -203,7 +203,7 @@ fn escaped(text: &str) -> String {
 }
 
 impl UserRequest {
-    /// All requests of the matrix.
+    /// Returns all requests of the matrix.
     ///
     /// # Errors
     /// If a member serves a verb that the matrix does not cover.
@@ -225,7 +225,7 @@ impl UserRequest {
         Ok(all)
     }
 
-    /// Path of the collection, or of an object with this name.
+    /// Path of the collection if `name` is empty, or of the object with this name.
     fn path(&self, name: &str) -> String {
         let slash = if name.is_empty() { "" } else { "/" };
         format!("{}{slash}{name}", self.kind.path(&self.place))
@@ -269,10 +269,10 @@ impl UserRequest {
         }
     }
 
-    /// A self-review of the user's right to a verb on this kind.
+    /// Makes a self-review of the user's right to a verb on this kind.
     pub(super) fn review(&self, verb: &str, below: &str, name: &str) -> Request {
-        // A kube-apiserver authorizes a request for a Namespace object in the namespace of that name. A kube-apiserver
-        // authorizes a request for a collection of Namespaces without a name.
+        // A kube-apiserver authorizes a request for a single Namespace in the namespace of the same name, and a request
+        // for the collection of Namespaces without a namespace.
         let is_named_namespace = self.kind.resource == "namespaces" && !name.is_empty();
         let place = if is_named_namespace { name } else { &self.place };
         review(json!({"verb": verb, "group": self.kind.group, "version": "v1", "resource": self.kind.resource,
@@ -306,7 +306,7 @@ fn written(verb: Verb, path: &str, object: &Value) -> Request {
     }
 }
 
-/// All operations on a kind in a namespace, or in all namespaces.
+/// Returns all operations on a kind in a namespace, or in all namespaces.
 fn asks(world: &World, Served { kind, verbs, below }: &Served, place: &str) -> anyhow::Result<Vec<Operation>> {
     let names = world.names(kind);
     let is_of_all = kind.namespaced && place.is_empty();
@@ -324,7 +324,7 @@ fn asks(world: &World, Served { kind, verbs, below }: &Served, place: &str) -> a
                 }
             }
             "watch" => all.extend(Selector::all(world, kind).into_iter().map(Operation::Watch)),
-            // All other operations on namespaced kinds need a namespace.
+            // Only collections of namespaced kinds exist for all namespaces. All other operations need a namespace.
             _ if is_of_all => {}
             "get" => {
                 for form in [ObjectForm::Whole, ObjectForm::Table, ObjectForm::Metadata] {
@@ -337,7 +337,7 @@ fn asks(world: &World, Served { kind, verbs, below }: &Served, place: &str) -> a
                 }
             }
             "deletecollection" => {
-                // Selectors that match objects of this run only.
+                // These selectors match only objects of the current run of the test.
                 let selectors = [
                     Selector { labels: "of=both", ..Selector::default() },
                     Selector { labels: "of", fields: format!("metadata.name={}", names[2]), member: None },

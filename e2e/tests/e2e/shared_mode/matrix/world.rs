@@ -1,4 +1,4 @@
-//! The users and objects of one run.
+//! Users and objects of one run of the matrix test.
 
 use super::{
     answer,
@@ -13,25 +13,25 @@ use serde_json::{Value, json};
 use std::{collections::BTreeSet, time::Duration};
 use tributary_e2e::{HttpClient, TestCluster, namespace};
 
-/// Number of users, and number of their groups.
+/// Number of users, and number of groups of the users.
 pub(super) const PEOPLE: usize = 8;
 const GROUPS: usize = 3;
 
-/// Names of objects, and the members that have them.
+/// Names of objects, each with the members that have the object.
 const NAMES: [(&str, &[usize]); 4] = [("of-one", &[0]), ("of-two", &[1]), ("both", &[0, 1]), ("nowhere", &[])];
 
-/// The name that exists in both members.
+/// Name of the object that exists in both members.
 pub(super) const SHARED_NAME: &str = "both";
 
-/// Longest time until all servers serve a new definition.
+/// Longest time until all servers serve a new CustomResourceDefinition.
 const DEFINED: Duration = Duration::from_secs(60);
 
 pub(super) struct World {
     pub(super) shared: Shared,
     pub(super) people: Vec<Person>,
-    /// The namespaces: two in both members, and one in the first member only.
+    /// Namespaces: two exist in both members, and one only in the first member.
     pub(super) places: [String; 3],
-    /// The members' discovery of each kind, in the order of [`KINDS`].
+    /// Verbs and subresources of each kind in the members' discovery, in the order of [`KINDS`].
     pub(super) served: Vec<Served>,
     pub(super) prefix: String,
 }
@@ -45,7 +45,7 @@ pub(super) struct Person {
 pub(super) struct Served {
     pub(super) kind: &'static Kind,
     pub(super) verbs: Vec<String>,
-    /// The subresources of the kind, with their verbs.
+    /// Subresources of the kind, each with its verbs.
     pub(super) below: Vec<(String, Vec<String>)>,
 }
 
@@ -101,11 +101,11 @@ impl World {
         if kind.resource != "pods" {
             return http.post(&path, &object).send().await?.expect(201).map(drop);
         }
-        // A new namespace refuses pods until a controller has created its ServiceAccount.
+        // A new namespace refuses pods until a controller has created its ServiceAccount, so the create is repeated.
         eventually(SOON, async || http.post(&path, &object).send().await?.expect(201).map(drop)).await
     }
 
-    /// Waits until the endpoint has found the custom resources of both members. The user must have all rights.
+    /// Waits until the endpoint serves the custom resources of both members to a user that has all rights.
     pub(super) async fn custom_resources_are_found(&self, person: usize) -> anyhow::Result<()> {
         let http = &self.people[person].http;
         for kind in KINDS.iter().filter(|kind| kind.definition().is_some()) {
@@ -121,17 +121,17 @@ impl World {
         Ok(())
     }
 
-    /// The namespaces that a member has.
+    /// Returns the namespaces of the run that a member has.
     pub(super) fn places_in(&self, member: usize) -> &[String] {
         if member == 0 { &self.places } else { &self.places[..2] }
     }
 
-    /// Names of objects of a kind: in the first member, in the second, in both, in none.
+    /// Returns names of objects of a kind that exist in the first member, in the second, in both, and in none.
     pub(super) fn names(&self, kind: &Kind) -> [String; 4] {
         NAMES.map(|(name, _)| self.name(kind, name))
     }
 
-    /// The name of a kind's object. The names of cluster-scoped objects have the run's prefix.
+    /// Returns the name of an object of this kind. Cluster-scoped objects have the run's prefix.
     pub(super) fn name(&self, kind: &Kind, name: &str) -> String {
         if kind.namespaced { name.to_owned() } else { format!("{}-{name}", self.prefix) }
     }
@@ -144,13 +144,13 @@ impl World {
         [self.member(0).name(), self.member(1).name()]
     }
 
-    /// Returns whether an object belongs to this run. Objects of controllers do not count, because the time of their
-    /// creation varies.
+    /// Returns whether an object belongs to this run. Objects that controllers create are ignored, because the time of
+    /// their creation varies.
     pub(super) fn is_own(&self, namespace: &str, name: &str) -> bool {
         self.is_here(namespace, name) && name != "default" && name != "kube-root-ca.crt"
     }
 
-    /// Returns whether an object belongs to another test. An empty name is no object.
+    /// Returns whether an object belongs to another test. Returns false for an empty name, which no object has.
     pub(super) fn is_foreign(&self, namespace: &str, name: &str) -> bool {
         !name.is_empty() && !self.is_here(namespace, name)
     }
@@ -164,7 +164,7 @@ impl World {
     }
 }
 
-/// Creates the CustomResourceDefinitions in a member. They remain, because a concurrent run may need them.
+/// Creates the CustomResourceDefinitions in a member. They are not deleted, because a concurrent run may need them.
 async fn define(member: &TestCluster) -> anyhow::Result<()> {
     let http = member.http();
     for kind in &KINDS {

@@ -1,5 +1,5 @@
-//! Separate write permits for medium and long answers: a client that reads a megabyte never waits behind lists of
-//! everything.
+//! Separate write permits for medium and long answers, so that a client that reads a megabyte never waits behind lists
+//! of all objects.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{NoWritePermit, WritePermit, WritePermitMetrics, WritePermits};
 /// objects, gathered in under a millisecond.
 pub const MEDIUM_BYTES: usize = 1 << 20;
 
-/// Length of an answer, as known at its beginning.
+/// Length of an answer, as far as Tributary knows it at the beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
     /// At most [`MEDIUM_BYTES`], or unknown. An answer that later exceeds [`MEDIUM_BYTES`] changes to a write permit
@@ -21,7 +21,7 @@ pub enum Length {
     Long,
 }
 
-/// Write permits for answers of both lengths. One value for each process.
+/// Write permits for answers of both lengths. A process has one value.
 #[derive(Debug)]
 pub struct AnswerPermits {
     medium: Arc<WritePermits>,
@@ -44,7 +44,7 @@ pub struct AnswerPermit {
     answer_permits: Arc<AnswerPermits>,
     share_key: ShareKey,
     length: Length,
-    /// Bytes that a write permit of medium length still allows.
+    /// Bytes that the answer may still write with a permit for medium answers.
     remaining_bytes: usize,
     permit: WritePermit,
 }
@@ -64,10 +64,10 @@ impl AnswerPermits {
         [("medium", self.medium.usage()), ("long", self.long.usage())]
     }
 
-    /// Waits for a write permit of this length. Cancellation: dropping the future leaves the queue.
+    /// Waits for a write permit of this length. Cancellation is safe: a dropped future leaves the queue.
     ///
     /// # Errors
-    /// [`NoWritePermit`].
+    /// [`NoWritePermit`] if too many requests wait, or after the maximum wait.
     pub async fn acquire(self: &Arc<Self>, length: Length, share_key: ShareKey) -> Result<AnswerPermit, NoWritePermit> {
         let permit = self.permits(length).acquire(share_key).await?;
         Ok(AnswerPermit { answer_permits: Arc::clone(self), share_key, length, remaining_bytes: MEDIUM_BYTES, permit })
@@ -82,11 +82,11 @@ impl AnswerPermits {
 }
 
 impl AnswerPermit {
-    /// Waits until the answer may write more bytes. Returns at once unless the answer lost its write permit because the
-    /// client was slow, or the answer has become long.
+    /// Waits until the answer may write more bytes. Returns at once, unless the answer lost its write permit because
+    /// the client was slow, or the answer has become long.
     ///
     /// # Errors
-    /// [`NoWritePermit`].
+    /// [`NoWritePermit`] if too many requests wait, or after the maximum wait.
     pub async fn wait_to_continue(&mut self) -> Result<(), NoWritePermit> {
         if !self.permit.is_live() {
             self.permit = self.answer_permits.permits(self.length).acquire(self.share_key).await?;
@@ -94,8 +94,8 @@ impl AnswerPermit {
         Ok(())
     }
 
-    /// Counts written bytes. An answer that exceeds the medium length releases its write permit, and continues with a
-    /// permit for long answers.
+    /// Subtracts written bytes from the allowance of a medium answer. An answer that exceeds the medium length releases
+    /// its write permit, and continues with a permit for long answers.
     pub fn count_written(&mut self, bytes: usize) {
         self.remaining_bytes = self.remaining_bytes.saturating_sub(bytes);
         if self.length == Length::Medium && self.remaining_bytes == 0 {

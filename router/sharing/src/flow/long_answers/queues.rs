@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::flow::share_key::ShareKey;
 
-/// Queues by holder, in round-robin order. No queue is empty.
+/// Queues by holder, in round-robin order. A holder without waiting requests has no queue.
 #[derive(Debug)]
 pub(crate) struct RoundRobinQueues<T> {
     queues: VecDeque<ClientQueue<T>>,
@@ -37,7 +37,7 @@ impl<T> RoundRobinQueues<T> {
         }
     }
 
-    /// Takes the first request of the first holder that satisfies `may`. The holder moves to the end of the round.
+    /// Takes the first request of the first holder for which `may` is true. The holder moves to the end of the round.
     pub(crate) fn next(&mut self, may: impl Fn(ShareKey) -> bool) -> Option<(ShareKey, T)> {
         let at = self.queues.iter().position(|line| may(line.share_key))?;
         let mut line = self.queues.remove(at)?;

@@ -9,9 +9,9 @@ use crate::forward::owner::decision::Evidence;
 #[derive(Default)]
 pub(in crate::forward) struct Gathered {
     pub(in crate::forward) evidence: Evidence,
-    /// Causes of clusters' missing answers, in addition to the causes that the fleet has recorded.
+    /// Reasons why clusters are unknown, in addition to the reasons that the fleet has recorded.
     pub(in crate::forward) failures: Vec<ClusterFailure>,
-    /// The 429 of a lookup that was not sent because a limit of Tributary is reached.
+    /// The 429 of a lookup that Tributary did not send because a limit is reached.
     pub(in crate::forward) not_sent: Option<Refusal>,
 }
 

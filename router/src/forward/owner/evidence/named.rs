@@ -1,4 +1,4 @@
-//! Lookup of the clusters that have an object which a write names.
+//! Lookup of the clusters that have an object that a write names, such as its namespace.
 
 use tributary_answers::refusal::{ClusterFailure, Refusal};
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ResourceRequest};
@@ -16,7 +16,7 @@ pub(in crate::forward) struct NamedObject<'a> {
     pub(in crate::forward) name: &'a str,
 }
 
-/// Finds the clusters that have the object. Only clusters in `counting` count.
+/// Finds the clusters among `counting` that have the object.
 ///
 /// # Errors
 /// The errors of [`Search::run`].
@@ -34,7 +34,8 @@ pub(in crate::forward) async fn find_named(
         Search::new(request.about(&wanted, served, &candidates), LookupScope::Existing).with_unknown_clusters();
     let Answers { found, unknown, failures, forbidden, not_sent, .. } = search.run().await?.answers;
     let has = found.iter().map(|found| found.cluster.name().clone()).collect();
-    // A client that may not get a namespace may still write in the namespace.
+    // A client that may not get a namespace may still write in the namespace. So a cluster that forbids the lookup may
+    // have the object.
     let forbids = |cluster: &ClusterName| ClusterFailure {
         cluster: cluster.clone(),
         cause: format!("the cluster forbids you to get {}", wanted.resource.group_resource()),

@@ -9,8 +9,8 @@ use super::named::{NamedObject, find_named};
 use crate::forward::owner::decision::Evidence;
 use crate::request::ClientRequest;
 
-/// Finds the clusters that serve the resource and have the namespace. Clusters where the caller may not create an
-/// object in the namespace are ignored, and get no lookup.
+/// Finds the clusters that serve the resource and have the namespace. Ignores clusters where the caller may not create
+/// an object in the namespace, and sends them no lookup.
 ///
 /// # Errors
 /// The errors of [`find_named`].

@@ -77,13 +77,13 @@ async fn find_first_owner(request: ClientRequest<'_>, owners: &[Reference]) -> R
 /// Finds the object that a reference names. `None` if no cluster has the object: the reference then does not decide the
 /// cluster of the write.
 ///
-/// The uid decides. If the reference has no uid (or a node's name as uid, as kubelets write it), the name decides, if
-/// only one cluster has an object of the name.
+/// The uid identifies the object. If the reference has no uid (or a node's name as uid, as kubelets write it), the name
+/// identifies the object, provided that only one cluster has an object of the name.
 ///
 /// # Errors
-/// 409 if several clusters have an object of that name and uid. 503 if no known cluster has the object, and a cluster
-/// does not answer or forbids the lookup: in the wrong cluster, garbage collection would delete the new object because
-/// its owner is missing. 504 if Tributary's own writes do not appear in memory within 3 s.
+/// 409 if several clusters have an object of that name and uid. 503 if no answering cluster has the object, and some
+/// cluster does not answer or forbids the lookup: in the wrong cluster, garbage collection would delete the new object
+/// because its owner is missing. 504 if Tributary's own writes do not appear in memory within 3 s.
 async fn find_reference(
     request: ClientRequest<'_>,
     reference: &Reference,
@@ -128,7 +128,7 @@ fn read_reference(request: ClientRequest<'_>, reference: &Reference) -> Option<(
     Some((object_request(served.resource.clone(), namespace, Some(reference.name.clone())), Arc::clone(served)))
 }
 
-/// Finds the object of an Event shortly after the object's deletion: the last Event often reports a deletion.
+/// Finds the object of an Event shortly after the deletion of the object: the last Event often reports this deletion.
 async fn find_deleted(request: ClientRequest<'_>, reference: &Reference) -> Option<FoundObject> {
     let router = request.router;
     let (wanted, _) = read_reference(request, reference).filter(|_| !reference.uid.is_empty())?;

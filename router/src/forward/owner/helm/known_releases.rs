@@ -11,7 +11,8 @@ use super::release::Release;
 use crate::caller::CallerKey;
 use crate::forward::owner::decision::Evidence;
 
-/// Answers of the last seconds: one upgrade writes dozens of objects.
+/// Answers of the last seconds. One Helm upgrade writes dozens of objects of the same release, so a cached answer saves
+/// many lookups.
 #[derive(Default)]
 pub(crate) struct KnownReleases(Mutex<ReleaseAnswers>);
 

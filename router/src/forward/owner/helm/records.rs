@@ -41,10 +41,10 @@ pub(in crate::forward::owner) async fn find_records(request: ClientRequest<'_>, 
     {
         let mut pending = find_records_until(request, &pending, end).await;
         let Evidence { has, is_weak, .. } = &pending.evidence;
-        // A ConfigMap, which any client can create, is ignored if the releases are in Secrets.
+        // A ConfigMap can be the work of any client, so it does not decide if the releases have Secrets.
         let is_one = has.len() == 1 && (found.evidence.is_weak || !is_weak);
         if is_one || (has.is_empty() && pending.not_sent.is_some()) {
-            // A cluster that may have a release may have a pending release.
+            // A cluster that may have a release may have a pending release, so it stays unknown.
             pending.evidence.may.extend(found.evidence.may);
             return pending;
         }
@@ -66,8 +66,8 @@ async fn find_records_until(request: ClientRequest<'_>, release: &Release, end: 
     };
     let may = all(|own| &own.may).into_iter().chain(undiscovered).collect::<BTreeSet<_>>();
     let names = |all: BTreeSet<&ClusterName>| -> Vec<_> { all.into_iter().cloned().collect() };
-    // A client that may write ConfigMaps can create a ConfigMap that looks like a record. Only Helm creates Secrets of
-    // the record type.
+    // A client that may write ConfigMaps can create a ConfigMap that looks like a record. But only Helm creates Secrets
+    // of the record type, so Secrets decide first.
     let in_secrets =
         served.iter().zip(&found).find(|(served, own)| has_type(&served.resource) && !own.evidence.has.is_empty());
     let (has, is_weak) = match in_secrets {
@@ -77,8 +77,8 @@ async fn find_records_until(request: ClientRequest<'_>, release: &Release, end: 
     let forbidden = names(all(|own| &own.forbidden));
     let evidence = Evidence { has: names(has), may: names(may), forbidden, is_weak, is_one_hidden: false };
     if !evidence.has.is_empty() && !evidence.is_weak {
-        // Clusters without an answer cannot change this result. The cached result spares lookups for the other objects
-        // of the release.
+        // Clusters without an answer cannot change this result, so it is cached although it is incomplete. This saves
+        // lookups for the other objects of the release.
         for Unsure { key, generation, evidence } in unsure.into_iter().flatten() {
             request.router.releases().insert(key, generation, evidence);
         }
@@ -144,7 +144,7 @@ fn forgive_denials(found: &mut Gathered, clusters: usize) {
     }
 }
 
-/// Finds the records in memory, after Tributary's own writes have appeared in memory.
+/// Finds the clusters with records in memory, after all writes through Tributary have appeared in memory.
 async fn find_in_memory(request: ClientRequest<'_>, release: &Release) -> Result<Evidence, Refusal> {
     let (view, mut before) = request.view().await?;
     view.newest(WriterSelector::AnyWriter, &mut before, Consistency::Cached).await?;
@@ -215,7 +215,7 @@ async fn look_up_in_clusters(
     (found, Some(unsure))
 }
 
-/// Makes the lookup of records, in the client's name.
+/// Makes the lookup of records in the client's name.
 fn question(request: ClientRequest<'_>, key: &ReleaseKey, end: Instant) -> LookupRequest {
     let ClientRequest { router, caller, .. } = request;
     LookupRequest {
@@ -230,7 +230,8 @@ fn question(request: ClientRequest<'_>, key: &ReleaseKey, end: Instant) -> Looku
     }
 }
 
-/// Adds the reply of a cluster. The names in the list decide, because a selector cannot match names by prefix.
+/// Adds the reply of a cluster. Compares the names in the list, because the selector of the lookup cannot match names
+/// by prefix.
 fn add_reply(found: &mut Gathered, release: &Release, cluster: &ClusterName, reply: Reply) {
     match reply {
         Reply::Answer(StatusCode::NOT_FOUND, ..) => {}

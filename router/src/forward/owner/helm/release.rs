@@ -14,14 +14,14 @@ use tributary_answers::refusal::ReleaseName;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Release {
     namespace: String,
-    /// Name; `None` for any release of the namespace.
+    /// Name of the release; `None` for any release of the namespace.
     name: Option<String>,
     /// Resource of the records; `None` if only an object of the release is known.
     records: Option<GroupVersionResource>,
     state: RecordState,
 }
 
-/// Required status of a release's records. Other records do not count.
+/// Status that a release's records must have. All other records are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum RecordState {
     Any,
@@ -37,12 +37,12 @@ enum RecordState {
 /// Source: `pkg/release` of Helm 3 and `pkg/release/common` of Helm 4 (`Status`).
 const PENDING: [&str; 4] = ["pending-install", "pending-upgrade", "pending-rollback", "uninstalling"];
 
-/// Labels of records, and of all other objects that Helm writes except hooks (`pkg/action/validate.go`). An object
-/// without these labels belongs to no release.
+/// Labels of objects that Helm writes: the first on records, the second on all other objects except hooks
+/// (`pkg/action/validate.go`). An object without these labels belongs to no release.
 const MARKS: [(&str, &str); 2] = [("owner", "helm"), ("app.kubernetes.io/managed-by", "Helm")];
 
-/// Maximum of records in an answer. A single record would suffice. But objects with the labels of a record and another
-/// name may precede the record in the answer. Such objects are few.
+/// Maximum number of records in an answer. A single record would suffice, but a few other objects with the labels of a
+/// record may precede the record in the answer.
 const ASKED_FOR: usize = 100;
 
 /// Returns whether the answer to a write may be a record of a Helm release. An answer without a name may be a record.
@@ -84,8 +84,8 @@ impl Release {
         Self::from_facts(request, Some(object.name()), &facts.release)
     }
 
-    /// Returns the release with the requirement that its records are pending. This requirement decides if several
-    /// clusters have records of a release whose name is unknown. `None` for other releases.
+    /// Returns the same release with the requirement that its records are pending. It applies if several clusters have
+    /// records of a release whose name is unknown. `None` for other releases.
     pub(crate) fn if_several(&self) -> Option<Self> {
         (self.state == RecordState::PendingIfSeveral && self.name.is_none())
             .then(|| Self { state: RecordState::Pending, ..self.clone() })
@@ -99,7 +99,7 @@ impl Release {
         ReleaseName { namespace: self.namespace, name: self.name }
     }
 
-    /// Returns whether a record names the release, rather than an object of the release.
+    /// Returns whether the release was read from a record, not from an object that belongs to the release.
     pub(crate) fn is_known_by_record(&self) -> bool {
         self.records.is_some()
     }
@@ -134,7 +134,8 @@ impl Release {
             && (!has_type(resource) || type_of(object) == Some(TYPE.as_bytes()))
     }
 
-    /// Returns path and query of the lookup of records of one resource. A selector cannot match names by prefix.
+    /// Returns path and query of the lookup of records of one resource. A selector cannot match names by prefix, so the
+    /// answer may contain other objects.
     pub(crate) fn lookup_path(&self, resource: &GroupVersionResource) -> String {
         let name = self.name.iter().map(|name| format!(",name={name}"));
         let mut labels = "owner=helm".to_owned() + &name.collect::<String>();
@@ -193,7 +194,7 @@ mod tests {
             ("sh.helm.release.v1.r.v", of_r, TYPE, [false; 4]),
             ("sh.helm.release.v1.r.v1x", of_r, TYPE, [false; 4]),
             ("r", of_r, TYPE, [false; 4]),
-            // The release `r.v1` has a longer name.
+            // A record of the release `r.v1`, not of the release `r`.
             ("sh.helm.release.v1.r.v1.v1", r#"{"owner":"helm","name":"r.v1"}"#, TYPE, [false, true, false, true]),
             // The labels name a different release than the object's name.
             ("sh.helm.release.v1.s.v1", of_r, TYPE, [false; 4]),
