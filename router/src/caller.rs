@@ -304,8 +304,8 @@ impl Caller {
         expiry.into_iter().chain(age).min_by_key(|(at, _)| *at)
     }
 
-    /// Resolves once the member in the path of a foreign system must see a different user than in this request. `None` if
-    /// the member sees the caller. Cancellation is safe.
+    /// Resolves once the member in the path of a foreign system must see a different user than in this request. `None`
+    /// if the member sees the caller. Cancellation is safe.
     pub(crate) fn identity_change(&self) -> Option<impl Future<Output = TerminationReason> + Send + use<>> {
         let named = self.named_member.as_ref().filter(|named| !named.sees_caller());
         named.cloned().map(NamedMember::wait_for_change)

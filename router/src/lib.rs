@@ -2,10 +2,9 @@
 //!
 //! ```text
 //! handle ─▶ configuration ─▶ admission ─▶ flow_control ─▶ plan ─┬─▶ memory::*   cached objects, by views ─┐
-//!                            (flow)       (schemas)       (pure)├─▶ forward::*  one cluster, or all       ─┼─▶ response ─▶ client
-//!                                                               └─▶ own documents: discovery, openapi     ─┘
-//! each error is a Refusal; one function makes a Status of the Refusal, and one an answer of the Status
-//! ```
+//!                            (flow)       (schemas)       (pure)├─▶ forward::*  one cluster, or all       ─┼─▶
+//! response ─▶ client └─▶ own documents: discovery, openapi     ─┘ each error is a Refusal; one function makes a Status
+//! of the Refusal, and one an answer of the Status ```
 //!
 //! No other crate uses the crates `cacher`, `merge` and `proxy` together.
 

@@ -1,10 +1,9 @@
 //! Selects the API and the TLS settings of a request by its host.
 //!
 //! ```text
-//! Host, :authority ─▶ named ─┬─▶ table: --merged-host, spec.serverNames ─▶ HostTarget: the merged view, one cluster, or
-//! SNI ───────────────────────┘                                             only the paths of this process itself
-//!                                                                      └▶ 400, 421, 503
-//! ```
+//! Host, :authority ─▶ named ─┬─▶ table: --merged-host, spec.serverNames ─▶ HostTarget: the merged view, one cluster,
+//! or SNI ───────────────────────┘                                             only the paths of this process itself └▶
+//! 400, 421, 503 ```
 //!
 //! The request's host selects the API. The connection's SNI selects the serving certificate and the authorities for
 //! client certificates. If host and SNI belong to different clusters, the request is refused. Without `--merged-host`

@@ -13,8 +13,10 @@ use tributary_crds::{
 use tributary_router::cluster_status::MemberSource;
 use tributary_sources::ClusterSpec;
 
-use crate::placement_decisions::Selections;
 use crate::{ConditionState, ObjectReference};
+
+/// The profiles of the last complete decision, as `NAMESPACE/NAME`, by the namespace and the key of the decision.
+pub(crate) type Selections = BTreeMap<String, BTreeSet<String>>;
 
 /// The last accepted generation of an object.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use tributary_apimachinery::{Object, Snapshot};
 use tributary_cluster_sources::SourceKind;
 use tributary_crds::{PlacementDecisionReference, ResourceRegistry};
 
-use crate::in_force::InForce;
+use crate::in_force::{InForce, Selections};
 use crate::members::JudgedMember;
 use crate::verdict::shorten;
 use crate::{ConditionState, HubKind, Verdict};
@@ -21,9 +21,6 @@ const INDEX: &str = "multicluster.x-k8s.io/decision-index";
 
 /// The slices of each namespace, or the reason why they are not known.
 pub(crate) type ListedDecisions = BTreeMap<String, Result<Snapshot, String>>;
-
-/// The profiles of the last complete decision, as `NAMESPACE/NAME`, by the namespace and the key of the decision.
-pub(crate) type Selections = BTreeMap<String, BTreeSet<String>>;
 
 #[derive(Deserialize)]
 struct PlacementDecision {

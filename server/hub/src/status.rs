@@ -102,8 +102,8 @@ impl DesiredStatus {
         Self { object: verdict.object.clone(), conditions, values }
     }
 
-    /// Returns the urgency of a write now; `None` if the status must not be written now. `last` is the last write to this
-    /// object. Without an earlier write of this process, the object's present status decides.
+    /// Returns the urgency of a write now; `None` if the status must not be written now. `last` is the last write to
+    /// this object. Without an earlier write of this process, the object's present status decides.
     pub(crate) fn urgency(
         &self,
         present: &PresentStatus,

@@ -1,8 +1,8 @@
 //! All clusters of this process.
 //!
 //! ```text
-//! member's answer ──▶ PendingChanges ──▶ one task, at most every 100 ms ──▶ union ──▶ generation: views and epochs follow
-//! ```
+//! member's answer ──▶ PendingChanges ──▶ one task, at most every 100 ms ──▶ union ──▶ generation: views and epochs
+//! follow ```
 //!
 //! If a thousand clusters get discovery requests at once, they also answer at once. One task joins all their answers.
 
