@@ -23,6 +23,14 @@ pub enum IdentityPolicy {
 }
 
 impl IdentityPolicy {
+    /// Returns whether this policy equals `end`, or has further rules before the rules of `end`.
+    pub fn ends_with(&self, end: &Self) -> bool {
+        match (self, end) {
+            (Self::Rules(rules), Self::Rules(end)) => rules.0.ends_with(&end.0),
+            _ => self == end,
+        }
+    }
+
     /// Returns the user that a cluster sees for a caller. `cluster` is the name of the cluster in the system that
     /// configures it.
     pub fn exchange(&self, caller: &UserInfo, cluster: &str) -> ExchangedIdentity<'_> {

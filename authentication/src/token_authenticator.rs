@@ -196,9 +196,9 @@ impl TokenAuthenticator {
         }
     }
 
-    /// Returns whether a member reviews the tokens of requests to its own path or host.
-    pub fn has_reviewing_member(&self, cluster: &ClusterName) -> bool {
-        self.rules.load().reviewing.contains(cluster)
+    /// Returns whether the keys of a cluster for ServiceAccount tokens are known.
+    pub fn has_known_keys(&self, cluster: &ClusterName) -> bool {
+        self.rules.load().members.has_known_keys(cluster)
     }
 
     /// Returns whether a key of a cluster verifies the signature of a token. Sends no request. Costs 0.03 to 0.3 ms for

@@ -27,7 +27,8 @@ pub enum MissedConnections {
 }
 
 impl MissedConnections {
-    /// Compares the verbs of a rule with the resources of the rule.
+    /// Finds the connecting subresources (exec, attach, …) that a rule names but, without the verb `create`, never
+    /// matches.
     pub fn from_rule(verbs: &[String], resources: &[String]) -> Self {
         let verbs = FieldEntries::<Word>::parse(verbs, Empty::Nothing);
         if verbs.verdict(std::iter::once(Verb::Create.as_str())).accepts() {

@@ -141,7 +141,10 @@ fn selector(registry: &ResourceRegistry, problems: &mut Problems<'_>) {
 }
 
 fn placement(registry: &ResourceRegistry, selected: &[&UpstreamCluster], problems: &mut Problems<'_>) {
-    let Some(placement) = &registry.spec.placement else {
+    // A PlacementDecision selects clusters only in a hub, after the validation.
+    let Some(placement) =
+        registry.spec.placement.as_ref().filter(|_| registry.spec.clusters.placement_decision.is_none())
+    else {
         return;
     };
     if !selected.iter().any(|cluster| cluster.metadata.name.as_ref() == Some(placement)) {

@@ -42,6 +42,8 @@ const JITTER: std::ops::RangeInclusive<f64> = 0.8..=1.0;
 #[derive(Clone)]
 pub struct Plugins {
     running: Arc<Semaphore>,
+    /// Permits of plugins with a policy, which users of the hub choose. They cannot delay the plugins of kubeconfigs.
+    running_with_policy: Arc<Semaphore>,
     shared: Arc<Mutex<HashMap<PluginRunKey, Weak<Plugin>>>>,
 }
 
@@ -95,7 +97,7 @@ impl Plugins {
                 policy: policy.cloned(),
                 timeout: times.run,
                 retry_interval: times.pause,
-                running: self.running.clone(),
+                running: Arc::clone(if policy.is_some() { &self.running_with_policy } else { &self.running }),
                 state: tokio::sync::Mutex::default(),
                 trouble: Mutex::default(),
             })
@@ -114,7 +116,8 @@ impl Plugins {
 
 impl Default for Plugins {
     fn default() -> Self {
-        Self { running: Arc::new(Semaphore::new(RUNNING_MAX)), shared: Arc::default() }
+        let semaphore = || Arc::new(Semaphore::new(RUNNING_MAX));
+        Self { running: semaphore(), running_with_policy: semaphore(), shared: Arc::default() }
     }
 }
 

@@ -50,7 +50,7 @@ impl PartialEq for CredentialOfName {
 }
 
 impl ForeignMember {
-    /// Makes a member that a system knows by the member's name in Tributary.
+    /// Makes a member whose name in the foreign system is its name in Tributary.
     pub fn with_own_name(system: ForeignSystem, name: &ClusterName) -> Self {
         Self {
             system,
@@ -136,13 +136,27 @@ impl ForeignMembers {
     pub fn replace_paths(&self, door: Door, message: String) -> String {
         const END: &str = "/proxy";
         let before = door.cluster_path("");
-        // Without the segment after the name, a name could be the beginning of a different name.
         let before = before.strip_suffix(END).filter(|before| message.contains(before));
-        let (Some(system), Some(_)) = (door.foreign_system(), before) else { return message };
-        let renamed = self.of_system(system).filter(|member| member.name != member.cluster.as_str());
-        renamed.fold(message, |message, member| {
-            message.replace(&door.cluster_path(&member.cluster), &door.cluster_path(&member.name))
-        })
+        let (Some(system), Some(before)) = (door.foreign_system(), before) else { return message };
+        let mut parts = message.split(before);
+        let mut replaced = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let end = part.find(END).unwrap_or_default();
+            let name = part.get(..end).and_then(|cluster| self.name_of(system, cluster));
+            replaced += before;
+            replaced += name.unwrap_or(&part[..end]);
+            replaced += &part[end..];
+        }
+        replaced
+    }
+
+    /// Returns the name of a cluster in a system: the cluster's own name if the system has it, else the first name. A
+    /// name with its own credential is left out, because it can lead to a different server.
+    fn name_of(&self, system: ForeignSystem, cluster: &str) -> Option<&str> {
+        let leads_there =
+            |member: &&Arc<ForeignMember>| member.cluster.as_str() == cluster && member.credential.is_none();
+        let own = self.find(system, cluster).filter(leads_there);
+        own.or_else(|| self.of_system(system).find(leads_there)).map(|member| member.name.as_str())
     }
 
     /// Returns the doors of these systems as open, with the members' names in each system.

@@ -21,7 +21,7 @@ pub(super) enum AllowedFacts {
     /// For reads from cachers.
     #[default]
     Cached,
-    /// All facts, and also expired review results. For the check whether a user has lost a right.
+    /// All facts that are still valid, and expired review results. Used to check whether a user has lost a right.
     WithExpired,
     /// Only up-to-date facts of one cluster. The value is the decision method of this cluster; `None` if the method is
     /// unknown.

@@ -507,7 +507,7 @@ mod tests {
         assert_eq!(all_allowed(name().chain(others()), &|_: &Attributes<'_>| None), None);
         let refused = first_refused(name().chain(others()), &|_: &Attributes<'_>| false);
         assert_eq!(refused.map(|(place, _)| place), Some(1));
-        // Until the name is decided, the iterator has built only the check of the name.
+        // Until the check of the user name has a result, the iterator has made no other check.
         assert_eq!(constrained(&impersonated, ImpersonationMode::UserInfo).size_hint().0, 1);
         assert_eq!(constrained(&impersonated, ImpersonationMode::UserInfo).count(), 2);
     }

@@ -16,7 +16,7 @@ const READ_MAX_AGE: Duration = Duration::from_millis(100);
 /// Interval at which an open watch looks for changes. All watches share the samples.
 pub(super) const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Returns the collection for a get or list.
+/// Returns the objects of the resource `clusters` for a get or list, at most as old as the last sample.
 pub(super) async fn for_read(router: &Router) -> Arc<ClusterCollection> {
     sample(router, READ_MAX_AGE).await
 }

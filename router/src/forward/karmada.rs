@@ -253,6 +253,8 @@ async fn control_planes_document(
     is_aggregated: bool,
 ) -> Result<Arc<Value>, Refusal> {
     let servers = router.karmada().ok_or(Refusal::NoRoute)?;
+    // A caller who may not be sent to the control plane gets no document of it.
+    caller.identity_at_control_plane()?;
     let key = (info.path.clone(), is_aggregated);
     let cached = servers.documents.lock().get(&key).filter(|cached| cached.read_at.elapsed() < DOCUMENT_TTL).cloned();
     if let Some(cached) = cached {
@@ -260,7 +262,10 @@ async fn control_planes_document(
     }
     let document = Arc::new(fetch_document(router, caller, info, is_aggregated).await?);
     let cached = CachedDocument { read_at: Instant::now(), document: Arc::clone(&document) };
-    servers.documents.lock().insert(key, cached);
+    let mut documents = servers.documents.lock();
+    documents.retain(|_, cached| cached.read_at.elapsed() < DOCUMENT_TTL);
+    documents.insert(key, cached);
+    drop(documents);
     Ok(document)
 }
 

@@ -138,7 +138,9 @@ async fn write(
         None => (request, None),
     };
     let is_dry_run = options.map_or(tries_by_query, |options| !options.dry_run.is_empty());
-    let is_recorded = !is_dry_run && translation.verb != Verb::DeleteCollection;
+    // A name with its own credential can lead to a different server, whose versions are not those of the cluster.
+    let is_recorded =
+        !is_dry_run && translation.verb != Verb::DeleteCollection && caller.client_of_name(cluster.name()).is_none();
     let reservation = match is_recorded {
         true => Some(router.held_bytes().acquire(caller.share_key, answer_bytes(0))?),
         false => None,

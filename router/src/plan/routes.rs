@@ -5,9 +5,10 @@
 //! [`plan`](crate::plan) checks path and method.
 
 use http::{HeaderMap, header};
+use percent_encoding::percent_decode_str;
 use tributary_answers::negotiate::{Preferences, ResponseKind, is_routed};
 use tributary_answers::refusal::RouteRefusal;
-use tributary_apimachinery::{Door, GroupVersionResource, RequestInfo, ResourceRequest, Verb};
+use tributary_apimachinery::{Door, GroupVersionResource, RequestInfo, Verb};
 
 use crate::plan::{OwnerRequest, ResourcePlan};
 
@@ -25,8 +26,7 @@ const PATCHES: [&str; 4] = [
 /// # Errors
 /// 403 for `proxy-service`. 405 at Karmada's path for a different verb without a name.
 pub(crate) fn check_door(door: Door, info: &RequestInfo) -> Result<(), RouteRefusal> {
-    let is_proxy_service = |request: &ResourceRequest| request.subresource.as_deref() == Some("proxy-service");
-    if info.resource().is_some_and(is_proxy_service) {
+    if is_proxy_service(info) {
         return Err(RouteRefusal::ProxyService);
     }
     let is_of_all = door == Door::KarmadaClusters && info.cluster.is_none();
@@ -35,6 +35,20 @@ pub(crate) fn check_door(door: Door, info: &RequestInfo) -> Result<(), RouteRefu
         true => Err(RouteRefusal::UnnamedAtKarmada(info.verb)),
         false => Ok(()),
     }
+}
+
+/// Returns whether a user-server would forward the request to a service. It looks only at the position of the segment:
+/// `/x/v1/namespaces/NAMESPACE/services/SERVICE/proxy-service/…` (open-cluster-management-io/cluster-proxy
+/// `pkg/utils/utils.go`, `GetProxyType`). An object can have the name `proxy-service`.
+fn is_proxy_service(info: &RequestInfo) -> bool {
+    const SEGMENT: &str = "proxy-service";
+    let request = info.resource();
+    if request.is_some_and(|request| request.subresource.as_deref() == Some(SEGMENT)) {
+        return true;
+    }
+    let mut segments = info.path.split('/').skip(7);
+    let is_there = segments.next().is_some_and(|text| percent_decode_str(text).eq(SEGMENT.bytes()));
+    is_there && segments.next().is_some() && request.is_none_or(|request| request.name.as_deref() != Some(SEGMENT))
 }
 
 /// Checks that a route for the resource accepts the media types of a request.

@@ -147,6 +147,13 @@ impl AccessProvider {
             _ => read_extension::<BTreeMap<String, SecretText>>(extensions, ADDITIONAL_ENVS, place),
         };
         for (name, value) in given(self.env)? {
+            if changes_program(&name) {
+                let message = format!(
+                    "{place}: extension {ADDITIONAL_ENVS}: the variable {name:?} could change the program or its \
+                     connections. Remove it, or set it in the file of providers."
+                );
+                return Err(SourceRefusal::new("ExecNotAllowed", message));
+            }
             if let VariablePolicy::Replace = self.env {
                 command.env.insert(name, value);
             } else {
@@ -156,6 +163,26 @@ impl AccessProvider {
         command.cluster_config = extensions.get(CLUSTER_CONFIG).filter(|data| !is_empty(data)).cloned();
         Ok(command)
     }
+}
+
+/// Returns whether a variable of the environment can load other code into a program, or send its requests elsewhere.
+fn changes_program(variable: &str) -> bool {
+    const NAMES: [&str; 12] = [
+        "PATH",
+        "ENV",
+        "BASH_ENV",
+        "IFS",
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "PYTHONSTARTUP",
+        "PERL5LIB",
+        "PERL5OPT",
+        "RUBYOPT",
+        "NODE_OPTIONS",
+        "JAVA_TOOL_OPTIONS",
+    ];
+    let name = variable.to_ascii_uppercase();
+    name.starts_with("LD_") || name.starts_with("DYLD_") || name.ends_with("_PROXY") || NAMES.contains(&&*name)
 }
 
 /// Returns whether an extension has no data.

@@ -5,13 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::{Deserialize, Serialize};
-use tributary_apimachinery::Object;
+use tributary_apimachinery::{Object, ResourcePattern};
 use tributary_crds::{ClusterSelection, ResourceRegistry, ResourceRegistrySpec, registry_conflict};
 
 use crate::SourceRefusal;
 use crate::item::SourceItem;
 use crate::karmada::{PROVIDER, REGION, ZONE, ZONE_SEPARATOR};
 use crate::object_metadata::{decode_object, or_null};
+
+/// Maximum number of resources of a ResourceRegistry. Each request compares its resource with the registered ones.
+const SELECTORS_MAX: usize = 500;
 
 /// The clusters and resources of a ResourceRegistry of Karmada.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -81,6 +84,15 @@ impl KarmadaRegistry {
             spec: KarmadaRegistry,
         }
         let document: RegistryDocument = decode_object(object, &format!("ResourceRegistry {}", object.name()))?;
+        let count = document.spec.resource_selectors.len();
+        if count > SELECTORS_MAX {
+            let message = format!(
+                "ResourceRegistry {} of Karmada: spec.resourceSelectors has {count} entries, and at most {SELECTORS_MAX} \
+                 are allowed. Split the object.",
+                object.name()
+            );
+            return Err(SourceRefusal::new("Invalid", message));
+        }
         Ok(Self { name: object.name().to_owned(), ..document.spec })
     }
 
@@ -172,7 +184,10 @@ pub fn convert_karmada_registries(
     }
     scopes.retain(|resource, scope| {
         let alone = make_registry("", BTreeSet::from([resource.clone()]), scope);
-        own.iter().all(|other| registry_conflict(&alone, other).is_none())
+        let is_named = |other: &ResourceRegistry| {
+            other.spec.resources.iter().any(|own| own == "*") || registry_conflict(&alone, other).is_some()
+        };
+        !own.iter().any(is_named)
     });
     let mut by_scope: BTreeMap<RegisteredScope, BTreeSet<String>> = BTreeMap::new();
     for (resource, scope) in scopes {
@@ -193,7 +208,8 @@ fn make_registry(name: &str, resources: BTreeSet<String>, scope: &RegisteredScop
 }
 
 /// Returns the resource of a kind in the form of a registry: `pods`, `deployments.apps`. The plural is that of
-/// `UnsafeGuessKindToResource` in apimachinery `pkg/api/meta/restmapper.go`, which also Karmada's kinds follow.
+/// `UnsafeGuessKindToResource` in apimachinery `pkg/api/meta/restmapper.go`, but `gateways` for Gateway. Karmada asks
+/// its control plane for the plural, so a kind with an irregular plural has no effect here.
 fn resource_of(api_version: &str, kind: &str) -> Option<String> {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     let is_group = |text: &str| {
@@ -207,10 +223,14 @@ fn resource_of(api_version: &str, kind: &str) -> Option<String> {
     let plural = match singular.as_str() {
         "endpoints" => singular,
         word if word.ends_with('s') => format!("{word}es"),
-        word if word.ends_with('y') => format!("{}ies", &word[..word.len() - 1]),
+        word if word.ends_with('y') && !["ay", "ey", "oy", "uy"].iter().any(|end| word.ends_with(end)) => {
+            format!("{}ies", &word[..word.len() - 1])
+        }
         word => format!("{word}s"),
     };
-    Some(if group.is_empty() { plural } else { format!("{plural}.{group}") })
+    let resource = if group.is_empty() { plural } else { format!("{plural}.{group}") };
+    // A resource that no registry may name would refuse the members of the registry.
+    resource.parse::<ResourcePattern>().is_ok().then_some(resource)
 }
 
 #[cfg(test)]
@@ -330,10 +350,11 @@ mod tests {
         let store = registry(
             &json!({"backendStore": {"openSearch": {"addresses": ["https://s"]}}, "resourceSelectors": [
                 {"apiVersion": "v1", "kind": ""}, {"apiVersion": "A_B/v1", "kind": "X"}, {"apiVersion": "v1", "kind": "pods/log"},
+                {"apiVersion": "a..b/v1", "kind": "Pod"}, {"apiVersion": "v1", "kind": "k".repeat(64)},
             ]}),
         );
         let problems = store.problems();
-        assert_eq!(problems.len(), 4, "{problems:?}");
+        assert_eq!(problems.len(), 6, "{problems:?}");
         assert!(problems[0].contains("spec.backendStore has no effect") && !problems[0].contains("https://s"));
         assert!(convert_karmada_registries(&[store], &[&cluster("eu", &[], &[])], &[]).is_empty());
     }

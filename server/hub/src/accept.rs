@@ -114,9 +114,14 @@ fn disappeared_items(source: &str, listed: &ListedSource, in_force: &InForce) ->
 /// Counts the members that would leave because the hub lists no ClusterSource any more. A single deletion among several
 /// ClusterSources counts at once.
 fn disappeared_with_all_sources(snapshot: &HubSnapshot, in_force: &InForce) -> Disappeared {
-    let sources = disappeared(snapshot, HubKind::ClusterSource, &in_force.sources);
-    let own = in_force.members.values().filter(|member| member.item.is_some());
-    let gone = if sources.gone > 0 && sources.gone == sources.in_force { own.clone().count() } else { 0 };
+    let of_hub = in_force.sources.iter().filter(|(_, source)| source.object.uid != FILE_UID);
+    let sources: Vec<&String> = of_hub.map(|(name, _)| name).collect();
+    let absent = snapshot.absent(HubKind::ClusterSource, sources.iter().copied());
+    let is_of_hub = |member: &&Arc<MemberInForce>| {
+        member.source().is_some_and(|source| sources.iter().any(|name| name.as_str() == source))
+    };
+    let own = in_force.members.values().filter(is_of_hub);
+    let gone = if !absent.is_empty() && absent.len() == sources.len() { own.clone().count() } else { 0 };
     Disappeared { gone, in_force: own.count() }
 }
 

@@ -133,6 +133,13 @@ impl HubClient {
             kubeconfig.display(),
             config.cluster_url
         );
+        anyhow::ensure!(
+            !config.accept_invalid_certs && config.cluster_url.scheme_str() == Some("https"),
+            "{flag} {}: the certificate of {} is not verified, and Tributary would send it the right to impersonate any \
+             user; give https and certificate-authority, and remove insecure-skip-tls-verify",
+            kubeconfig.display(),
+            config.cluster_url
+        );
         let client = ClusterClient::connect(ClusterName::new(NAME)?, config, ClientTuning::default()).await?;
         self.servers.insert(group.to_owned(), client);
         Ok(())

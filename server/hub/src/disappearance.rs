@@ -11,7 +11,7 @@ const MEMBERS_MIN: usize = 4;
 /// Time for which up-to-date lists of the hub must lack the objects before Tributary removes them.
 const CONFIRMED_FOR: Duration = Duration::from_secs(60);
 
-/// The number of objects of a kind in force, and the number of those that the hub no longer lists.
+/// Number of accepted objects of a kind, and number of those that the hub no longer lists.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Disappeared {
     pub(crate) gone: usize,

@@ -197,7 +197,7 @@ impl InForce {
         self.readings.iter().map(|(name, reading)| (name, reading.reader.list()))
     }
 
-    /// Returns the namespaces of the PlacementDecisions that registries in force name.
+    /// Returns the namespaces whose PlacementDecisions the accepted ResourceRegistries name.
     pub(crate) fn decision_namespaces(&self) -> BTreeSet<&str> {
         let selections = self.registries.values().map(|registry| &registry.value.spec.clusters);
         let references = selections.filter_map(|clusters| clusters.placement_decision.as_ref());

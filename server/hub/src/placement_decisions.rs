@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tributary_apimachinery::{Object, Snapshot};
 use tributary_cluster_sources::SourceKind;
 use tributary_crds::{PlacementDecisionReference, ResourceRegistry};
@@ -24,8 +25,13 @@ pub(crate) type ListedDecisions = BTreeMap<String, Result<Snapshot, String>>;
 
 #[derive(Deserialize)]
 struct PlacementDecision {
-    metadata: SliceMetadata,
     decisions: Option<Vec<ClusterDecision>>,
+}
+
+/// The part of a slice that shows its decision. An unreadable slice of a different decision has no effect.
+#[derive(Deserialize)]
+struct SliceHead {
+    metadata: SliceMetadata,
 }
 
 #[derive(Deserialize)]
@@ -113,12 +119,13 @@ fn find_selection(slices: &Snapshot, reference: &PlacementDecisionReference) -> 
     let PlacementDecisionReference { namespace, key } = reference;
     let (mut selection, mut indexes, mut count) = (BTreeSet::new(), BTreeSet::new(), 0);
     for object in slices.iter() {
-        let slice = decode(object)?;
-        let label = |name: &str| slice.metadata.labels.as_ref().and_then(|labels| labels.get(name));
+        let SliceHead { metadata } = decode(object)?;
+        let label = |name: &str| metadata.labels.as_ref().and_then(|labels| labels.get(name));
         if label(KEY).map_or(object.name(), String::as_str) != key {
             continue;
         }
         count += 1;
+        let slice: PlacementDecision = decode(object)?;
         if let Some(index) = label(INDEX) {
             let place = format!("PlacementDecision {namespace}/{}: the label {INDEX}", object.name());
             let number: usize = index.parse().map_err(|_| format!("{place} is no number. Correct the label."))?;
@@ -144,7 +151,7 @@ fn find_selection(slices: &Snapshot, reference: &PlacementDecisionReference) -> 
     }
 }
 
-fn decode(object: &Object) -> Result<PlacementDecision, String> {
+fn decode<T: DeserializeOwned>(object: &Object) -> Result<T, String> {
     serde_json::from_slice(object.json())
         .map_err(|_| format!("PlacementDecision {} is not a valid object of its kind. Correct it.", object.name()))
 }

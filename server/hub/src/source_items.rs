@@ -1,7 +1,6 @@
 //! The items of ClusterSources: each is read alone, and becomes a member like an UpstreamCluster. Without I/O.
 
 use std::collections::{BTreeMap, HashMap};
-use std::mem::discriminant;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -100,11 +99,10 @@ pub(crate) async fn judge_items(
 /// may stay as it was read last, but its clients must not keep a stored credential that the source withdraws.
 fn with_present_rules(member: &Arc<MemberInForce>, reader: &SourceReader) -> Arc<MemberInForce> {
     let (identity, authorize) = (reader.identity(), reader.authorize());
-    let is_changed = |own: &&Arc<ItemInForce>| {
-        discriminant(&own.item.identity) != discriminant(identity) || own.item.authorize != authorize
-    };
+    let is_changed =
+        |own: &&Arc<ItemInForce>| !own.item.identity.ends_with(identity) || own.item.authorize != authorize;
     let Some(own) = member.item.as_ref().filter(is_changed) else { return Arc::clone(member) };
-    let identity = match discriminant(&own.item.identity) == discriminant(identity) {
+    let identity = match own.item.identity.ends_with(identity) {
         true => own.item.identity.clone(),
         false => identity.clone(),
     };

@@ -191,6 +191,11 @@ impl HubAuthenticator {
         self.tokens.has_signed(&self.name, token)
     }
 
+    /// Returns whether the keys of the hub for ServiceAccount tokens are known.
+    pub(super) fn has_known_keys(&self) -> bool {
+        self.tokens.has_known_keys(&self.name)
+    }
+
     /// Logs a refused token. A failed review is logged as a warning, because an administrator can fix its cause.
     fn log_refused_token(&self, error: &TokenAuthenticationError, client: IpAddr) {
         match error {

@@ -356,7 +356,7 @@ mod tests {
     fn old_authority_gains_constraints_and_its_kubeconfigs_stay_valid() {
         let parent = tempfile::tempdir().unwrap();
         let directory = directory(&parent);
-        // The first releases created authorities without constraints.
+        // The first releases created CAs without name constraints.
         let key = KeyPair::generate().unwrap();
         let mut parameters = authority_parameters(&key);
         parameters.name_constraints = None;

@@ -102,7 +102,7 @@ pub enum VersionRefusal {
         /// Resource of the request.
         resource: GroupVersionResource,
     },
-    /// Clusters do not confirm in time that the cachers have their newest state: 504.
+    /// Some clusters did not confirm in time that Tributary has their newest objects in memory: 504.
     NotConfirmed {
         /// Resource of the request.
         resource: GroupVersionResource,

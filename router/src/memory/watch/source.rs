@@ -54,7 +54,7 @@ pub(super) struct LogPosition {
 enum Until {
     /// Until the watch ends: no other view shows the watched objects.
     End,
-    /// Until a cluster forbids reading all namespaces.
+    /// A cluster forbids reading all namespaces.
     Forbidden,
     /// Until memory drops the objects of a cluster that forbids reading all namespaces. The cluster forbade the read
     /// before the watch began, but the limit allowed no view of the namespace.

@@ -73,10 +73,16 @@ async fn path_of_a_proxy_service_is_refused_at_each_door() {
     let root = fixture.user("root", &[]);
     let at_door = at_door(&fixture, root.clone());
     drop(rbac[0].all_came());
-    for below in ["proxy-service/metrics", "proxy-service", "proxy%2Dservice/metrics"] {
-        let path = format!("/api/v1/namespaces/shop/services/https:web:443/{below}");
+    // The user-server looks only at the positions of the segments.
+    for path in [
+        "/api/v1/namespaces/shop/services/https:web:443/proxy-service/metrics",
+        "/api/v1/namespaces/shop/services/https:web:443/proxy-service",
+        "/api/v1/namespaces/shop/services/https:web:443/proxy%2Dservice/metrics",
+        "/x/v1/namespaces/shop/services/https:web:443/proxy-service/metrics",
+        "/apis/g/v1/shop/c/https:web:443/proxy-service/x",
+    ] {
         for (client, path) in
-            [(&at_door, format!("/eu-1{path}")), (&root, format!("/clusters/a{path}")), (&root, path.clone())]
+            [(&at_door, format!("/eu-1{path}")), (&root, format!("/clusters/a{path}")), (&root, path.to_owned())]
         {
             let message = client.get(&path).await.refused(403);
             assert!(message.contains("use the subresource proxy"), "{path}: {message}");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tributary_apimachinery::ItemResourceVersions;
 use tributary_cluster_sources::{KarmadaRegistry, SourceItem, SourceKind, convert_karmada_registries};
-use tributary_crds::{MergedEndpoint, ResourceRegistry};
+use tributary_crds::{MergedEndpoint, ResourceRegistry, ResourceRegistrySpec};
 use tributary_sources::LoadedConfiguration;
 
 use crate::ConditionState;
@@ -128,6 +128,10 @@ impl<'a> CandidateConfiguration<'a> {
         }
         configuration.objects.registries.clone_from(&self.registries);
         configuration.objects.registries.extend(self.registries_of_karmada(members));
+        // Without any registry, all resources would be registered, although Karmada's registries only select no member.
+        if configuration.objects.registries.is_empty() && !self.karmada.is_empty() {
+            configuration.objects.registries.push(ResourceRegistry::new("karmada", ResourceRegistrySpec::default()));
+        }
         // Members come and go, and a placement in an absent member must not refuse the configuration.
         for registry in &mut configuration.objects.registries {
             let is_known = |name: &String| configuration.clusters.iter().any(|spec| spec.name.as_str() == name);

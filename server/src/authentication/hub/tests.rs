@@ -19,7 +19,7 @@ use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tributary_apimachinery::{ForeignDoors, ForeignSystem, Mount, RequestInfo};
-use tributary_authentication::TokenReviewer;
+use tributary_authentication::{JsonWebKeySet, MemberKeys, TokenReviewer};
 use tributary_hub::{DoorResource, HubAddress};
 
 use super::*;
@@ -577,7 +577,7 @@ async fn token_of_the_hub_goes_to_no_member_at_the_door_of_open_cluster_manageme
     let tokens = TokenAuthenticator::new(TokenReviews::default(), Arc::new(IssuerDocuments), reviewer);
     tokens.set_reviewing_members([member.clone()].into());
     let tokens = Arc::new(tokens);
-    let members = SharedAuthenticator { tokens: Some(tokens), ..SharedAuthenticator::default() };
+    let members = SharedAuthenticator { tokens: Some(Arc::clone(&tokens)), ..SharedAuthenticator::default() };
     let managed = Authenticator::Managed(ManagedAuthenticator { members, hub: Arc::clone(&world.own) });
     for token in [&signed, &opaque] {
         world.hub.users.lock().insert(token.clone(), json!({"username": "robot"}));
@@ -586,6 +586,11 @@ async fn token_of_the_hub_goes_to_no_member_at_the_door_of_open_cluster_manageme
     while world.hub.asked("jwks").is_empty() || !world.own.has_signed(signed.as_bytes()) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    // The member also serves a copy of the hub's keys.
+    let mut keys = MemberKeys::default();
+    keys.follow(std::slice::from_ref(&member));
+    keys.set(member.clone(), JsonWebKeySet::parse(key.key_set().to_string().as_bytes()).unwrap());
+    tokens.set_member_keys(keys);
     let mut doors = ForeignDoors::default();
     doors.open(ForeignSystem::OpenClusterManagement, [("eu".to_owned(), member)].into());
     let mount = Mount::OpenClusterManagement(Arc::new(doors));
