@@ -101,7 +101,8 @@ async fn add_to_open_cluster_management(hub: &Hub, member: &TestCluster) -> anyh
     let path = "/apis/cluster.open-cluster-management.io/v1/managedclusters";
     hub.server.http().post(path, &cluster).send().await?.expect(201)?;
     let data: [(&str, &str); 2] = [("token", &access.token), ("ca.crt", &access.certificate_authority)];
-    let secret = secret("tributary", &json!({}), &data);
+    let label = json!({"authentication.open-cluster-management.io/is-managed-serviceaccount": "true"});
+    let secret = secret("tributary", &label, &data);
     hub.server.http().post("/api/v1/namespaces/eu/secrets", &secret).send().await?.expect(201).map(drop)
 }
 
@@ -141,7 +142,10 @@ async fn documented_sources_yield_members(context: TestContext) -> anyhow::Resul
         let document = page(name)?;
         let file = kubectl.file("source.yaml", &code_block(&document, "kind: ClusterSource")?)?;
         kubectl.ok(&["apply", "-f", &file]).await?;
-        hub.serves(&http, &["eu"]).await.with_context(|| name.to_owned())?;
+        if let Err(error) = hub.serves(&http, &["eu"]).await {
+            let sources = kubectl.ok(&["get", "clustersources", "-o", "yaml"]).await?;
+            anyhow::bail!("{name}: {error:#}: {sources}");
+        }
         eventually(SOON, async || {
             let table = run(tools, &kubectl, &kubeconfig, "kubectl --context hub get clustersources").await?;
             let row: Vec<_> = table.lines().nth(1).unwrap_or_default().split_whitespace().collect();

@@ -18,7 +18,7 @@ use crate::shared_mode::{grant, make_config_map};
 
 pub(super) const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 
-pub(super) const SEARCH: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
+const SEARCH: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
 
 /// Namespace of the Secrets to which Karmada's Clusters refer.
 const SECRETS: &str = "karmada-cluster";
