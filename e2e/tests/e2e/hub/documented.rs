@@ -137,8 +137,7 @@ async fn documented_sources_yield_members(context: TestContext) -> anyhow::Resul
     let member = &hub.members[0];
     add_to_argo_cd(&hub, member).await?;
     add_to_open_cluster_management(&hub, member).await?;
-    add_to_kubegateway(&hub, member).await?;
-    for name in ["from-argo-cd.md", "from-ocm.md", "from-kubegateway.md"] {
+    for name in ["from-argo-cd.md", "from-ocm.md"] {
         let document = page(name)?;
         let file = kubectl.file("source.yaml", &code_block(&document, "kind: ClusterSource")?)?;
         kubectl.ok(&["apply", "-f", &file]).await?;
