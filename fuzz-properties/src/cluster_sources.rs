@@ -15,7 +15,7 @@ use tributary_crds::{ClusterSource, ClusterSourceSpec, InsecureMembers};
 
 use crate::choice;
 
-/// A provider that ignores the arguments and variables of profiles, and one that allows them.
+/// Provider `a` ignores the arguments and variables of profiles; provider `b` allows them.
 const PROVIDERS: &str = r#"{"providers": [
     {"name": "a", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/a"}},
     {"name": "b", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/b"},

@@ -130,7 +130,7 @@ pub struct Shortage {
     pub max: usize,
     /// Whether `max` is the share of the holder's group.
     pub is_group_limit: bool,
-    /// The amount that this holder already has.
+    /// Amount in use by this holder.
     pub own: usize,
     /// The amount that all other holders have: all other holders of the group if `is_group_limit` is true, else all
     /// other holders.

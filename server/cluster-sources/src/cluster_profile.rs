@@ -77,7 +77,7 @@ struct ProfileCondition {
     status: String,
 }
 
-/// A cluster as an access provider reaches it.
+/// Address and certificate authority of a cluster for one access provider.
 #[derive(Deserialize)]
 struct ProviderAccess {
     name: String,

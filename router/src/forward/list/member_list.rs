@@ -85,7 +85,7 @@ fn unchanged_parameters(query: Option<&str>) -> Vec<String> {
     pairs.map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect()
 }
 
-/// A member's list, as far as it has arrived.
+/// The received part of a member's list.
 pub(super) struct MemberList {
     pub(super) cluster: Arc<Cluster>,
     pub(super) warnings: Vec<HeaderValue>,

@@ -46,7 +46,7 @@ impl<'a> CandidateConfiguration<'a> {
         Self { base, registries, merged_endpoints, check, karmada: Vec::new() }
     }
 
-    /// Adds Karmada's ResourceRegistries.
+    /// Adds Karmada's ResourceRegistries, which register resources of the members of `karmadaClusters`.
     pub(super) fn add_karmada_registries<'r>(&mut self, registries: impl Iterator<Item = &'r KarmadaRegistry>) {
         self.karmada.extend(registries.cloned());
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 pub(super) enum Change {
     /// Creates an object with this content. Fails if an object has the name.
     Create(Value),
-    /// Applies this content to an object that this Tributary has published.
+    /// Writes this content into an object of this Tributary.
     Apply(Value),
     /// Applies the status in this content to an object that this Tributary has published.
     ApplyStatus(Value),

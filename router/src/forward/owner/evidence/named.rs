@@ -1,4 +1,4 @@
-//! Lookup of the clusters that have an object that a write names, such as its namespace.
+//! Finds the clusters of an object to which a write refers, such as its namespace.
 
 use tributary_answers::refusal::{ClusterFailure, Refusal};
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ResourceRequest};
